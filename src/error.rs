@@ -1,0 +1,146 @@
+//! The one error type, grouped by who can act on it.
+//!
+//! A message is one line: what was expected, what was found, where, and what to do. `Display` prints all of it; the parts
+//! are kept apart for JSON. Nothing here knows about files, devices or models.
+
+use std::fmt;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Who can act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The caller's input: a token out of range, an empty prompt, text that is not UTF-8.
+    Input,
+    /// A file: absent, truncated, hostile, not what its name says.
+    File,
+    /// A model that is well-formed but not one we run: unknown architecture, wrong shapes.
+    Model,
+    /// A flag or a combination of flags.
+    Usage,
+    /// No adapter, device lost, a kernel with wrong results.
+    Device,
+    /// Not enough memory, on the host or on the device.
+    Memory,
+    /// The user said stop.
+    Interrupted,
+}
+
+impl Kind {
+    /// The process's exit code, as `--help` lists them.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Input | Kind::File | Kind::Model => 1,
+            Kind::Usage => 2,
+            Kind::Device => 3,
+            Kind::Memory => 4,
+            Kind::Interrupted => 130,
+        }
+    }
+
+    /// The word that JSON carries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Input => "input",
+            Kind::File => "file",
+            Kind::Model => "model",
+            Kind::Usage => "usage",
+            Kind::Device => "device",
+            Kind::Memory => "memory",
+            Kind::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What went wrong, where, and what to do about it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Error {
+    pub kind: Kind,
+    /// What was expected and what was found.
+    pub message: String,
+    /// A path, a tensor name, a flag, a shader and its binding.
+    pub place: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Error { kind, message: one_line(message.into()), place: None, hint: None }
+    }
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::new(Kind::Input, message)
+    }
+    pub fn file(message: impl Into<String>) -> Self {
+        Self::new(Kind::File, message)
+    }
+    pub fn model(message: impl Into<String>) -> Self {
+        Self::new(Kind::Model, message)
+    }
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+    pub fn device(message: impl Into<String>) -> Self {
+        Self::new(Kind::Device, message)
+    }
+    pub fn memory(message: impl Into<String>) -> Self {
+        Self::new(Kind::Memory, message)
+    }
+
+    /// Adds where it happened, outermost last: `tensor blocks.0.att.w1` then `model.pth` reads `model.pth: tensor …`.
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        let place = one_line(place.to_string());
+        self.place = Some(match self.place.take() {
+            Some(inner) => format!("{place}: {inner}"),
+            None => place,
+        });
+        self
+    }
+
+    /// Adds what to do. An earlier hint stands: it is nearer to the cause.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint.get_or_insert(one_line(hint.into()));
+        self
+    }
+
+    /// The error of an operation on a file.
+    pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
+        use std::io::ErrorKind as E;
+        let hint = match error.kind() {
+            E::StorageFull => Some("free some space or write to another disk"),
+            E::PermissionDenied => Some("check the permissions of the file and its folder"),
+            E::NotFound => Some("check the path"),
+            _ => None,
+        };
+        let e = Error::file(error.to_string()).at(path.display());
+        match hint {
+            Some(h) => e.hint(h),
+            None => e,
+        }
+    }
+}
+
+/// Control characters, quoted from hostile files, must not reach a terminal.
+fn one_line(s: String) -> String {
+    if !s.chars().any(char::is_control) {
+        return s;
+    }
+    s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
