@@ -1,0 +1,133 @@
+//! One checkpoint rewritten as safetensors: in the official layout, or in web-rwkv's for programs that read `.st`.
+//!
+//! Numbers change only by the type asked for. Streams: no tensor is ever whole in memory.
+
+use super::names::to_web;
+use super::orient::swapped_by_web;
+use super::write::{Entry, WriteData, write_safetensors};
+use super::{Checkpoint, write_view};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, View};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// Where the metadata say whose layout a file has, for pairs whose shapes cannot tell.
+pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
+
+/// Whose names and orientations a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// The original `.pth`.
+    Official,
+    /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
+    WebRwkv,
+}
+
+impl Layout {
+    /// The word for flags, metadata and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Official => "official",
+            Layout::WebRwkv => "web-rwkv",
+        }
+    }
+
+    /// The layout of that name.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        [Layout::Official, Layout::WebRwkv].into_iter().find(|layout| layout.name() == name)
+    }
+}
+
+/// Writes all tensors of `input` to the safetensors file `out`. Without a `dtype`, each tensor keeps its own in the official
+/// layout and becomes F16 in web-rwkv's; integers always stay as they are. Progress gets (bytes done, bytes in total).
+pub fn convert(input: &Checkpoint, out: &Path, dtype: Option<DType>, layout: Layout, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    if let Some(d) = dtype.filter(|d| !d.is_weight()) {
+        return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
+    }
+    refuse_same_file(input, out)?;
+    input.check_uncut()?;
+    let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    if layout == Layout::Official {
+        metadata.extend(input.metadata().clone());
+        metadata.insert(LAYOUT_KEY.to_string(), layout.name().to_string());
+    }
+    let mut entries = Vec::new();
+    for name in input.names() {
+        let view = input.tensor(name).expect("names() lists what tensor() finds");
+        let wanted = match layout {
+            Layout::Official => dtype.unwrap_or(view.dtype()),
+            Layout::WebRwkv => dtype.unwrap_or(DType::F16),
+        };
+        let dtype = if view.dtype().is_weight() { wanted } else { view.dtype() };
+        entries.push(match layout {
+            Layout::Official => entry(name.to_string(), view, dtype, 1),
+            Layout::WebRwkv => web_entry(input, name, view, dtype)?,
+        });
+    }
+    write_safetensors(out, &metadata, entries, progress)
+}
+
+/// Each number `repeat` times, which adds a last dimension.
+fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
+    let mut shape = view.shape().to_vec();
+    let data: WriteData<'a> = if repeat == 1 {
+        Box::new(move |out: &mut dyn Write| write_view(&view, dtype, out))
+    } else {
+        shape.push(repeat);
+        Box::new(move |out: &mut dyn Write| {
+            let mut bytes = Vec::new(); // one number a head
+            write_view(&view, dtype, &mut bytes)?;
+            let repeated: Vec<u8> = bytes.chunks(dtype.size_bytes()).flat_map(|number| number.repeat(repeat)).collect();
+            out.write_all(&repeated).map_err(|e| Error::io(e, Path::new("output")))
+        })
+    };
+    Entry { name, dtype, shape, data }
+}
+
+fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
+    let view = if swapped_by_web(name) { view.transposed() } else { view };
+    // v5.0 and v5.1 have one decay and one bonus a head; web-rwkv only reads one a channel, [H, S].
+    let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
+    let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
+    let Some(width) = norm.filter(|_| view.shape().len() == 1) else {
+        return Ok(entry(to_web(name), view, dtype, 1));
+    };
+    if name.ends_with("time_first") {
+        return Err(Error::model("web-rwkv has no place for the exponentiated bonus of early v5 models")
+            .at(format!("tensor {name}"))
+            .hint("convert to the official layout"));
+    }
+    let n_heads = view.len();
+    if n_heads == 0 || !width.is_multiple_of(n_heads) {
+        return Err(Error::model(format!("expected heads that divide {width} channels, found {n_heads}")).at(format!("tensor {name}")));
+    }
+    Ok(entry(to_web(name), view, dtype, width / n_heads))
+}
+
+fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
+    let Some(path) = input.path() else { return Ok(()) };
+    let Ok(target) = std::fs::canonicalize(out) else { return Ok(()) }; // nothing there to overwrite
+    let source = std::fs::canonicalize(path).map_err(|e| Error::io(e, path))?;
+    if source == target || same_inode(&source, &target) {
+        return Err(Error::usage("expected another file to write to, found the one that is read")
+            .at(out.display())
+            .hint("give another name"));
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn same_inode(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
+    id(a).is_some() && id(a) == id(b)
+}
+
+#[cfg(not(unix))]
+fn same_inode(_: &Path, _: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests;

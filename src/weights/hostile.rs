@@ -1,0 +1,91 @@
+//! Files that are cut, flipped or random: always an answer, never a panic.
+
+use super::testing::{Dice, pth, put, singles};
+use super::*;
+use crate::tensor::DType;
+
+fn small_pth() -> Vec<u8> {
+    let w = singles(&[1., 2., 3., 4., 5., 6., 7., 8.]);
+    pth(&[
+        ("emb.weight", DType::F32, &[2, 4], &w),
+        ("blocks.0.att.w1", DType::BF16, &[4, 2], &w[..16]),
+        ("blocks.0.att.w2", DType::F16, &[2, 4], &w[..16]),
+    ])
+}
+
+fn small_safetensors() -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let input = Checkpoint::open(&put(&dir, "a.pth", &small_pth())).unwrap();
+    let out = dir.path().join("b");
+    convert(&input, &out, None, Layout::Official, &mut |_, _| ()).unwrap();
+    std::fs::read(out).unwrap()
+}
+
+/// Everything that `open` does after it mapped the file, and then reads every number.
+fn judge(bytes: &[u8]) -> Result<()> {
+    let kind = locate::sniff(bytes)?;
+    let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // a few megabytes, in a test
+    let c = Checkpoint::build(Map::fixed(bytes), "test".into(), kind)?;
+    for name in c.names() {
+        let view = c.tensor(name).expect("listed");
+        if view.len() < 1 << 16 {
+            view.to_f32().or_else(|e| if view.dtype().is_weight() { Err(e) } else { Ok(vec![]) })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    for file in [small_pth(), small_safetensors()] {
+        judge(&file).unwrap();
+        for n in 0..file.len() {
+            assert!(judge(&file[..n]).is_err(), "{n} of {} bytes", file.len());
+        }
+    }
+}
+
+#[test]
+fn flipped_bytes_never_panic() {
+    let mut dice = Dice(0x5eed);
+    for original in [small_pth(), small_safetensors()] {
+        for _ in 0..2000 {
+            let mut file = original.clone();
+            for _ in 0..1 + dice.roll(4) {
+                let at = dice.roll(file.len());
+                file[at] = if dice.roll(2) == 0 { dice.roll(256) as u8 } else { file[at] ^ (1 << dice.roll(8)) };
+            }
+            if let Err(e) = judge(&file) {
+                assert!(!e.to_string().contains('\n') && e.to_string().len() < 2000, "{e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_bytes_are_an_error() {
+    let mut dice = Dice(99);
+    for start in [&b""[..], b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{", b"PK\x05\x06"] {
+        for _ in 0..200 {
+            let mut file = start.to_vec();
+            let n = dice.roll(300);
+            file.extend((0..n).map(|_| dice.roll(256) as u8));
+            assert!(judge(&file).is_err());
+        }
+    }
+}
+
+#[test]
+fn messages_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = |name: &str, bytes: &[u8]| Checkpoint::open(&put(&dir, name, bytes)).unwrap_err().to_string();
+    assert!(message("empty.pth", b"").contains("empty.pth: expected a checkpoint, found an empty file"));
+    assert!(message("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n").contains("lfs.pth: expected"));
+    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("not yet supported"));
+    let evil = testing::zip(&[("r/data.pkl", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.")]);
+    let text = message("evil.pth", &evil);
+    assert!(text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks for os.system; nothing was executed"), "{text}");
+    let none = testing::zip(&[("r/data.pkl", b"\x80\x02}.")]);
+    assert!(message("none.pth", &none).contains("without any tensor"));
+    assert!(Checkpoint::from_static("built-in", b"short").unwrap_err().to_string().starts_with("built-in: "));
+}

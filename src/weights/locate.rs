@@ -1,0 +1,149 @@
+//! From what the user typed to one file, and from its first bytes to its kind.
+//!
+//! Names only help to find a file; what it is, its content decides.
+
+use crate::error::{Error, Result};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// In the order in which they are tried.
+const EXTENSIONS: [&str; 3] = ["safetensors", "st", "pth"];
+
+/// The formats we read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Pth,
+    Safetensors,
+}
+
+impl FileKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::Pth => "pth",
+            FileKind::Safetensors => "safetensors",
+        }
+    }
+}
+
+/// The one file that `path` means.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(m) if m.is_file() => Ok(path.to_path_buf()),
+        Ok(m) if m.is_dir() => only_checkpoint_in(path),
+        Ok(_) => Err(Error::file("expected a file, found a device or a pipe").at(path.display())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => with_extension(path),
+        Err(e) => Err(Error::io(e, path)),
+    }
+}
+
+/// Appends rather than replaces: `model-1.5B` has a dot of its own.
+fn with_extension(path: &Path) -> Result<PathBuf> {
+    let tried = EXTENSIONS.map(|extension| {
+        let mut longer = OsString::from(path);
+        longer.push(".");
+        longer.push(extension);
+        PathBuf::from(longer)
+    });
+    match tried.into_iter().find(|p| p.is_file()) {
+        Some(found) => Ok(found),
+        None => {
+            Err(Error::file(format!("no such file, with or without .{}", EXTENSIONS.join(", ."))).at(path.display()).hint("check the path"))
+        }
+    }
+}
+
+fn only_checkpoint_in(folder: &Path) -> Result<PathBuf> {
+    let io = |e| Error::io(e, folder);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
+        if known && path.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => {
+            let message = format!("expected one checkpoint (.{}) in this folder, found none", EXTENSIONS.join(", ."));
+            Err(Error::file(message).at(folder.display()).hint("give the path of the file"))
+        }
+        n => {
+            let some: Vec<_> = found.iter().take(8).filter_map(|p| Some(p.file_name()?.to_string_lossy())).collect();
+            let more = if n > some.len() { ", …" } else { "" };
+            let message = format!("expected one checkpoint in this folder, found {n}: {}{more}", some.join(", "));
+            Err(Error::file(message).at(folder.display()).hint("give the path of one of them"))
+        }
+    }
+}
+
+/// What a file is, by its first bytes. What we cannot read is named, with the way out.
+pub(super) fn sniff(bytes: &[u8]) -> Result<FileKind> {
+    let refuse =
+        |found: &str, hint: &str| Err(Error::file(format!("expected a .pth or .safetensors checkpoint, found {found}")).hint(hint));
+    match bytes {
+        [] => refuse("an empty file", "download it again"),
+        [b'P', b'K', 3, 4, ..] => Ok(FileKind::Pth),
+        [b'P', b'K', 5, 6, ..] => refuse("an empty zip archive", "download it again"),
+        [b'G', b'G', b'U', b'F', ..] => refuse("a GGUF file, not yet supported", "convert from the original .pth, or download that"),
+        [b'f', b'm', b'g', b'g', ..] => refuse("an rwkv.cpp file, not supported", "use the original .pth"),
+        [_, _, _, _, _, _, _, _, b'{', ..] => Ok(FileKind::Safetensors),
+        [0x80, 0..=5, ..] => refuse(
+            "a bare pickle, as torch wrote it before 2020; nothing was executed",
+            "open it in torch on a machine you trust and save it again, or download a .safetensors file",
+        ),
+        [0x1f, 0x8b, ..] => refuse("a gzip archive", "unpack it first"),
+        _ if bytes.starts_with(b"version https://git-lfs") => {
+            refuse("a Git-LFS pointer, not the file itself", "run `git lfs pull`, or download the file")
+        }
+        _ if bytes.trim_ascii_start().starts_with(b"<") => refuse("a web page", "the download failed: download it again"),
+        _ if bytes.len() < 9 => refuse(&format!("a file of {} bytes", bytes.len()), "download it again"),
+        _ => {
+            let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
+            refuse(&format!("an unknown format that starts with the bytes {}", start.join(" ")), "check the path")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::put;
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        resolve(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_name_a_stem_or_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path();
+        assert!(refusal(here).contains("found none"));
+        assert!(refusal(&here.join("absent")).contains("no such file"));
+        let pth = put(&dir, "m-1.5B.pth", b"x");
+        assert_eq!(resolve(&here.join("m-1.5B")).unwrap(), pth);
+        assert_eq!(resolve(here).unwrap(), pth);
+        put(&dir, "notes.txt", b"x");
+        let st = put(&dir, "m-1.5B.st", b"x");
+        assert_eq!(resolve(&here.join("m-1.5B")).unwrap(), st);
+        assert!(refusal(here).contains("found 2: m-1.5B.pth, m-1.5B.st"), "{}", refusal(here));
+        let best = put(&dir, "m-1.5B.safetensors", b"x");
+        assert_eq!(resolve(&here.join("m-1.5B")).unwrap(), best);
+        assert_eq!(resolve(&pth).unwrap(), pth);
+    }
+
+    #[test]
+    fn content_decides() {
+        let text = |b: &[u8]| sniff(b).unwrap_err().to_string();
+        assert_eq!(sniff(b"PK\x03\x04....").unwrap(), FileKind::Pth);
+        assert_eq!(sniff(b"\x80\x02\0\0\0\0\0\0{").unwrap(), FileKind::Safetensors);
+        assert!(text(b"GGUF\x03\0\0\0{").contains("GGUF"), "123 tensors");
+        assert!(text(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.").contains("before 2020"));
+        assert!(text(b"version https://git-lfs.github.com/spec/v1\noid").contains("git lfs pull"));
+        assert!(text(b"\n<!DOCTYPE html>").contains("web page"));
+        assert!(text(b"").contains("empty"));
+        assert!(text(b"abcdefghijkl").contains("61 62 63"));
+    }
+}

@@ -1,0 +1,43 @@
+//! One tensor as a file lists it: its name there, its type and shape, and which bytes of the file it may touch.
+//!
+//! Plain data with checked sizes. Knows neither formats nor the meaning of names.
+
+use crate::error::{Error, Result};
+use crate::tensor::{DType, View};
+use std::ops::Range;
+
+/// More dimensions than any checkpoint has.
+const MAX_RANK: usize = 8;
+
+/// A tensor of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Located {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    /// In elements.
+    pub strides: Vec<usize>,
+    /// From the first element on, in the whole file.
+    pub bytes: Range<usize>,
+}
+
+impl Located {
+    pub fn view<'a>(&self, file: &'a [u8]) -> Result<View<'a>> {
+        let bytes = file
+            .get(self.bytes.clone())
+            .ok_or_else(|| Error::file(format!("expected bytes {}..{}, the file has {}", self.bytes.start, self.bytes.end, file.len())))?;
+        View::strided(self.dtype, &self.shape, &self.strides, bytes)
+    }
+}
+
+/// Refuses shapes that no address can hold, even where a zero hides it.
+pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
+    if shape.len() > MAX_RANK {
+        return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", shape.len())));
+    }
+    let span = shape.iter().try_fold(8usize, |n, &d| n.checked_mul(d.max(1)));
+    match span {
+        Some(n) if n <= isize::MAX as usize => Ok(()),
+        _ => Err(Error::file(format!("the shape {shape:?} has more elements than an address holds"))),
+    }
+}

@@ -1,0 +1,60 @@
+//! Bytes that stay where they are: a memory map of a file, or bytes of the program.
+//!
+//! Knows no format. A map is only safe while nobody cuts the file; `check_uncut` is how a reader finds out in time.
+
+use crate::error::{Error, Result};
+use memmap2::Mmap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Read-only bytes and where they come from.
+pub(super) enum Map {
+    Mapped { map: Mmap, file: File, path: PathBuf },
+    Fixed(&'static [u8]),
+}
+
+impl Map {
+    /// Maps a whole file.
+    pub fn open(path: &Path) -> Result<Map> {
+        let io = |e| Error::io(e, path);
+        let file = File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.len() == 0 {
+            return Err(Error::file("expected a checkpoint, found an empty file").at(path.display()).hint("download it again"));
+        }
+        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change,
+        // which every reader tolerates (names and sizes are copied out when they are checked); if it cuts the file, a
+        // read faults, which `check_uncut` makes unlikely and nothing can exclude.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Ok(Map::Mapped { map, file, path: path.to_path_buf() })
+    }
+
+    /// Bytes of the program.
+    pub fn fixed(bytes: &'static [u8]) -> Map {
+        Map::Fixed(bytes)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Map::Mapped { map, .. } => map,
+            Map::Fixed(bytes) => bytes,
+        }
+    }
+
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Map::Mapped { path, .. } => Some(path),
+            Map::Fixed(_) => None,
+        }
+    }
+
+    /// Asks the open file, not the path: a new file under the same name does no harm.
+    pub fn check_uncut(&self) -> Result<()> {
+        let Map::Mapped { map, file, path } = self else { return Ok(()) };
+        let now = file.metadata().map_err(|e| Error::io(e, path))?.len();
+        if now < map.len() as u64 {
+            let message = format!("the file became shorter while in use: {} bytes when opened, {now} now", map.len());
+            return Err(Error::file(message).at(path.display()).hint("restore the file and start again"));
+        }
+        Ok(())
+    }
+}

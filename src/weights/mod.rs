@@ -1,0 +1,237 @@
+//! Checkpoints: a file on disk becomes named tensors over a memory map, and named tensors become a file.
+//!
+//! Whatever a file's format, names and orientations are those of the official `.pth`: readers above never ask which it was.
+//! A file is hostile until shown otherwise: nothing in it is executed, and every size is checked before it is believed.
+//! Knows no architecture: which tensors a model needs, and what they mean, is decided above.
+
+mod archive;
+pub mod convert;
+mod encode;
+#[cfg(test)]
+mod hostile;
+mod locate;
+mod located;
+mod map;
+mod names;
+mod orient;
+mod pickle;
+mod pth;
+mod safetensors;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod write;
+
+pub use convert::{Layout, convert};
+pub use encode::write_view;
+pub use write::{Entry, read_safetensors, write_safetensors};
+
+use crate::error::{Error, Result};
+use crate::tensor::View;
+use locate::FileKind;
+use located::Located;
+use map::Map;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open checkpoint: named tensors over a memory map (or static bytes). Cheap to clone, shared between threads.
+#[derive(Clone)]
+pub struct Checkpoint(Arc<Inner>);
+
+struct Inner {
+    map: Map,
+    name: String,
+    kind: FileKind,
+    layout: Layout,
+    metadata: BTreeMap<String, String>,
+    /// Canonical names, in natural order.
+    slots: Vec<(String, Slot)>,
+    index: HashMap<String, usize>,
+}
+
+/// Where a canonical tensor lies, and whether the file holds it with the last two dimensions swapped.
+struct Slot {
+    located: Located,
+    swapped: bool,
+}
+
+impl Slot {
+    fn view<'a>(&self, map: &'a Map) -> Result<View<'a>> {
+        let view = self.located.view(map.bytes())?;
+        Ok(if self.swapped { view.transposed() } else { view })
+    }
+}
+
+impl Checkpoint {
+    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, in this order); or a folder that
+    /// holds exactly one checkpoint.
+    pub fn open(path: &Path) -> Result<Checkpoint> {
+        let path = locate::resolve(path)?;
+        let at = |e: Error| e.at(path.display());
+        let map = Map::open(&path)?;
+        let kind = locate::sniff(map.bytes()).map_err(at)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Self::build(map, name, kind).map_err(at)
+    }
+
+    /// A safetensors file that is part of the program.
+    pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint> {
+        Self::build(Map::fixed(bytes), name.to_string(), FileKind::Safetensors).map_err(|e| e.at(name))
+    }
+
+    fn build(map: Map, name: String, kind: FileKind) -> Result<Checkpoint> {
+        let (tensors, metadata) = match kind {
+            FileKind::Safetensors => safetensors::parse(map.bytes())?,
+            FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
+        };
+        if tensors.is_empty() {
+            return Err(Error::file("expected a checkpoint, found a file without any tensor"));
+        }
+        let dot_st = map.path().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
+        let declared = metadata.get(convert::LAYOUT_KEY).and_then(|word| Layout::from_name(word));
+        let facts = orient::Facts { dot_st, declared };
+        let (slots, layout) = names::canonical(tensors, facts)?;
+        for (name, slot) in &slots {
+            slot.view(&map).map_err(|e| e.at(format!("tensor {name}")))?;
+        }
+        let index = slots.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
+        log::debug!("{name}: {} tensors, {}, {} layout", slots.len(), kind.name(), layout.name());
+        Ok(Checkpoint(Arc::new(Inner { map, name, kind, layout, metadata, slots, index })))
+    }
+
+    /// The file, unless the bytes are part of the program.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.map.path()
+    }
+
+    /// The file's stem: its name without folder and extension.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// `pth` or `safetensors`, by content.
+    pub fn kind(&self) -> &'static str {
+        self.0.kind.name()
+    }
+
+    /// Whose names and orientations the file has: `official` or `web-rwkv`.
+    pub fn layout(&self) -> &'static str {
+        self.0.layout.name()
+    }
+
+    /// Canonical names, as in the official `.pth`; block 10 comes after block 9.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.slots.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// A tensor by canonical name, in the official orientation. No byte moves.
+    pub fn tensor(&self, name: &str) -> Option<View<'_>> {
+        let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
+        slot.view(&self.0.map).ok()
+    }
+
+    /// A tensor that must be there. Shapes are compared without their unit dimensions; the view has `shape`.
+    pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
+        let place = || format!("{}: tensor {name}", self.place());
+        let view = self.tensor(name).ok_or_else(|| Error::model(format!("expected shape {shape:?}, found no such tensor")).at(place()))?;
+        let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
+        let reshaped = (long(view.shape()) == long(shape)).then(|| view.reshaped(shape)).flatten();
+        reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
+    }
+
+    /// The metadata of a safetensors file; empty for a `.pth`.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.0.metadata
+    }
+
+    /// Whether the file still has the length that was mapped: reading beyond a cut would end the process.
+    pub fn check_uncut(&self) -> Result<()> {
+        self.0.map.check_uncut()
+    }
+
+    fn place(&self) -> String {
+        self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
+    }
+}
+
+/// The whole file.
+impl AsRef<[u8]> for Checkpoint {
+    fn as_ref(&self) -> &[u8] {
+        self.0.map.bytes()
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checkpoint({}, {}, {} tensors)", self.place(), self.kind(), self.0.slots.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+    use testing::{Pickle, halves, pth, put, singles, zip};
+
+    fn all_f32(c: &Checkpoint, name: &str) -> Vec<f32> {
+        c.tensor(name).unwrap().to_f32().unwrap()
+    }
+
+    #[test]
+    fn a_pth_with_strides_and_shared_storages() {
+        let mut p = Pickle::dict();
+        p.tensor("emb.weight", "0", DType::F32, 6, (0, &[3, 2], &[2, 1]));
+        p.tensor("blocks.10.att.key.weight", "0", DType::F32, 6, (1, &[2, 2], &[1, 2])); // transposed, from element 1
+        p.tensor("blocks.9.ln1.weight", "1", DType::BF16, 4, (2, &[1, 1, 2], &[9, 9, 1]));
+        p.tensor("blocks.9.ln1.bias", "1", DType::BF16, 4, (0, &[2], &[1]));
+        p.tensor("head.weight", "2", DType::F16, 2, (0, &[], &[]));
+        let bf16: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
+        let file = zip(&[
+            ("m/data.pkl", &p.stop()),
+            ("m/byteorder", b"little"),
+            ("m/data/0", &singles(&[0., 1., 2., 3., 4., 5.])),
+            ("m/data/1", &bf16),
+            ("m/data/2", &halves(&[7., 8.])),
+        ]);
+        let dir = tempfile::tempdir().unwrap();
+        let c = Checkpoint::open(&put(&dir, "model 1.5B.pth", &file)).unwrap();
+        assert_eq!((c.name(), c.kind(), c.layout()), ("model 1.5B", "pth", "official"));
+        let names = ["blocks.9.ln1.bias", "blocks.9.ln1.weight", "blocks.10.att.key.weight", "emb.weight", "head.weight"];
+        assert_eq!(c.names().collect::<Vec<_>>(), names);
+        assert_eq!(all_f32(&c, "emb.weight"), [0., 1., 2., 3., 4., 5.]);
+        assert_eq!(all_f32(&c, "blocks.10.att.key.weight"), [1., 3., 2., 4.]);
+        assert_eq!(all_f32(&c, "blocks.9.ln1.weight"), [3., 4.]);
+        assert_eq!(all_f32(&c, "blocks.9.ln1.bias"), [1., 2.]);
+        assert_eq!(all_f32(&c, "head.weight"), [7.]);
+        assert_eq!(c.require("blocks.9.ln1.weight", &[2]).unwrap().shape(), [2]);
+        let wrong = c.require("emb.weight", &[2, 3]).unwrap_err().to_string();
+        assert!(wrong.contains("tensor emb.weight: expected shape [2, 3], found [3, 2]"), "{wrong}");
+        assert!(c.require("no", &[1]).unwrap_err().to_string().contains("tensor no: expected"));
+        c.check_uncut().unwrap();
+        assert!(c.tensor("nothing").is_none());
+        let clone = c.clone();
+        std::thread::spawn(move || assert_eq!(all_f32(&clone, "head.weight"), [7.])).join().unwrap();
+    }
+
+    #[test]
+    fn a_wrapped_state_dict_with_prefix_and_build() {
+        let mut p = Pickle::dict();
+        p.text("epoch").int(3).raw(b"s").text("state_dict").global("collections", "OrderedDict").raw(b")R");
+        p.tensor("module.emb.weight", "k", DType::F32, 1, (0, &[1, 1], &[1, 1]));
+        p.raw(b"}").text("_metadata").raw(b"}sb").raw(b"s");
+        let file = zip(&[("x/data.pkl", &p.stop()), ("x/data/k", &singles(&[2.5]))]);
+        let dir = tempfile::tempdir().unwrap();
+        let c = Checkpoint::open(&put(&dir, "a.pth", &file)).unwrap();
+        assert_eq!(all_f32(&c, "emb.weight"), [2.5]);
+    }
+
+    #[test]
+    fn a_cut_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = put(&dir, "a.pth", &pth(&[("emb.weight", DType::F32, &[2], &singles(&[1., 2.]))]));
+        let c = Checkpoint::open(&path).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert!(c.check_uncut().unwrap_err().to_string().contains("shorter"), "{:?}", c.check_uncut());
+    }
+}

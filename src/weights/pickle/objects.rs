@@ -1,0 +1,251 @@
+//! What a pickle may make: texts, integers, containers, torch storages and tensors. And the three calls it may ask for.
+//!
+//! A "call" of a known name builds the plain record that we mean by it; there is nothing here that could run.
+
+use crate::error::{Error, Result};
+use crate::tensor::DType;
+use std::collections::{BTreeSet, HashSet};
+
+pub(super) type Id = u32;
+
+/// A checkpoint of 10 000 tensors makes 200 000 objects.
+const MAX_OBJECTS: usize = 1 << 20;
+const MAX_RANK: usize = 8;
+
+#[derive(Debug)]
+pub(super) enum Value<'a> {
+    /// None, booleans, floats, bytes: allowed, and never looked at.
+    Other,
+    Int(i64),
+    Text(&'a str),
+    List(Vec<Id>),
+    Tuple(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    Function(Function),
+    StorageType(DType),
+    Storage(Box<Storage<'a>>),
+    Tensor(Box<Tensor<'a>>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Function {
+    Tensor,
+    Parameter,
+    OrderedDict,
+}
+
+/// One member of raw numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Storage<'a> {
+    pub key: &'a str,
+    pub dtype: DType,
+    pub n_elements: usize,
+}
+
+/// A strided part of a storage; offset and strides in elements. Not yet checked against anything.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Tensor<'a> {
+    pub storage: Storage<'a>,
+    pub offset: usize,
+    pub shape: Vec<usize>,
+    pub strides: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(in super::super) struct Named<'a> {
+    pub name: &'a str,
+    pub tensor: Tensor<'a>,
+}
+
+/// What the outermost dictionary holds.
+#[derive(Debug)]
+pub(in super::super) struct Contents<'a> {
+    pub tensors: Vec<Named<'a>>,
+    /// Keys whose values are not tensors.
+    pub keys: BTreeSet<&'a str>,
+}
+
+/// The few names that a checkpoint may ask for; any other is refused, unexecuted.
+pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
+    Ok(match (module, name) {
+        ("torch._utils", "_rebuild_tensor_v2") => Value::Function(Function::Tensor),
+        ("torch._utils", "_rebuild_parameter") => Value::Function(Function::Parameter),
+        ("collections", "OrderedDict") => Value::Function(Function::OrderedDict),
+        ("torch", "DoubleStorage") => Value::StorageType(DType::F64),
+        ("torch", "FloatStorage") => Value::StorageType(DType::F32),
+        ("torch", "HalfStorage") => Value::StorageType(DType::F16),
+        ("torch", "BFloat16Storage") => Value::StorageType(DType::BF16),
+        ("torch", "LongStorage") => Value::StorageType(DType::I64),
+        ("torch", "IntStorage") => Value::StorageType(DType::I32),
+        ("torch", "ShortStorage") => Value::StorageType(DType::I16),
+        ("torch", "CharStorage") => Value::StorageType(DType::I8),
+        ("torch", "ByteStorage") => Value::StorageType(DType::U8),
+        ("torch", "BoolStorage") => Value::StorageType(DType::Bool),
+        _ => {
+            let message = format!("refused: the pickle asks for {module}.{name}; nothing was executed");
+            return Err(Error::file(message).hint("use a checkpoint that holds only tensors, or a .safetensors file"));
+        }
+    })
+}
+
+/// All objects of one pickle.
+#[derive(Default)]
+pub(super) struct Arena<'a>(Vec<Value<'a>>);
+
+impl<'a> Arena<'a> {
+    pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
+        if self.0.len() >= MAX_OBJECTS {
+            return Err(Error::file(format!("refused: the pickle makes more than {MAX_OBJECTS} objects")));
+        }
+        self.0.push(value);
+        Ok((self.0.len() - 1) as Id)
+    }
+
+    fn get(&self, id: Id) -> &Value<'a> {
+        &self.0[id as usize]
+    }
+
+    pub fn text(&self, id: Id) -> Result<&'a str> {
+        match self.get(id) {
+            Value::Text(text) => Ok(text),
+            other => Err(expected("a text", other)),
+        }
+    }
+
+    fn size(&self, id: Id) -> Result<usize> {
+        match self.get(id) {
+            Value::Int(n) => usize::try_from(*n).map_err(|_| Error::file(format!("expected a size, found {n}"))),
+            other => Err(expected("a size", other)),
+        }
+    }
+
+    fn sizes(&self, id: Id) -> Result<Vec<usize>> {
+        let ids = self.tuple(id)?;
+        if ids.len() > MAX_RANK {
+            return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", ids.len())));
+        }
+        ids.iter().map(|&id| self.size(id)).collect()
+    }
+
+    fn tuple(&self, id: Id) -> Result<&[Id]> {
+        match self.get(id) {
+            Value::Tuple(ids) => Ok(ids),
+            other => Err(expected("a tuple", other)),
+        }
+    }
+
+    pub fn append(&mut self, list: Id, items: Vec<Id>) -> Result<()> {
+        match &mut self.0[list as usize] {
+            Value::List(ids) => ids.extend(items),
+            other => return Err(expected("a list", other)),
+        }
+        Ok(())
+    }
+
+    /// `items`: key, value, key, value …
+    pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
+        if !items.len().is_multiple_of(2) {
+            return Err(Error::file("expected a value for each key of a dictionary"));
+        }
+        match &mut self.0[dict as usize] {
+            Value::Dict(pairs) => pairs.extend(items.chunks_exact(2).map(|kv| (kv[0], kv[1]))),
+            other => return Err(expected("a dictionary", other)),
+        }
+        Ok(())
+    }
+
+    /// The persistent id `('storage', type, key, location, number of elements)`. The location is of no interest.
+    pub fn storage(&self, id: Id) -> Result<Value<'a>> {
+        let &[tag, kind, key, _location, n] = self.tuple(id)? else {
+            return Err(Error::file("expected a persistent id of five parts"));
+        };
+        let (tag, key, n_elements) = (self.text(tag)?, self.text(key)?, self.size(n)?);
+        if tag != "storage" {
+            return Err(Error::file(format!("expected the persistent id of a storage, found '{tag}'")));
+        }
+        match self.get(kind) {
+            Value::StorageType(dtype) => Ok(Value::Storage(Box::new(Storage { key, dtype: *dtype, n_elements }))),
+            other => Err(expected("a storage type", other)),
+        }
+    }
+
+    /// What a known function makes of its arguments.
+    pub fn call(&mut self, function: Id, arguments: Id) -> Result<Id> {
+        let Value::Function(function) = *self.get(function) else {
+            return Err(expected("a function", self.get(function)));
+        };
+        let arguments = self.tuple(arguments)?;
+        match (function, arguments) {
+            (Function::Tensor, &[storage, offset, shape, strides, ..]) => {
+                let Value::Storage(storage) = self.get(storage) else {
+                    return Err(expected("a storage", self.get(storage)));
+                };
+                let (storage, offset) = (storage.as_ref().clone(), self.size(offset)?);
+                let tensor = Tensor { storage, offset, shape: self.sizes(shape)?, strides: self.sizes(strides)? };
+                self.add(Value::Tensor(Box::new(tensor)))
+            }
+            (Function::Parameter, &[tensor, ..]) if matches!(self.get(tensor), Value::Tensor(_)) => Ok(tensor),
+            (Function::OrderedDict, []) => self.add(Value::Dict(Vec::new())),
+            (Function::OrderedDict, &[pairs]) => {
+                let Value::List(pairs) = self.get(pairs) else {
+                    return Err(expected("a list of pairs", self.get(pairs)));
+                };
+                let pairs: Result<Vec<_>> = pairs
+                    .iter()
+                    .map(|&pair| match self.get(pair) {
+                        Value::Tuple(kv) | Value::List(kv) if kv.len() == 2 => Ok((kv[0], kv[1])),
+                        other => Err(expected("a pair", other)),
+                    })
+                    .collect();
+                self.add(Value::Dict(pairs?))
+            }
+            (f, a) => Err(Error::file(format!("{f:?} with {} unexpected arguments", a.len()))),
+        }
+    }
+
+    /// The tensors of the outermost dictionary, or of its `state_dict`.
+    pub fn contents(&self, top: Id) -> Result<Contents<'a>> {
+        let mut pairs = self.dict(top)?;
+        let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
+        if let Some((_, id)) = inner {
+            pairs = self.dict(*id)?;
+        }
+        let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new() };
+        let mut seen = HashSet::new();
+        for (key, value) in pairs {
+            let Value::Text(name) = *self.get(*key) else { continue };
+            let Value::Tensor(tensor) = self.get(*value) else {
+                contents.keys.insert(name);
+                continue;
+            };
+            if !seen.insert(name) {
+                return Err(Error::file("two tensors have this name").at(format!("tensor {name}")));
+            }
+            contents.tensors.push(Named { name, tensor: tensor.as_ref().clone() });
+        }
+        Ok(contents)
+    }
+
+    fn dict(&self, id: Id) -> Result<&[(Id, Id)]> {
+        match self.get(id) {
+            Value::Dict(pairs) => Ok(pairs),
+            other => Err(expected("a dictionary of tensors", other)),
+        }
+    }
+}
+
+fn expected(what: &str, found: &Value<'_>) -> Error {
+    let found = match found {
+        Value::Other => "another value",
+        Value::Int(_) => "an integer",
+        Value::Text(_) => "a text",
+        Value::List(_) => "a list",
+        Value::Tuple(_) => "a tuple",
+        Value::Dict(_) => "a dictionary",
+        Value::Function(_) => "a function",
+        Value::StorageType(_) => "a storage type",
+        Value::Storage(_) => "a storage",
+        Value::Tensor(_) => "a tensor",
+    };
+    Error::file(format!("expected {what}, found {found}"))
+}

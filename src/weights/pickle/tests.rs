@@ -1,0 +1,87 @@
+//! Good pickles, and what hostile ones get told.
+
+use super::super::testing::Pickle;
+use super::*;
+use crate::tensor::DType;
+
+fn refusal(pickle: &[u8]) -> String {
+    read(pickle).unwrap_err().to_string()
+}
+
+#[test]
+fn tensors_in_the_protocols_that_torch_writes() {
+    let mut p = Pickle::dict();
+    p.tensor("a", "0", DType::BF16, 6, (1, &[2, 2], &[3, 1])).text("note").text("hi").raw(b"s");
+    let contents_bytes = p.stop();
+    let contents = read(&contents_bytes).unwrap();
+    let t = &contents.tensors[0];
+    assert_eq!((t.name, t.tensor.offset, &t.tensor.shape[..], &t.tensor.strides[..]), ("a", 1, &[2, 2][..], &[3, 1][..]));
+    assert_eq!(t.tensor.storage, objects::Storage { key: "0", dtype: DType::BF16, n_elements: 6 });
+    assert!(contents.keys.contains("note"));
+
+    // Protocol 4: frames, short texts, STACK_GLOBAL, MEMOIZE; here wrapped as a parameter, sizes as LONG1.
+    let mut p: Vec<u8> = b"\x80\x04\x95\0\0\0\0\0\0\0\0}\x94\x8c\x01w\x94".to_vec();
+    p.extend(b"\x8c\x0ctorch._utils\x94\x8c\x12_rebuild_parameter\x94\x93\x94(");
+    p.extend(b"\x8c\x0ctorch._utils\x8c\x12_rebuild_tensor_v2\x93((\x8c\x07storage\x8c\x05torch\x8c\x0cFloatStorage\x93\x8c\x017\x8c\x03cpu\x8a\x02\x00\x01tQ");
+    p.extend(b"K\0\x8a\0\x85K\x01\x85\x89Nt");
+    p.extend(b"R\x88Nt");
+    p.extend(b"Rs.");
+    let contents = read(&p).unwrap();
+    assert_eq!(contents.tensors[0].tensor.storage.n_elements, 256);
+    assert_eq!(contents.tensors[0].tensor.shape, [0]);
+}
+
+#[test]
+fn code_is_named_and_not_run() {
+    assert!(refusal(b"\x80\x02cos\nsystem\n(X\x02\0\0\0lstR.").contains("the pickle asks for os.system; nothing was executed"));
+    assert!(refusal(b"\x80\x04\x8c\x05posix\x8c\x06system\x93.").contains("posix.system"));
+    assert!(refusal(b"\x80\x02cbuiltins\neval\n.").contains("builtins.eval"));
+    assert!(refusal(b"\x80\x02ctorch\nload\n.").contains("torch.load"));
+    assert!(refusal(b"\x80\x02ctorch\nComplexFloatStorage\n.").contains("torch.ComplexFloatStorage"));
+    assert!(refusal(b"\x80\x02ccollections\nOrderedDict\n)\x81.").contains("opcode 0x81"));
+    assert!(refusal(b"(ios\nsystem\n.").contains("opcode 0x69"));
+    assert!(!refusal(b"\x80\x02cos\nsys\x1b[31mtem\x07\n.").contains('\x1b'));
+    assert!(refusal(b"\x80\x09.").contains("protocol"));
+}
+
+#[test]
+fn bombs_stay_small() {
+    let deep = [b"\x80\x02".to_vec(), b"(".repeat(100_000), b"t".repeat(100_000), b".".to_vec()].concat();
+    assert!(refusal(&deep).contains("nests deeper"));
+    let lists = [b"]".repeat(100_000), b"a".repeat(99_999), b".".to_vec()].concat();
+    assert!(refusal(&lists).contains("expected a dictionary of tensors, found a list"));
+    let wrapped = [b")".to_vec(), b"\x85".repeat(100_000), b".".to_vec()].concat();
+    assert!(refusal(&wrapped).contains("found a tuple"));
+    // Each level holds the one before twice: 2^200 if expanded.
+    let doubling = [b"]q\0".to_vec(), b"]h\0ah\0aq\0".repeat(200), b".".to_vec()].concat();
+    assert!(refusal(&doubling).contains("found a list"));
+    let itself = b"}q\0X\x01\0\0\0kh\0s.".to_vec();
+    assert!(read(&itself).unwrap().tensors.is_empty());
+    assert!(refusal(&[b"]q\0".to_vec(), b"h\0".repeat(1 << 21)].concat()).contains("stacks more"));
+    assert!(refusal(&[b"N0".repeat(1 << 21), b".".to_vec()].concat()).contains("makes more"));
+    let memo: Vec<u8> = (0..(1u32 << 20) + 1).flat_map(|i| [b"r".to_vec(), i.to_le_bytes().to_vec()].concat()).collect();
+    assert!(refusal(&[b"N".to_vec(), memo].concat()).contains("remembers more"));
+    assert!(refusal(b"X\xff\xff\xff\xff").contains("4294967295"));
+    assert!(refusal(&[b"\x8d".to_vec(), vec![0xff; 8]].concat()).contains("18446744073709551615"));
+    assert!(refusal(b"\x8a\xff").contains("255 more bytes"));
+}
+
+#[test]
+fn wrong_types_are_named() {
+    assert!(refusal(b"N.").contains("found another value"));
+    assert!(refusal(b"K\x01R.").contains("asks for more objects"));
+    assert!(refusal(b"(K\x010.").contains("asks for more objects"));
+    assert!(refusal(b"K\x01K\x02R.").contains("expected a function, found an integer"));
+    assert!(refusal(b"K\x01(0.").contains("asks for more objects"), "an outer object is out of reach");
+    assert!(refusal(b"h\x05.").contains("object 5"));
+    assert!(refusal(b"(K\x01Q.").contains("tuple"));
+    assert!(refusal(b"}K\x01a.").contains("expected a list, found a dictionary"));
+    assert!(refusal(b"](K\x01u.").contains("value for each key"));
+    assert!(refusal(b"U\x01\xff.").contains("UTF-8"));
+    let mut p = Pickle::dict();
+    p.tensor("a", "0", DType::F32, 1, (0, &[1], &[1])).tensor("a", "0", DType::F32, 1, (0, &[1], &[1]));
+    assert!(refusal(&p.stop()).contains("tensor a: two tensors"));
+    let mut p = Pickle::dict();
+    p.tensor("a", "0", DType::F32, 1, (0, &[1; 9], &[1; 9]));
+    assert!(refusal(&p.stop()).contains("dimensions"));
+}

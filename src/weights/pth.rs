@@ -1,0 +1,123 @@
+//! A `.pth`: a zip archive with one pickle that describes tensors, and one member of raw numbers for each storage.
+//!
+//! Glue between `archive` and `pickle`. Knows nothing of what the tensors are for.
+
+use super::located::{Located, check_shape};
+use super::{archive, pickle};
+use crate::error::{Error, Result};
+use std::ops::Range;
+
+/// The pickle of 10 000 tensors has 1 MB.
+const MAX_PICKLE_BYTES: usize = 16 << 20;
+/// Keys that the Python package `rwkv` adds when it converts a model for one strategy.
+const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
+
+/// Lists a file's tensors.
+pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
+    let members = archive::members(file)?;
+    let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
+    let (name, range) = match (pickles.next(), pickles.next()) {
+        (Some(one), None) => one,
+        (None, _) => return Err(Error::file("expected a torch checkpoint, found a zip archive without data.pkl")),
+        (Some((a, _)), Some((b, _))) => return Err(Error::file(format!("expected one data.pkl, found {a} and {b}"))),
+    };
+    let root = name.strip_suffix("data.pkl").unwrap_or_default();
+    if let Some(range) = members.get(&format!("{root}byteorder")) {
+        let order = &file[range.clone()];
+        if order.trim_ascii() != b"little" {
+            let found = String::from_utf8_lossy(&order[..order.len().min(16)]).into_owned();
+            return Err(Error::file(format!("expected little-endian numbers, found byteorder '{found}'"))
+                .hint("save it again from torch on a little-endian machine"));
+        }
+    }
+    if range.len() > MAX_PICKLE_BYTES {
+        return Err(Error::file(format!("expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes, found {}", range.len())));
+    }
+    let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
+    if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
+        return Err(Error::file(format!(
+            "expected an original checkpoint, found one that the Python package rwkv converted for one strategy ({key})"
+        ))
+        .hint("use the .pth that it was made from"));
+    }
+    contents
+        .tensors
+        .iter()
+        .map(|t| locate(t, root, |member| members.get(member).cloned()).map_err(|e| e.at(format!("tensor {}", t.name))))
+        .collect()
+}
+
+fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<Located> {
+    let (tensor, storage) = (&t.tensor, &t.tensor.storage);
+    check_shape(&tensor.shape)?;
+    let size = storage.dtype.size_bytes();
+    let name = format!("{root}data/{}", storage.key);
+    let range = member(&name).ok_or_else(|| Error::file(format!("expected its numbers in {name}, found no such member")))?;
+    let Some(stored_bytes) = storage.n_elements.checked_mul(size).filter(|&n| n <= range.len()) else {
+        return Err(Error::file(format!(
+            "expected {} numbers of {} in {name}, found {} bytes",
+            storage.n_elements,
+            storage.dtype,
+            range.len()
+        )));
+    };
+    let end = range.start + stored_bytes;
+    let start = tensor.offset.checked_mul(size).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
+    let start =
+        start.ok_or_else(|| Error::file(format!("it starts at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
+    let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
+    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Pickle, singles, zip};
+    use super::*;
+    use crate::tensor::DType;
+
+    fn refusal(pickle: &[u8], more: &[(&str, &[u8])]) -> String {
+        let numbers = singles(&[1., 2., 3., 4.]);
+        let mut members: Vec<(&str, &[u8])> = vec![("r/data.pkl", pickle), ("r/data/0", &numbers)];
+        members.extend(more);
+        match parse(&zip(&members)).and_then(|ts| ts.iter().try_for_each(|t| t.view(&zip(&members)).map(|_| ()))) {
+            Ok(()) => "accepted".into(),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    fn one(n: usize, place: (usize, &[usize], &[usize])) -> Vec<u8> {
+        let mut p = Pickle::dict();
+        p.tensor("emb.weight", "0", DType::F32, n, place);
+        p.stop()
+    }
+
+    #[test]
+    fn what_lies_outside_its_storage_is_refused() {
+        assert_eq!(refusal(&one(4, (0, &[2, 2], &[2, 1])), &[]), "accepted");
+        assert_eq!(refusal(&one(4, (3, &[1], &[1])), &[("r/byteorder", b"little")]), "accepted");
+        assert!(refusal(&one(5, (0, &[1], &[1])), &[]).contains("tensor emb.weight: expected 5 numbers"));
+        assert!(refusal(&one(4, (5, &[1], &[1])), &[]).contains("starts at number 5"));
+        assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("needs 4 bytes"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("needs 20 bytes"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[usize::MAX >> 1, 1])), &[]).contains("address"));
+        assert!(refusal(&one(4, (0, &[usize::MAX >> 1, 9], &[1, 1])), &[]).contains("address"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[1])), &[]).contains("strides"));
+        assert!(refusal(&one(usize::MAX >> 2, (0, &[1], &[1])), &[]).contains("numbers"));
+    }
+
+    #[test]
+    fn members_around_the_pickle() {
+        let good = one(4, (0, &[4], &[1]));
+        assert!(refusal(&good, &[("r/byteorder", b"big")]).contains("byteorder 'big'"));
+        assert!(refusal(&good, &[("s/data.pkl", b".")]).contains("expected one data.pkl, found r/data.pkl and s/data.pkl"));
+        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("without data.pkl"));
+        let mut lost = Pickle::dict();
+        lost.tensor("emb.weight", "7", DType::F32, 4, (0, &[4], &[1]));
+        assert!(refusal(&lost.stop(), &[]).contains("expected its numbers in r/data/7"));
+        for key in CONVERTED {
+            let mut p = Pickle::dict();
+            p.text(key).text("cuda fp16").raw(b"s");
+            assert!(refusal(&p.stop(), &[]).contains("Python package rwkv"));
+        }
+    }
+}

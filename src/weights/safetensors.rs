@@ -1,0 +1,120 @@
+//! The safetensors header: names, types, shapes and byte ranges, checked before any is believed.
+//!
+//! Knows nothing of models: a saved state is read by the same lines as a checkpoint.
+
+use super::located::{Located, check_shape};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, dense_strides};
+use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
+use std::collections::BTreeMap;
+
+/// A header of a hundred thousand tensors is smaller.
+pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
+const AGAIN: &str = "the download may be incomplete: download it again";
+
+/// Lists a file's tensors, by their order in the file, and its metadata.
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+    let Some((length, rest)) = file.split_first_chunk::<8>() else {
+        return Err(Error::file(format!("expected a safetensors file, found {} bytes", file.len())).hint(AGAIN));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER_BYTES {
+        return Err(Error::file(format!("expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found the length {length}")));
+    }
+    if length > rest.len() as u64 {
+        return Err(Error::file(format!("expected a safetensors header of {length} bytes, found {}", rest.len())).hint(AGAIN));
+    }
+    let (length, header) = SafeTensors::read_metadata(file).map_err(|e| explain(e, file.len()))?;
+    let mut tensors = Vec::new();
+    for name in header.offset_keys() {
+        let info = header.info(&name).expect("offset_keys lists the header's names");
+        let at = |e: Error| e.at(format!("tensor {name}"));
+        let dtype = dtype_of(info.dtype).map_err(at)?;
+        check_shape(&info.shape).map_err(at)?;
+        let (start, end) = info.data_offsets;
+        let bytes = 8 + length + start..8 + length + end;
+        tensors.push(Located { dtype, strides: dense_strides(&info.shape), shape: info.shape.clone(), bytes, name });
+    }
+    let metadata = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    Ok((tensors, metadata))
+}
+
+fn dtype_of(dtype: Dtype) -> Result<DType> {
+    Ok(match dtype {
+        Dtype::F64 => DType::F64,
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::I64 => DType::I64,
+        Dtype::I32 => DType::I32,
+        Dtype::I16 => DType::I16,
+        Dtype::I8 => DType::I8,
+        Dtype::U8 => DType::U8,
+        Dtype::BOOL => DType::Bool,
+        other => return Err(Error::file(format!("expected F32, F16 or BF16 numbers, found {other}"))),
+    })
+}
+
+fn explain(error: SafeTensorError, file_bytes: usize) -> Error {
+    use SafeTensorError as E;
+    match error {
+        E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")),
+        E::InvalidHeaderDeserialization(e) | E::JsonError(e) => Error::file(format!("the safetensors header is not as specified: {e}")),
+        E::InvalidOffset(name) => {
+            Error::file("expected its bytes to follow those of the tensor before, found a gap or an overlap").at(format!("tensor {name}"))
+        }
+        E::MetadataIncompleteBuffer => {
+            Error::file(format!("the safetensors header describes more or fewer bytes than the {file_bytes} of the file")).hint(AGAIN)
+        }
+        E::TensorInvalidInfo => Error::file("a tensor's shape and type do not match its byte range"),
+        E::ValidationOverflow => Error::file("a tensor's shape has more elements than an address holds"),
+        other => Error::file(format!("not a valid safetensors file: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(header: &str, data: usize) -> Vec<u8> {
+        let mut out = (header.len() as u64).to_le_bytes().to_vec();
+        out.extend(header.as_bytes());
+        out.resize(out.len() + data, 0);
+        out
+    }
+
+    fn refusal(header: &str, data: usize) -> String {
+        parse(&file(header, data)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_header_is_read() {
+        let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"I64","shape":[],"data_offsets":[4,12]},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}"#;
+        let (tensors, metadata) = parse(&file(header, 12)).unwrap();
+        assert_eq!(metadata["format"], "pt");
+        assert_eq!((tensors[0].name.as_str(), tensors[0].dtype, tensors[0].shape.as_slice()), ("a", DType::F16, &[1, 2][..]));
+        assert_eq!((tensors[1].dtype, tensors[1].bytes.len()), (DType::I64, 8));
+    }
+
+    #[test]
+    fn hostile_headers_are_refused() {
+        let one = |dtype: &str, shape: &str, from: u64, to: u64| {
+            format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}}}"#)
+        };
+        assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("fewer"));
+        assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("match"));
+        assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: expected its bytes"));
+        assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));
+        assert!(refusal(&one("F8_E4M3", "[4]", 0, 4), 4).contains("F8_E4M3"));
+        assert!(refusal(&one("F32", "[4294967296,4294967296,4]", 0, 4), 4).contains("address"));
+        assert!(refusal(&one("F32", "[0,4294967296,4294967296]", 0, 0), 0).contains("address"));
+        assert!(refusal(&one("U8", "[1,1,1,1,1,1,1,1,1]", 0, 1), 1).contains("dimensions"));
+        assert!(refusal(&"[".repeat(100_000), 0).contains("not as specified"));
+        let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
+        assert!(refusal(overlap, 6).contains("overlap"));
+        let twice = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
+        assert!(parse(&file(twice, 8)).is_err());
+    }
+}

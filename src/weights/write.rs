@@ -1,0 +1,241 @@
+//! Safetensors files: written beside their final name and renamed when complete; small ones read whole.
+//!
+//! Tensors stream through in blocks. Knows neither checkpoints nor states.
+
+use super::safetensors;
+use crate::error::{Error, Result};
+use crate::tensor::{DType, n_elements};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Writes the data of one tensor.
+pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
+
+/// One tensor to write.
+pub struct Entry<'a> {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its numbers.
+    pub dtype: DType,
+    /// Row-major, the last dimension contiguous.
+    pub shape: Vec<usize>,
+    /// Must write exactly as many little-endian bytes as shape and type say; checked.
+    pub data: WriteData<'a>,
+}
+
+/// Writes a safetensors file: to a temporary name beside `path`, then renamed. Nothing is left behind on error. Progress
+/// gets (bytes done, bytes in total). Tensors lie in the file by the size of their type, then in the order given.
+pub fn write_safetensors(
+    path: &Path,
+    metadata: &BTreeMap<String, String>,
+    mut entries: Vec<Entry<'_>>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    check_target(path)?;
+    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes())); // so that every tensor is aligned
+    let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".wingbeat-").suffix(".part");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as for any new file
+    let temporary = builder.tempfile_in(folder).map_err(|e| Error::io(e, path))?;
+    let mut sink =
+        Sink { out: BufWriter::with_capacity(1 << 20, temporary.as_file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
+    sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(&header)).map_err(|e| Error::io(e, path))?;
+    for entry in &mut entries {
+        let expected = data_bytes(entry).unwrap_or_default();
+        sink.left = expected;
+        let written = (entry.data)(&mut sink);
+        if let Some(e) = sink.failed.take() {
+            return Err(Error::io(e, path));
+        }
+        let at = |e: Error| e.at(format!("tensor {}", entry.name)).at(path.display());
+        written.map_err(at)?;
+        if sink.left != 0 {
+            return Err(at(Error::file(format!("expected {expected} bytes to write, got {}", expected - sink.left))));
+        }
+    }
+    sink.finish().map_err(|e| Error::io(e, path))?;
+    temporary.as_file().sync_all().map_err(|e| Error::io(e, path))?;
+    temporary.persist(path).map_err(|e| Error::io(e.error, path))?;
+    Ok(())
+}
+
+/// Renaming onto a device or a folder would destroy it, or fail after all the work.
+fn check_target(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(m) if !m.is_file() => Err(Error::file("expected the name of a file to write, found a folder or a device").at(path.display())),
+        _ => Ok(()),
+    }
+}
+
+fn data_bytes(entry: &Entry) -> Option<u64> {
+    n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes())?.try_into().ok()
+}
+
+/// The header's JSON, padded so that data begin at a multiple of 8; and how many bytes the file will have.
+fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec<u8>, u64)> {
+    let mut fields = Vec::new();
+    if !metadata.is_empty() {
+        fields.push(format!("\"__metadata__\":{}", serde_json::json!(metadata)));
+    }
+    let mut names = BTreeSet::from(["__metadata__"]);
+    let mut end = 0u64;
+    for e in entries {
+        let at = |error: Error| error.at(format!("tensor {}", e.name));
+        if !names.insert(&e.name) {
+            return Err(at(Error::input("two tensors to write have this name")));
+        }
+        let (start, bytes) = (end, data_bytes(e));
+        end = bytes.and_then(|n| end.checked_add(n)).ok_or_else(|| at(Error::input(format!("the shape {:?} is too large", e.shape))))?;
+        let (name, dtype) = (serde_json::json!(e.name), e.dtype.name());
+        fields.push(format!("{name}:{{\"dtype\":\"{dtype}\",\"shape\":{:?},\"data_offsets\":[{start},{end}]}}", e.shape));
+    }
+    let mut json = format!("{{{}}}", fields.join(",")).into_bytes();
+    json.resize(json.len().next_multiple_of(8), b' ');
+    if json.len() as u64 > safetensors::MAX_HEADER_BYTES {
+        return Err(Error::input(format!("a header of {} bytes is more than a reader accepts", json.len())));
+    }
+    let total = end.checked_add(8 + json.len() as u64).ok_or_else(|| Error::input("the tensors together are too large"))?;
+    Ok((json, total))
+}
+
+/// Counts what a tensor writes, and keeps the error of the disk apart from those of the tensor.
+struct Sink<'a> {
+    out: BufWriter<&'a File>,
+    /// Bytes that the current tensor has still to write.
+    left: u64,
+    done: u64,
+    shown: u64,
+    total: u64,
+    failed: Option<io::Error>,
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Sink<'_> {
+    fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.done += bytes.len() as u64;
+        if self.done - self.shown >= 4 << 20 {
+            self.show();
+        }
+        Ok(())
+    }
+
+    fn show(&mut self) {
+        self.shown = self.done;
+        (self.progress)(self.done, self.total);
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.show();
+        Ok(())
+    }
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or_else(|| io::Error::other("the tensor has more bytes than its shape says"))?;
+        self.raw(bytes).map_err(|e| {
+            let told = io::Error::new(e.kind(), e.to_string());
+            self.failed.get_or_insert(e);
+            told
+        })?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Tensors by name: type, shape and bytes.
+pub type Tensors<'a> = BTreeMap<String, (DType, Vec<usize>, &'a [u8])>;
+
+/// Any small safetensors file, already in memory: its tensors, and its metadata.
+pub fn read_safetensors(bytes: &[u8]) -> Result<(Tensors<'_>, BTreeMap<String, String>)> {
+    let (tensors, metadata) = safetensors::parse(bytes)?;
+    let tensors = tensors.into_iter().map(|t| (t.name, (t.dtype, t.shape, &bytes[t.bytes])));
+    Ok((tensors.collect(), metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry<'a>(name: &str, dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Entry<'a> {
+        Entry {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            data: Box::new(move |out| out.write_all(bytes).map_err(|e| Error::file(e.to_string()))),
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        let metadata = BTreeMap::from([("a \"quoted\" \u{7f}key\n".to_string(), "ü\\".to_string())]);
+        let entries = vec![
+            entry("small", DType::U8, &[3], b"abc"),
+            entry("t\"1", DType::F16, &[1, 2], b"1234"),
+            entry("none", DType::F32, &[0], b""),
+        ];
+        let mut seen = (0, 0);
+        write_safetensors(&path, &metadata, entries, &mut |done, total| seen = (done, total)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(seen, (bytes.len() as u64, bytes.len() as u64));
+        assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()) % 8, 0);
+        let (tensors, back) = read_safetensors(&bytes).unwrap();
+        assert_eq!(back, metadata);
+        assert_eq!(tensors["t\"1"], (DType::F16, vec![1, 2], &b"1234"[..]));
+        assert_eq!(tensors["small"], (DType::U8, vec![3], &b"abc"[..]));
+        assert_eq!(tensors.len(), 3);
+        write_safetensors(&path, &BTreeMap::new(), vec![], &mut |_, _| ()).unwrap();
+        assert!(read_safetensors(&std::fs::read(&path).unwrap()).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn an_error_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        let none = BTreeMap::new();
+        let fails = |entries| write_safetensors(&path, &none, entries, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(fails(vec![entry("a", DType::U8, &[2], b"abc")]).contains("more bytes than its shape"));
+        assert!(fails(vec![entry("a", DType::U8, &[4], b"abc")]).contains("tensor a: expected 4 bytes to write, got 3"));
+        assert!(fails(vec![entry("a", DType::U8, &[1], b"a"), entry("a", DType::U8, &[1], b"a")]).contains("two tensors"));
+        assert!(fails(vec![entry("__metadata__", DType::U8, &[1], b"a")]).contains("two tensors"));
+        assert!(fails(vec![entry("a", DType::F32, &[usize::MAX, 2], b"")]).contains("too large"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let absent = dir.path().join("no/such/folder/x");
+        let e = write_safetensors(&absent, &none, vec![], &mut |_, _| ()).unwrap_err();
+        assert!(e.hint.is_some() && e.to_string().contains("no/such/folder"), "{e}");
+        assert!(write_safetensors(dir.path(), &none, vec![], &mut |_, _| ()).unwrap_err().to_string().contains("folder"));
+    }
+
+    #[test]
+    fn an_existing_file_survives_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = super::super::testing::put(&dir, "x", b"precious");
+        write_safetensors(&path, &BTreeMap::new(), vec![entry("a", DType::U8, &[4], b"abc")], &mut |_, _| ()).unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_io_error() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut ignore = |_, _| ();
+        let mut sink =
+            Sink { out: BufWriter::with_capacity(16, &full), left: 99, done: 0, shown: 0, total: 99, failed: None, progress: &mut ignore };
+        assert!(sink.write_all(&[0; 99]).is_err());
+        let e = Error::io(sink.failed.take().unwrap(), Path::new("x"));
+        assert!(e.hint.unwrap().contains("free some space"));
+    }
+}
