@@ -1,0 +1,79 @@
+//! Python's string and bytes literals, as vocabulary files spell their tokens.
+//!
+//! `'é'` and `"it's"` are text and stand for its UTF-8; `b'\xe2\x80'` is raw bytes. Knows nothing of ids or lines. An escape
+//! that Python would leave alone (`\d`) is an error here: in a vocabulary it can only be damage.
+
+/// Appends the bytes that `source` stands for to `out`. The error says what is wrong, in words that follow "the token".
+pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
+    let (is_bytes, quoted) = match source.strip_prefix('b') {
+        Some(rest) => (true, rest),
+        None => (false, source),
+    };
+    let inner = ['\'', '"'].iter().find_map(|&q| Some((q, quoted.strip_prefix(q)?.strip_suffix(q)?)));
+    let Some((quote, mut rest)) = inner else {
+        return Err("must be '…', \"…\" or b'…'".into());
+    };
+    loop {
+        let end = rest.find(['\\', quote]).unwrap_or(rest.len());
+        let (plain, tail) = rest.split_at(end);
+        if is_bytes && !plain.is_ascii() {
+            return Err("is a bytes literal with a character outside ASCII".into());
+        }
+        out.extend_from_slice(plain.as_bytes());
+        let Some(escape) = tail.strip_prefix('\\') else {
+            return if tail.is_empty() { Ok(()) } else { Err(format!("has an unescaped {quote} inside")) };
+        };
+        let (value, after) = unescape(escape, is_bytes).ok_or_else(|| bad_escape(escape))?;
+        match value {
+            Value::Byte(byte) => out.push(byte),
+            Value::Char(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+        rest = after;
+    }
+}
+
+/// What one escape stands for.
+enum Value {
+    Byte(u8),
+    Char(char),
+}
+
+/// Reads what follows a backslash: its value and the rest. `None` where it is no escape of this kind of literal.
+fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
+    let first = escape.chars().next()?;
+    let rest = &escape[first.len_utf8()..];
+    let (code, rest) = match first {
+        '\\' | '\'' | '"' => (first as u32, rest),
+        'n' => (0x0a, rest),
+        'r' => (0x0d, rest),
+        't' => (0x09, rest),
+        'a' => (0x07, rest),
+        'b' => (0x08, rest),
+        'f' => (0x0c, rest),
+        'v' => (0x0b, rest),
+        'x' => digits(rest, 2, 16)?,
+        'u' if !is_bytes => digits(rest, 4, 16)?,
+        'U' if !is_bytes => digits(rest, 8, 16)?,
+        '0'..='7' => {
+            // one to three octal digits, as many as there are
+            let n = escape.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
+            digits(escape, n, 8)?
+        }
+        _ => return None,
+    };
+    let value = if is_bytes { Value::Byte(u8::try_from(code).ok()?) } else { Value::Char(char::from_u32(code)?) };
+    Some((value, rest))
+}
+
+/// Exactly `n` digits and the rest.
+fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
+    let head = s.get(..n)?;
+    let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix alone would take a sign
+    let code = u32::from_str_radix(head, radix).ok().filter(|_| all_digits)?;
+    Some((code, &s[n..]))
+}
+
+fn bad_escape(escape: &str) -> String {
+    let shown: String = escape.chars().take(9).collect();
+    format!("has an escape that means nothing here: \\{shown}")
+}

@@ -1,0 +1,129 @@
+//! A byte trie in flat arrays: which token is the longest that begins a text.
+//!
+//! Nodes are numbered level by level, so the children of a node are neighbours and one array of first children describes
+//! them all; a table by the first two bytes skips the widest levels. Knows no file format.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// A token: its id and where its bytes lie.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub id: u32,
+    pub start: u32,
+    pub len: u32,
+}
+
+/// No token ends here, or no node is there.
+const NONE: u32 = u32::MAX;
+
+pub(super) struct Trie {
+    /// The byte that leads to a node; ascending among siblings. `[nodes]`
+    label: Vec<u8>,
+    /// The id that ends at a node, or `NONE`. `[nodes]`
+    token: Vec<u32>,
+    /// The children of node `i` are `first_child[i]..first_child[i + 1]`. `[nodes + 1]`
+    first_child: Vec<u32>,
+    /// The id of the token that is this one byte, or `NONE`. `[256]`
+    single: Vec<u32>,
+    /// The node under these two bytes, first byte high, or `NONE`. `[65536]`
+    pair: Vec<u32>,
+}
+
+impl Trie {
+    /// Of tokens with equal bytes the later entry wins. Tokens without bytes match nothing.
+    pub(super) fn new(entries: &[Entry], bytes: &[u8]) -> Self {
+        let sorted = sort(entries, bytes);
+        let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];
+
+        // the tokens below each node that waits for its children, as ranges of `sorted`
+        let mut waiting = VecDeque::new();
+        waiting.push_back(0..sorted.len());
+        let mut trie = Trie { label: vec![0], token: vec![], first_child: vec![], single: vec![NONE; 256], pair: vec![NONE; 1 << 16] };
+        let (mut depth, mut level_end) = (0, 1);
+        while let Some(Range { mut start, end }) = waiting.pop_front() {
+            if trie.token.len() == level_end {
+                depth += 1;
+                level_end = trie.label.len();
+            }
+            trie.first_child.push(trie.label.len() as u32);
+            trie.token.push(match sorted.get(start) {
+                Some(entry) if entry.len as usize == depth => {
+                    start += 1;
+                    entry.id
+                }
+                _ => NONE,
+            });
+            while start < end {
+                let label = byte(start, depth);
+                let n = (start..end).take_while(|&i| byte(i, depth) == label).count();
+                trie.label.push(label);
+                waiting.push_back(start..start + n);
+                start += n;
+            }
+        }
+        trie.first_child.push(trie.label.len() as u32);
+        trie.index_first_bytes();
+        trie
+    }
+
+    fn index_first_bytes(&mut self) {
+        for a in self.children(0) {
+            let first = self.label[a] as usize;
+            self.single[first] = self.token[a];
+            for b in self.children(a) {
+                self.pair[first << 8 | self.label[b] as usize] = b as u32;
+            }
+        }
+    }
+
+    fn children(&self, node: usize) -> Range<usize> {
+        self.first_child[node] as usize..self.first_child[node + 1] as usize
+    }
+
+    /// The longest token that `text` begins with: its id and length in bytes.
+    pub(super) fn longest(&self, text: &[u8]) -> Option<(u32, usize)> {
+        let first = *text.first()? as usize;
+        let mut best = (self.single[first], 1);
+        let mut node = match text.get(1) {
+            Some(&second) => self.pair[first << 8 | second as usize],
+            None => NONE,
+        };
+        let mut len = 2;
+        while node != NONE {
+            let id = self.token[node as usize];
+            if id != NONE {
+                best = (id, len);
+            }
+            let Some(&next) = text.get(len) else { break };
+            let children = self.children(node as usize);
+            let Ok(i) = self.label[children.clone()].binary_search(&next) else { break };
+            node = (children.start + i) as u32;
+            len += 1;
+        }
+        Some(best).filter(|&(id, _)| id != NONE)
+    }
+}
+
+/// The entries by their bytes, without empty ones, the last of equals only.
+fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
+    let token = |e: &Entry| &bytes[e.start as usize..][..e.len as usize];
+    // most comparisons end within the first eight bytes, kept beside the entry as one number
+    let mut keyed: Vec<(u64, usize)> = Vec::with_capacity(entries.len());
+    for (i, e) in entries.iter().enumerate().filter(|(_, e)| e.len > 0) {
+        let mut head = [0; 8];
+        let n = head.len().min(e.len as usize);
+        head[..n].copy_from_slice(&token(e)[..n]);
+        keyed.push((u64::from_be_bytes(head), i));
+    }
+    keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| token(&entries[a.1]).cmp(token(&entries[b.1]))).then(a.1.cmp(&b.1)));
+    let mut sorted: Vec<Entry> = Vec::with_capacity(keyed.len());
+    for (_, i) in keyed {
+        let entry = entries[i];
+        match sorted.last_mut() {
+            Some(last) if token(last) == token(&entry) => *last = entry,
+            _ => sorted.push(entry),
+        }
+    }
+    sorted
+}

@@ -1,0 +1,51 @@
+//! Bytes that arrive in pieces, as text: a character is passed on once it is complete.
+//!
+//! Knows no tokens. Never stalls: what can no longer become a character turns into U+FFFD at once.
+
+/// A streaming UTF-8 decoder. The pieces together equal `String::from_utf8_lossy` of all bytes together, wherever they are
+/// split; at most three bytes wait.
+#[derive(Debug, Clone, Default)]
+pub struct Utf8Stream {
+    /// The beginning of a character: empty, or a proper prefix of a valid sequence.
+    pub(super) pending: Vec<u8>,
+}
+
+impl Utf8Stream {
+    /// A decoder with nothing pending.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes and returns the text that they complete.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.pending);
+        all.extend_from_slice(bytes);
+        let mut text = String::with_capacity(all.len());
+        let mut n_read = 0;
+        for chunk in all.utf8_chunks() {
+            text.push_str(chunk.valid());
+            n_read += chunk.valid().len() + chunk.invalid().len();
+            if chunk.invalid().is_empty() {
+                continue;
+            }
+            if n_read == all.len() && is_incomplete(chunk.invalid()) {
+                self.pending.extend_from_slice(chunk.invalid());
+            } else {
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        text
+    }
+
+    /// Ends the text: an incomplete character becomes one U+FFFD. The decoder can be used again.
+    pub fn finish(&mut self) -> String {
+        let rest = String::from_utf8_lossy(&self.pending).into_owned();
+        self.pending.clear();
+        rest
+    }
+}
+
+/// Whether more bytes could make a character of these.
+fn is_incomplete(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|e| e.error_len().is_none())
+}
