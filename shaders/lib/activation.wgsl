@@ -1,0 +1,14 @@
+// Epilogues of a matrix product. The codes are those of `Activation` in src/words/stack.rs; a test compares all of them.
+// Arguments are clamped where a driver that computes through exp would overflow.
+fn sigmoid(z: f32) -> f32 { return 1.0 / (1.0 + exp(-clamp(z, -80.0, 80.0))); }
+
+fn activate(code: u32, z: f32) -> f32 {
+    switch code {
+        case 1u: { return tanh(clamp(z, -15.0, 15.0)); }
+        case 2u: { return sigmoid(z); }
+        case 3u: { let p = max(z, 0.0); return p * p; }
+        // RWKV-7 decay: exp(-e^(-1/2) sigmoid(z)), in (0.5452, 1)
+        case 4u: { return exp(-0.60653066 * sigmoid(z)); }
+        default: { return z; }
+    }
+}

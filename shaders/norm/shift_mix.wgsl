@@ -1,0 +1,52 @@
+// x_hat = LN(x), p = x_hat of the previous token, and for each mix m:  mixed[m] = x_hat + (p - x_hat) * mix[m]
+// p comes from the row above or, in the first row of a run, from the state; the last row becomes the new state, in the other
+// half of the double buffer. The row above is normalised again rather than waited for.
+import package::lib::cursor::{n_tokens, row_at, run_at};
+import package::lib::reduce::{WG, reduce_sum};
+
+struct Params {
+    width: u32,
+    stride: u32,
+    n_mixes: u32,
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> vectors: array<f32>; // [2 + n_mixes, stride]: g, b, mixes
+@group(0) @binding(2) var<storage, read> x: array<f32>; // [T, stride]
+@group(0) @binding(3) var<storage, read_write> shift: array<f32>; // [2 pages, stride]
+@group(0) @binding(4) var<storage, read_write> mixed: array<f32>; // [T, n_mixes, stride]
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = group.x;
+    if t >= n_tokens() { return; }
+    let row = row_at(t);
+    let run = run_at(row.run);
+    let here = t * params.stride;
+    // In the first row `above` is `here`: its statistics are computed and not used.
+    let above = select(here - params.stride, here, row.first == 1u);
+    let n = f32(params.width);
+
+    var sums = vec4(0.0);
+    for (var i = lane; i < params.width; i += WG) { sums += vec4(x[here + i], x[above + i], 0.0, 0.0); }
+    let mean = reduce_sum(sums, lane) / n;
+    var squares = vec4(0.0);
+    for (var i = lane; i < params.width; i += WG) {
+        let d = vec4(x[here + i], x[above + i], 0.0, 0.0) - mean;
+        squares += d * d;
+    }
+    let scale = 1.0 / sqrt(reduce_sum(squares, lane) / n + params.eps);
+
+    for (var i = lane; i < params.width; i += WG) {
+        let g = vectors[i];
+        let b = vectors[params.stride + i];
+        let x_hat = (x[here + i] - mean.x) * scale.x * g + b;
+        var p = (x[above + i] - mean.y) * scale.y * g + b;
+        if row.first == 1u { p = shift[run.shift_in * params.stride + i]; }
+        for (var m = 0u; m < params.n_mixes; m++) {
+            mixed[(t * params.n_mixes + m) * params.stride + i] = x_hat + (p - x_hat) * vectors[(2u + m) * params.stride + i];
+        }
+        if row.last == 1u { shift[run.shift_out * params.stride + i] = x_hat; }
+    }
+}

@@ -1,0 +1,51 @@
+// x[t] = LN0(E[token]): one row of the table a token. A table in several pieces takes one dispatch a piece; each token belongs
+// to one of them.
+import package::lib::cursor::{n_tokens, row_at};
+import package::lib::reduce::{WG, reduce_sum};
+import package::weight::f16::weight8;
+
+struct Params {
+    width: u32,
+    stride: u32,
+    // Rows of this piece.
+    first_row: u32,
+    rows: u32,
+    // 0: the file has no ln0, its embedding is normalised already.
+    normalise: u32,
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> norm: array<f32>; // [2, stride]: g, b
+@group(0) @binding(2) var<storage, read_write> x: array<f32>; // [T, stride]
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = group.x;
+    if t >= n_tokens() { return; }
+    let token = row_at(t).token;
+    if token < params.first_row || token >= params.first_row + params.rows { return; }
+    let unit = (token - params.first_row) * (params.stride / 8u);
+    let at = t * params.stride;
+    let n = f32(params.width);
+
+    // Elements past the width are zeros of the padding. A lane reads back only what it wrote itself.
+    var sum = 0.0;
+    for (var u = lane; u < params.stride / 8u; u += WG) {
+        let eight = weight8(unit + u);
+        for (var e = 0u; e < 8u; e++) { x[at + 8u * u + e] = eight[e / 4u][e % 4u]; }
+        sum += dot(eight[0] + eight[1], vec4(1.0));
+    }
+    let mean = reduce_sum(vec4(sum), lane).x / n;
+    var square = 0.0;
+    for (var u = lane; u < params.stride / 8u; u += WG) {
+        for (var i = 8u * u; i < min(8u * u + 8u, params.width); i++) { let d = x[at + i] - mean; square += d * d; }
+    }
+    let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
+    if params.normalise == 0u { return; }
+    for (var u = lane; u < params.stride / 8u; u += WG) {
+        for (var i = 8u * u; i < min(8u * u + 8u, params.width); i++) {
+            x[at + i] = (x[at + i] - mean) * scale * norm[i] + norm[params.stride + i];
+        }
+    }
+}

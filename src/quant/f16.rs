@@ -1,0 +1,38 @@
+//! IEEE half precision: what most checkpoints are, or can be without loss.
+
+use super::{Format, dot};
+use crate::error::{Error, Result};
+use half::f16;
+
+pub struct F16;
+
+impl Format for F16 {
+    fn name(&self) -> &'static str {
+        "f16"
+    }
+
+    fn size_bytes(&self, n: usize) -> usize {
+        n * 2
+    }
+
+    fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        for &v in row {
+            let h = f16::from_f32(v);
+            if h.is_infinite() && v.is_finite() {
+                return Err(Error::model(format!("{v} does not fit f16")).hint("use --dtype f32"));
+            }
+            out.extend(h.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        for (o, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+            *o = f16::from_le_bytes([b[0], b[1]]).to_f32();
+        }
+    }
+
+    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
+        dot::f16(bytes, x)
+    }
+}

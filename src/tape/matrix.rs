@@ -1,0 +1,126 @@
+//! How a stack of matrices is laid out on a device: rows of padded width, cut into pieces that fit one binding.
+
+use crate::quant::{Format, PAD, padded};
+
+/// One matrix of a stack: `[rows, k]`, k contiguous.
+#[derive(Debug, Clone)]
+pub struct Part {
+    pub tensor: String,
+    pub rows: usize,
+    pub k: usize,
+    /// The file's tensor is `[k, rows]` (the low-rank pairs of RWKV are).
+    pub transposed: bool,
+    /// Zeros where the file has no such tensor.
+    pub optional: bool,
+}
+
+impl Part {
+    /// `W [rows, k]`, as PyTorch's Linear stores it.
+    pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
+        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false }
+    }
+
+    /// `M [k, rows]`, in x out.
+    pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
+        Part { transposed: true, ..Self::new(tensor, rows, k) }
+    }
+
+    pub fn or_zeros(self) -> Self {
+        Part { optional: true, ..self }
+    }
+
+    /// Shape of the tensor in the file.
+    pub fn shape(&self) -> [usize; 2] {
+        if self.transposed { [self.k, self.rows] } else { [self.rows, self.k] }
+    }
+
+    /// Units of [`PAD`] elements in a row.
+    pub fn units(&self) -> usize {
+        padded(self.k) / PAD
+    }
+}
+
+pub struct MatrixSpec {
+    pub parts: Vec<Part>,
+    /// Chosen when the model is opened; all parts share it.
+    pub format: &'static dyn Format,
+}
+
+/// Rows that one binding holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    pub segments: Vec<PieceSegment>,
+    /// Units of [`PAD`] elements.
+    pub units: usize,
+}
+
+/// Consecutive rows of one part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PieceSegment {
+    pub part: usize,
+    pub first_row: usize,
+    pub rows: usize,
+    /// First unit within the piece.
+    pub unit: usize,
+}
+
+impl MatrixSpec {
+    /// Cuts the stack by rows so that no piece is larger than `limit` bytes. A single row always fits: rows are at most some
+    /// hundred kilobytes, limits at least some megabytes (a test's override is the exception, and gets one row a piece).
+    pub fn pieces(&self, limit: usize) -> Vec<Piece> {
+        let unit_bytes = self.format.size_bytes(PAD);
+        let limit_units = (limit / unit_bytes).max(1);
+        let mut pieces = vec![Piece { segments: Vec::new(), units: 0 }];
+        for (part, spec) in self.parts.iter().enumerate() {
+            let mut first_row = 0;
+            while first_row < spec.rows {
+                let last = pieces.last_mut().expect("there is always a piece");
+                let room = (limit_units.saturating_sub(last.units)) / spec.units().max(1);
+                if room == 0 && last.units > 0 {
+                    pieces.push(Piece { segments: Vec::new(), units: 0 });
+                    continue;
+                }
+                let rows = room.max(1).min(spec.rows - first_row);
+                last.segments.push(PieceSegment { part, first_row, rows, unit: last.units });
+                last.units += rows * spec.units();
+                first_row += rows;
+            }
+        }
+        pieces
+    }
+
+    /// Bytes on a device.
+    pub fn size_bytes(&self) -> usize {
+        self.parts.iter().map(|p| p.rows * self.format.size_bytes(padded(p.k))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant;
+
+    #[test]
+    fn pieces_cover_every_row_once_and_fit() {
+        let format = quant::find("f16").unwrap();
+        let spec = MatrixSpec { parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)], format };
+        for limit in [1, 16, 32, 64, 100, 128, 1 << 20] {
+            let pieces = spec.pieces(limit);
+            let mut seen = [0, 0, 0];
+            for piece in &pieces {
+                let mut unit = 0;
+                for s in &piece.segments {
+                    assert_eq!((s.first_row, s.unit), (seen[s.part], unit));
+                    seen[s.part] += s.rows;
+                    unit += s.rows * spec.parts[s.part].units();
+                }
+                assert_eq!(unit, piece.units);
+                let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
+                assert!(format.size_bytes(piece.units * PAD) <= limit || rows == 1, "{limit} {piece:?}");
+            }
+            assert_eq!(seen, [10, 3, 7]);
+        }
+        assert_eq!(spec.pieces(1 << 20).len(), 1);
+        assert_eq!(spec.size_bytes(), 2 * (160 + 24 + 224));
+    }
+}

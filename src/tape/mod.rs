@@ -1,0 +1,221 @@
+//! The recorded program: words in order, and the plain data they speak of.
+//!
+//! An architecture declares its weights and states and records words; an executor plays them. A tape holds no numbers, knows
+//! no device and no file, and is the same for every token.
+
+mod checkpoint;
+mod host;
+mod matrix;
+mod source;
+mod step;
+mod word;
+
+pub use host::{Bytes, Host, HostMatrix, HostPart};
+pub use matrix::{MatrixSpec, Part, Piece, PieceSegment};
+pub use source::Source;
+pub use step::{CURSOR_WORDS, Run, Step};
+pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
+
+use crate::error::Result;
+use crate::quant::{self, padded};
+use std::sync::Arc;
+
+/// An activation: rows of padded columns, f32. `[rows, stride]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Var(pub(crate) usize);
+
+/// A matrix of weights, or several stacked under one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Matrix(pub(crate) usize);
+
+/// Vectors of weights packed into one f32 buffer. `[n, stride]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Vector(pub(crate) usize);
+
+/// Recurrent memory of every slot. `[pages, size]`, f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State(pub(crate) usize);
+
+/// What the rows of an activation are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// One a token of the step.
+    Tokens,
+    /// One a token whose logits are wanted.
+    Outputs,
+}
+
+#[derive(Debug, Clone)]
+pub struct VarSpec {
+    pub name: &'static str,
+    pub rows: Rows,
+    /// Widths of the columns; each starts at a multiple of [`quant::PAD`].
+    pub columns: Vec<usize>,
+}
+
+impl VarSpec {
+    /// Floats from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.columns.iter().map(|&w| padded(w)).sum()
+    }
+
+    /// First float of a column within a row.
+    pub fn column(&self, i: usize) -> usize {
+        self.columns[..i].iter().map(|&w| padded(w)).sum()
+    }
+}
+
+/// One vector of a packed set.
+#[derive(Debug, Clone)]
+pub struct VectorPart {
+    pub tensor: String,
+    /// Zeros where the file has no such tensor.
+    pub optional: bool,
+    /// Shape in the file, where it is not `[width]`.
+    pub shape: Option<[usize; 2]>,
+}
+
+impl VectorPart {
+    /// Stored as a matrix of that shape.
+    pub fn shaped(self, rows: usize, columns: usize) -> Self {
+        VectorPart { shape: Some([rows, columns]), ..self }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct VectorSpec {
+    pub width: usize,
+    pub parts: Vec<VectorPart>,
+}
+
+impl VectorSpec {
+    /// Shape of a part's tensor in the file.
+    pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
+        part.shape.map_or_else(|| vec![self.width], |s| s.to_vec())
+    }
+
+    pub fn stride(&self) -> usize {
+        padded(self.width)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct StateSpec {
+    /// Tensor name in state files.
+    pub name: String,
+    /// Shape of one slot's part.
+    pub shape: Vec<usize>,
+    /// Two halves a page, read and written in turn: for vectors that a step reads and writes in one dispatch.
+    pub halves: bool,
+}
+
+impl StateSpec {
+    /// Floats of one slot's part.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Floats from one (half) page to the next.
+    pub fn stride(&self) -> usize {
+        if self.halves { padded(self.len()) } else { self.len() }
+    }
+
+    /// Floats of the whole, for `pages` pages.
+    pub fn total(&self, pages: usize) -> usize {
+        self.stride() * pages * if self.halves { 2 } else { 1 }
+    }
+}
+
+/// The program of a model, or of a test.
+#[derive(Default)]
+pub struct Tape {
+    pub vars: Vec<VarSpec>,
+    pub matrices: Vec<MatrixSpec>,
+    pub vectors: Vec<VectorSpec>,
+    pub states: Vec<StateSpec>,
+    pub words: Vec<Box<dyn Word>>,
+    /// The last word's output. `[outputs, vocab]`.
+    pub logits: Option<Var>,
+}
+
+impl Tape {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
+        self.vars.push(VarSpec { name, rows, columns: columns.to_vec() });
+        Var(self.vars.len() - 1)
+    }
+
+    /// An activation that lives within one word: words of the same name and shape share it.
+    pub fn scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
+        match self.vars.iter().position(|v| v.name == name && v.rows == rows && v.columns == columns) {
+            Some(i) => Var(i),
+            None => self.var(name, rows, columns),
+        }
+    }
+
+    /// A stack of matrices read by one dispatch, in one format.
+    pub fn matrix(&mut self, parts: Vec<Part>) -> Matrix {
+        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0] });
+        Matrix(self.matrices.len() - 1)
+    }
+
+    /// Vectors of one width, packed.
+    pub fn vectors(&mut self, width: usize, parts: Vec<VectorPart>) -> Vector {
+        self.vectors.push(VectorSpec { width, parts });
+        Vector(self.vectors.len() - 1)
+    }
+
+    pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
+        self.states.push(StateSpec { name, shape: shape.to_vec(), halves });
+        State(self.states.len() - 1)
+    }
+
+    pub fn record(&mut self, word: impl Word + 'static) {
+        self.words.push(Box::new(word));
+    }
+
+    pub fn var_spec(&self, v: Var) -> &VarSpec {
+        &self.vars[v.0]
+    }
+    pub fn matrix_spec(&self, m: Matrix) -> &MatrixSpec {
+        &self.matrices[m.0]
+    }
+    pub fn vector_spec(&self, v: Vector) -> &VectorSpec {
+        &self.vectors[v.0]
+    }
+    pub fn state_spec(&self, s: State) -> &StateSpec {
+        &self.states[s.0]
+    }
+
+    /// Every tensor that the tape reads: name, shape in the file, whether it may be absent.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
+        let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape().to_vec(), p.optional));
+        let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
+        matrices.chain(vectors).collect()
+    }
+
+    /// Checks that what the words say of their weights and states fits together.
+    pub fn check(&self) -> Result<()> {
+        self.words.iter().try_for_each(|w| w.check(self))
+    }
+}
+
+/// A tape that executors share.
+pub type SharedTape = Arc<Tape>;
+
+/// `prefix` and a name make a required vector.
+pub fn vector(tensor: impl Into<String>) -> VectorPart {
+    VectorPart { tensor: tensor.into(), optional: false, shape: None }
+}
+
+/// A vector of zeros where the file has none.
+pub fn optional_vector(tensor: impl Into<String>) -> VectorPart {
+    VectorPart { tensor: tensor.into(), optional: true, shape: None }
+}

@@ -1,0 +1,68 @@
+//! One step: the tokens of several slots, one after another, and where their memory lies.
+//!
+//! `encode` is the only writer of what `shaders/lib/cursor.wgsl` reads.
+
+use crate::error::{Error, Result};
+
+/// Floats or integers of the cursor's uniform buffer: 64 KiB, the smallest limit of WebGPU.
+pub const CURSOR_WORDS: usize = 16384;
+
+/// Consecutive tokens of one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub first_row: u32,
+    pub len: u32,
+    /// Pages of the recurrent state, read and written; equal unless the page is shared with another slot.
+    pub page_in: u32,
+    pub page_out: u32,
+    /// Half pages, read and written; never equal.
+    pub shift_in: u32,
+    pub shift_out: u32,
+}
+
+/// What to compute: `tokens` split into `runs`, and the rows whose logits are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    pub tokens: Vec<u32>,
+    pub runs: Vec<Run>,
+    pub outputs: Vec<u32>,
+}
+
+impl Step {
+    /// Rows that a step can have at the most beside `runs` runs with one output each.
+    pub fn max_tokens(runs: usize) -> usize {
+        (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
+    }
+
+    /// Fills `words` with the cursor: header, a row a token, two a run, four outputs a row.
+    pub fn encode(&self, words: &mut Vec<u32>) -> Result<()> {
+        let runs_at = 2 + self.tokens.len();
+        let outputs_at = runs_at + 2 * self.runs.len();
+        let n = 4 * (outputs_at + self.outputs.len().div_ceil(4));
+        if n > CURSOR_WORDS {
+            let (t, r, o) = (self.tokens.len(), self.runs.len(), self.outputs.len());
+            return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs does not fit one submission"))
+                .hint("use a smaller --chunk or fewer slots"));
+        }
+        words.clear();
+        words.extend([self.tokens.len() as u32, self.runs.len() as u32, self.outputs.len() as u32, runs_at as u32]);
+        words.extend([outputs_at as u32, 0, 0, 0]);
+        for (i, run) in self.runs.iter().enumerate() {
+            for t in 0..run.len {
+                let token = self.tokens[(run.first_row + t) as usize];
+                words.extend([token, i as u32, u32::from(t == 0), u32::from(t + 1 == run.len)]);
+            }
+        }
+        for r in &self.runs {
+            words.extend([r.first_row, r.len, r.page_in, r.page_out, r.shift_in, r.shift_out, 0, 0]);
+        }
+        words.extend(&self.outputs);
+        words.resize(n, 0);
+        Ok(())
+    }
+
+    /// The run of every row, with its place in that run.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
+        self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
+    }
+}

@@ -1,0 +1,125 @@
+//! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
+
+use super::{Host, Matrix, Rows, State, Tape, Var, Vector};
+use crate::error::Result;
+
+/// One fused step of a layer.
+pub trait Word: Send + Sync {
+    /// Name in profiles, tests and errors.
+    fn name(&self) -> &'static str;
+
+    /// Checks shapes once, when the tape is complete.
+    fn check(&self, _tape: &Tape) -> Result<()> {
+        Ok(())
+    }
+
+    /// Dispatches for a step of at most that many tokens, slots and outputs.
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
+
+    /// The same on the host, written as the plainest loop that could be right.
+    fn twin(&self, host: &mut Host);
+
+    /// Whether it makes logits, and is skipped where none are wanted.
+    fn is_head(&self) -> bool {
+        false
+    }
+
+    /// Multiply-adds a token, for the estimate of a dispatch's time.
+    fn cost(&self, _tape: &Tape) -> u64 {
+        0
+    }
+}
+
+/// Which family of kernels suits an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Many lanes that share a workgroup's memory: real GPUs.
+    Groups,
+    /// A CPU that plays GPU: one lane a row, no barriers in products.
+    Lanes,
+}
+
+/// What lowering may count on.
+#[derive(Debug, Clone)]
+pub struct Caps {
+    pub class: Class,
+    /// Bytes of one storage binding.
+    pub max_binding: usize,
+    /// One kernel class for every batch size, so that no result depends on the batch.
+    pub batch_invariant: bool,
+}
+
+/// What a lowering is for.
+pub struct Lowering<'a> {
+    pub tape: &'a Tape,
+    pub caps: &'a Caps,
+    /// Upper bounds of the step.
+    pub tokens: usize,
+    pub runs: usize,
+    pub outputs: usize,
+}
+
+impl Lowering<'_> {
+    pub fn n_rows(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Tokens => self.tokens,
+            Rows::Outputs => self.outputs,
+        }
+    }
+}
+
+/// One dispatch, as plain data. Names are those of the shader; its file alone knows binding numbers and offsets.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    /// Path below `shaders/`, without `.wgsl`.
+    pub shader: &'static str,
+    /// Modules put in the place of those that the shader names: `("weight::f16", "weight::f32")`.
+    pub modules: Vec<(&'static str, String)>,
+    /// Constants of the generated module `constants`.
+    pub constants: Vec<(&'static str, u32)>,
+    /// Fields of `Params`.
+    pub params: Vec<(&'static str, Param)>,
+    pub bindings: Vec<(&'static str, Binding)>,
+    /// Workgroups.
+    pub grid: [u32; 3],
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Param {
+    U32(u32),
+    F32(f32),
+    Rows(Vec<[u32; 4]>),
+}
+
+impl From<u32> for Param {
+    fn from(v: u32) -> Self {
+        Param::U32(v)
+    }
+}
+impl From<usize> for Param {
+    fn from(v: usize) -> Self {
+        Param::U32(u32::try_from(v).expect("sizes in shaders are below 2^32"))
+    }
+}
+impl From<bool> for Param {
+    fn from(v: bool) -> Self {
+        Param::U32(u32::from(v))
+    }
+}
+impl From<f32> for Param {
+    fn from(v: f32) -> Self {
+        Param::F32(v)
+    }
+}
+
+/// What is bound to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Binding {
+    Var(Var),
+    Vector(Vector),
+    State(State),
+    /// A piece of a matrix.
+    Piece(Matrix, usize),
+    /// A few zeros, for what a kernel names and this use of it does not read.
+    Nothing,
+}

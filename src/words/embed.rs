@@ -1,0 +1,89 @@
+//! x[t] = LN0(E[token]), one row of the table a token.
+//!
+//! The norm is applied to the row rather than folded into the table: the table keeps its 16 bits to the last one, nothing is
+//! rewritten while loading, and a row costs nothing.
+
+use super::layer_norm;
+use super::testing::{Case, steps};
+use crate::quant::padded;
+use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, Part, Rows, Tape, Var, Vector, Word, vector};
+
+struct Embed {
+    table: Matrix,
+    /// g, b; none where the file has no ln0.
+    norm: Option<Vector>,
+    out: Var,
+}
+
+impl Tape {
+    /// `[T, width]` from a table of one part.
+    pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
+        let width = self.matrix_spec(table).parts[0].k;
+        let out = self.var("x", Rows::Tokens, &[width]);
+        self.record(Embed { table, norm, out });
+        out
+    }
+}
+
+const EPS: f32 = 1e-5;
+
+impl Word for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let spec = cx.tape.matrix_spec(self.table);
+        let width = spec.parts[0].k;
+        let one = |(i, piece): (usize, &crate::tape::Piece)| Dispatch {
+            shader: "rwkv/embed",
+            modules: vec![("weight::f16", format!("weight::{}", spec.format.name()))],
+            constants: vec![],
+            params: vec![
+                ("width", width.into()),
+                ("stride", padded(width).into()),
+                ("first_row", piece.segments[0].first_row.into()),
+                ("rows", piece.segments[0].rows.into()),
+                ("normalise", self.norm.is_some().into()),
+                ("eps", EPS.into()),
+            ],
+            bindings: vec![
+                ("norm", self.norm.map_or(Binding::Nothing, Binding::Vector)),
+                ("x", Binding::Var(self.out)),
+                ("weight", Binding::Piece(self.table, i)),
+            ],
+            grid: [cx.tokens as u32, 1, 1],
+        };
+        spec.pieces(cx.caps.max_binding).iter().enumerate().map(one).collect()
+    }
+
+    fn twin(&self, host: &mut Host) {
+        let mut out = host.take(self.out);
+        let stride = host.stride(self.out);
+        let width = host.tape.matrix_spec(self.table).parts[0].k;
+        let mut row = vec![0.0; host.matrix(self.table).parts[0].k];
+        for (t, &token) in host.step.tokens.iter().enumerate() {
+            host.matrix(self.table).row(0, token as usize, &mut row);
+            let x = &mut out[t * stride..][..width];
+            match self.norm {
+                Some(norm) => layer_norm(&row[..width], host.vector(norm, 0), host.vector(norm, 1), EPS, x),
+                None => x.copy_from_slice(&row[..width]),
+            }
+        }
+        host.put(self.out, out);
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (vocab, width) in [(1, 1), (7, 5), (50, 63), (33, 64), (20, 200)] {
+        for normed in [true, false] {
+            let mut tape = Tape::new();
+            let table = tape.matrix(vec![Part::new("e", vocab, width)]);
+            let norm = normed.then(|| tape.vectors(width, vec![vector("g"), vector("b")]));
+            tape.embed(table, norm);
+            cases.push(Case::new(format!("embed/{vocab}x{width}/norm={normed}"), tape, steps(vocab), 1e-10));
+        }
+    }
+    cases
+}

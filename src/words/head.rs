@@ -1,0 +1,81 @@
+//! logits = W LN(x), for the rows whose logits are wanted.
+
+use super::layer_norm;
+use super::stack::{Activation, Segment, Stack};
+use super::testing::{Case, steps};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, Tape, Var, Vector, Word, vector};
+
+struct Head {
+    x: Var,
+    /// g, b.
+    norm: Vector,
+    normed: Var,
+    stack: Stack,
+}
+
+impl Tape {
+    /// `[O, vocab]`; becomes the tape's logits.
+    pub fn head(&mut self, x: Var, norm: Vector, part: Part) -> Var {
+        let normed = self.var("x_out", Rows::Outputs, &[part.k]);
+        let logits = self.var("logits", Rows::Outputs, &[part.rows]);
+        let matrix = self.matrix(vec![part]);
+        let segments = vec![Segment { part: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
+        let stack = Stack { matrix, x: normed, y: logits, bias: None, segments, accumulate: false, rows: Rows::Outputs };
+        self.record(Head { x, norm, normed, stack });
+        self.logits = Some(logits);
+        logits
+    }
+}
+
+const EPS: f32 = 1e-5;
+
+impl Word for Head {
+    fn name(&self) -> &'static str {
+        "head"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let spec = cx.tape.vector_spec(self.norm);
+        let norm = Dispatch {
+            shader: "norm/layer_norm",
+            modules: vec![],
+            constants: vec![],
+            params: vec![("width", spec.width.into()), ("stride", spec.stride().into()), ("eps", EPS.into())],
+            bindings: vec![("norm", Binding::Vector(self.norm)), ("x", Binding::Var(self.x)), ("y", Binding::Var(self.normed))],
+            grid: [(cx.outputs as u32).min(32768), (cx.outputs as u32).div_ceil(32768), 1],
+        };
+        std::iter::once(norm).chain(self.stack.lower(cx)).collect()
+    }
+
+    fn twin(&self, host: &mut Host) {
+        let (x_stride, stride) = (host.stride(self.x), host.stride(self.normed));
+        let width = host.tape.vector_spec(self.norm).width;
+        let mut normed = host.take(self.normed);
+        for (o, &t) in host.step.outputs.iter().enumerate() {
+            let x = &host.var(self.x)[t as usize * x_stride..][..width];
+            layer_norm(x, host.vector(self.norm, 0), host.vector(self.norm, 1), EPS, &mut normed[o * stride..]);
+        }
+        host.put(self.normed, normed);
+        self.stack.twin(host);
+    }
+
+    fn is_head(&self) -> bool {
+        true
+    }
+
+    fn cost(&self, tape: &Tape) -> u64 {
+        self.stack.cost(tape)
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (vocab, width) in [(1, 1), (2, 9), (97, 64), (300, 31)] {
+        let mut tape = Tape::new();
+        let x = tape.var("x", Rows::Tokens, &[width]);
+        let norm = tape.vectors(width, vec![vector("g"), vector("b")]);
+        tape.head(x, norm, Part::new("w", vocab, width));
+        cases.push(Case::new(format!("head/{vocab}x{width}"), tape, steps(2), 1e-10));
+    }
+    cases
+}

@@ -1,0 +1,51 @@
+//! x += W y: the way back into the residual stream.
+
+use super::stack::{Activation, Segment, Stack};
+use super::testing::{Case, steps};
+use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, Word};
+
+struct LinearAdd(Stack);
+
+impl Tape {
+    /// `x [T, C] += W [C, K] y [T, K]`.
+    pub fn linear_add(&mut self, part: Part, y: Var, x: Var) {
+        let matrix = self.matrix(vec![part]);
+        let segments = vec![Segment { part: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
+        self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments, accumulate: true, rows: Rows::Tokens }));
+    }
+
+    /// The same where most of y is zero (relu² leaves a tenth). Lowers to the dense product so far.
+    pub fn linear_add_sparse(&mut self, part: Part, y: Var, x: Var) {
+        self.linear_add(part, y, x);
+    }
+}
+
+impl Word for LinearAdd {
+    fn name(&self) -> &'static str {
+        "linear_add"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        self.0.lower(cx)
+    }
+
+    fn twin(&self, host: &mut Host) {
+        self.0.twin(host);
+    }
+
+    fn cost(&self, tape: &Tape) -> u64 {
+        self.0.cost(tape)
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (rows, k) in [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127)] {
+        let mut tape = Tape::new();
+        let y = tape.var("y", Rows::Tokens, &[k]);
+        let x = tape.var("x", Rows::Tokens, &[rows]);
+        tape.linear_add(Part::new("w", rows, k), y, x);
+        cases.push(Case::new(format!("linear_add/{rows}x{k}"), tape, steps(2), 1e-10));
+    }
+    cases
+}

@@ -1,0 +1,50 @@
+//! The words: one fused step of a layer each, with its shape checks, its dispatches and its twin on the host.
+//!
+//! A word knows shaders by name and the host's memory; it knows no device API, no file and no architecture. To add one: a file
+//! here, a shader, and its two lines below.
+
+mod embed;
+mod head;
+mod linear_add;
+mod norm_shift_linear;
+pub mod stack;
+pub mod synthetic;
+pub mod testing;
+mod wkv7;
+
+pub use norm_shift_linear::Projection;
+pub use stack::Activation;
+pub use wkv7::Wkv7;
+
+use testing::Case;
+
+/// A word's name and the cases that hold its kernels to its twin.
+pub struct Entry {
+    pub name: &'static str,
+    pub cases: fn() -> Vec<Case>,
+}
+
+/// Every word. The self-test of `doctor`, the tests and the benches walk this list.
+pub static WORDS: &[Entry] = &[
+    Entry { name: "embed", cases: embed::cases },
+    Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
+    Entry { name: "wkv7", cases: wkv7::cases },
+    Entry { name: "linear_add", cases: linear_add::cases },
+    Entry { name: "head", cases: head::cases },
+];
+
+/// Mean and 1 / sqrt(variance + eps) of a vector, in two passes.
+fn moments(x: &[f32], eps: f32) -> (f32, f32) {
+    let n = x.len() as f32;
+    let mean = x.iter().sum::<f32>() / n;
+    let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n;
+    (mean, 1.0 / (variance + eps).sqrt())
+}
+
+/// LN(x) = (x - mean) / sqrt(var + eps) * g + b.
+fn layer_norm(x: &[f32], g: &[f32], b: &[f32], eps: f32, out: &mut [f32]) {
+    let (mean, scale) = moments(x, eps);
+    for (i, o) in out.iter_mut().enumerate().take(x.len()) {
+        *o = (x[i] - mean) * scale * g[i] + b[i];
+    }
+}

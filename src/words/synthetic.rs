@@ -1,0 +1,52 @@
+//! Weights without a file: seeded numbers of sensible size for any tensor. For the self-test, tests and benchmarks.
+
+use super::testing::{numbers, seed_of};
+use crate::error::Result;
+use crate::tape::Source;
+use crate::tensor::{DType, View};
+use half::f16;
+
+/// The same numbers for the same seed and name, as f16, made when asked for.
+pub struct Synthetic {
+    pub seed: u64,
+}
+
+impl Synthetic {
+    /// Encoded elements of a tensor, row-major.
+    pub fn bytes(&self, name: &str, shape: &[usize]) -> Vec<u8> {
+        let n: usize = shape.iter().product();
+        let (scale, centre) = scale(name, shape);
+        let values = numbers(self.seed ^ seed_of(name)).map(|v| f16::from_f32(v * scale + centre).to_le_bytes());
+        values.take(n).flatten().collect()
+    }
+}
+
+/// Half width and centre of a tensor's numbers: matrices keep the size of activations, norms stay near one.
+fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
+    let fan_in = |in_out: bool| shape[if in_out { 0 } else { shape.len() - 1 }] as f32;
+    match name.rsplit('.').next().unwrap_or(name) {
+        "w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2" => (1.0 / fan_in(true).sqrt(), 0.0),
+        "w0" => (2.0, 0.0),
+        "k_k" | "k_a" => (0.1, 1.0),
+        "weight" if shape.len() == 1 => (0.1, 1.0),
+        "weight" => (1.0 / fan_in(false).sqrt(), 0.0),
+        "bias" => (0.05, 0.0),
+        "r_k" => (0.2, 0.0),
+        n if n.starts_with("x_") => (0.5, 0.5),
+        _ => (0.5, 0.0),
+    }
+}
+
+impl Source for Synthetic {
+    fn has(&self, _name: &str) -> bool {
+        true
+    }
+
+    fn dtype(&self, _name: &str) -> Option<DType> {
+        Some(DType::F16)
+    }
+
+    fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
+        read(&View::dense(DType::F16, shape, &self.bytes(name, shape))?)
+    }
+}

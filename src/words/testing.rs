@@ -1,0 +1,71 @@
+//! Cases that hold a word's kernels to its twin: a small tape, steps to play, and the error allowed.
+//!
+//! Shipped, not only compiled for tests: `doctor` runs them on a user's adapter. Numbers are made from names and seeds.
+
+use crate::tape::{Run, Step, Tape};
+
+/// A tape of one word and the steps to play on it.
+pub struct Case {
+    pub name: String,
+    pub tape: Tape,
+    pub steps: Vec<Step>,
+    /// Normalised mean squared error that is still right.
+    pub bound: f64,
+}
+
+/// Pages that the steps of [`steps`] use.
+pub const PAGES: usize = 4;
+
+impl Case {
+    pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
+        Case { name, tape, steps, bound }
+    }
+}
+
+/// Odd sizes first: one token; a ragged batch of three slots, of which one writes another page than it reads; many tokens.
+pub fn steps(vocab: usize) -> Vec<Step> {
+    let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run { first_row, len, page_in, page_out, shift_in, shift_out };
+    let tokens = |n: usize| (0..n).map(|i| (i * 7 % vocab) as u32).collect();
+    vec![
+        Step { tokens: tokens(1), runs: vec![run(0, 1, 1, 1, 2, 3)], outputs: vec![0] },
+        Step { tokens: tokens(9), runs: vec![run(0, 5, 0, 0, 1, 0), run(5, 1, 1, 3, 3, 6), run(6, 3, 2, 2, 4, 5)], outputs: vec![4, 5, 8] },
+        Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 6, 7)], outputs: vec![69, 0, 3, 68, 1] },
+    ]
+}
+
+/// Numbers in (−1, 1), the same for the same seed everywhere: a splitmix64 stream.
+pub fn numbers(seed: u64) -> impl Iterator<Item = f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        (z >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    })
+}
+
+/// Seed of a name (FNV-1a).
+pub fn seed_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Σ (a − b)² / Σ b², the one number that judges; infinite where a number is not finite or only one side is zero.
+pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
+    let mut error = 0f64;
+    let mut power = 0f64;
+    for (&a, &b) in found.iter().zip(expected) {
+        if a == b {
+            power += f64::from(b) * f64::from(b);
+            continue;
+        }
+        error += (f64::from(a) - f64::from(b)).powi(2);
+        power += f64::from(b) * f64::from(b);
+    }
+    match (found.len() == expected.len(), error == 0.0) {
+        (true, true) => 0.0,
+        (true, false) if error.is_finite() && power > 0.0 => error / power,
+        _ => f64::INFINITY,
+    }
+}
