@@ -1,0 +1,139 @@
+//! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
+
+use super::load::{Progress, encode_part, pack_vectors};
+use super::{Executor, Loaded};
+use crate::error::{Error, Result};
+use crate::tape::{Bytes, Host, HostMatrix, HostPart, MatrixSpec, Source, State, Step, Tape, Var};
+use crate::tensor::DType;
+use std::sync::Arc;
+
+/// Weights in host memory; matrices that the file stores as we do are read from its map.
+pub struct CpuModel {
+    tape: Arc<Tape>,
+    matrices: Vec<Vec<HostPart>>,
+    vectors: Vec<Vec<f32>>,
+    batch_invariant: bool,
+}
+
+impl CpuModel {
+    pub fn load(tape: Arc<Tape>, source: &dyn Source, batch_invariant: bool, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+        let total: usize = tape.matrices.iter().map(MatrixSpec::size_bytes).sum();
+        let mut done = 0;
+        let mut matrices = Vec::new();
+        for spec in &tape.matrices {
+            matrices.push(spec.parts.iter().map(|p| host_part(p, spec, source)).collect::<Result<Vec<_>>>()?);
+            done += spec.size_bytes();
+            progress(done as u64, total as u64);
+        }
+        let vectors = tape.vectors.iter().map(|v| pack_vectors(v, source)).collect::<Result<_>>()?;
+        Ok(Arc::new(CpuModel { tape, matrices, vectors, batch_invariant }))
+    }
+}
+
+fn host_part(part: &crate::tape::Part, spec: &MatrixSpec, source: &dyn Source) -> Result<HostPart> {
+    let stored = matches!((source.dtype(&part.tensor), spec.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
+    if stored && !part.transposed {
+        if let Some(bytes) = source.share(&part.tensor, &part.shape())? {
+            return Ok(HostPart { rows: part.rows, k: part.k, bytes });
+        }
+    }
+    let k = crate::quant::padded(part.k);
+    let mut bytes = Vec::with_capacity(part.rows * spec.format.size_bytes(k));
+    encode_part(part, 0, part.rows, spec.format, source, &mut |rows| {
+        bytes.extend_from_slice(rows);
+        Ok(())
+    })?;
+    Ok(HostPart { rows: part.rows, k, bytes: Bytes::owned(bytes) })
+}
+
+impl Loaded for CpuModel {
+    fn tape(&self) -> &Arc<Tape> {
+        &self.tape
+    }
+
+    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>> {
+        let tape = self.tape.clone();
+        let share = |(spec, parts): (&MatrixSpec, &Vec<HostPart>)| HostMatrix {
+            format: spec.format,
+            parts: parts.iter().map(|p| HostPart { rows: p.rows, k: p.k, bytes: p.bytes.clone() }).collect(),
+        };
+        let host = Host {
+            matrices: tape.matrices.iter().zip(&self.matrices).map(share).collect(),
+            vectors: self.vectors.clone(),
+            states: tape.states.iter().map(|s| vec![0.0; s.total(pages)]).collect(),
+            vars: vec![Vec::new(); tape.vars.len()],
+            step: Step::default(),
+            batch_invariant: self.batch_invariant,
+            tape,
+        };
+        Ok(Box::new(CpuExecutor { host }))
+    }
+
+    fn is_watched(&self) -> bool {
+        false
+    }
+}
+
+struct CpuExecutor {
+    host: Host,
+}
+
+impl CpuExecutor {
+    fn grow(&mut self, step: &Step) {
+        for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
+            let rows = match spec.rows {
+                crate::tape::Rows::Tokens => step.tokens.len(),
+                crate::tape::Rows::Outputs => step.outputs.len(),
+            };
+            if var.len() < rows * spec.stride() {
+                var.resize(rows * spec.stride(), 0.0);
+            }
+        }
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
+        self.grow(step);
+        self.host.step.clone_from(step);
+        let tape = self.host.tape.clone();
+        for word in &tape.words {
+            if word.is_head() && step.outputs.is_empty() {
+                continue;
+            }
+            word.twin(&mut self.host);
+        }
+        logits.clear();
+        if let Some(var) = tape.logits {
+            let spec = tape.var_spec(var);
+            let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
+            rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
+        }
+        Ok(())
+    }
+
+    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
+        let spec = self.host.tape.state_spec(state);
+        Ok(self.host.states[state.0][page * spec.stride()..][..spec.len()].to_vec())
+    }
+
+    fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
+        let spec = self.host.tape.state_spec(state);
+        if values.len() != spec.len() {
+            return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
+        }
+        let at = page * spec.stride();
+        self.host.states[state.0][at..at + values.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
+        let stride = self.host.stride(var);
+        Ok(self.host.vars[var.0][..rows * stride].to_vec())
+    }
+
+    fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
+        self.host.vars[var.0] = values.to_vec();
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! WGSL from small files: `import package::a::b::{x, y};` at the top of a file splices `shaders/a/b.wgsl` in, once.
+//!
+//! The composer puts modules in the place of others (a weight format for another) and generates the module `constants`. It
+//! knows no device.
+
+use crate::error::{Error, Result};
+use crate::tape::Dispatch;
+
+/// Path below `shaders/` without its ending, and the text.
+static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
+
+/// What a dispatch runs, told apart from other dispatches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Recipe {
+    pub shader: &'static str,
+    pub modules: Vec<(&'static str, String)>,
+    pub constants: Vec<(&'static str, u32)>,
+}
+
+impl From<&Dispatch> for Recipe {
+    fn from(d: &Dispatch) -> Self {
+        Recipe { shader: d.shader, modules: d.modules.clone(), constants: d.constants.clone() }
+    }
+}
+
+/// The whole text of a shader.
+pub fn compose(recipe: &Recipe) -> Result<String> {
+    let mut text = String::new();
+    splice(recipe.shader, recipe, &mut Vec::new(), &mut text)?;
+    Ok(text)
+}
+
+fn splice(name: &str, recipe: &Recipe, done: &mut Vec<String>, text: &mut String) -> Result<()> {
+    if done.iter().any(|d| d == name) {
+        return Ok(());
+    }
+    done.push(name.to_string());
+    if name == "constants" {
+        for (constant, value) in &recipe.constants {
+            text.push_str(&format!("const {constant}: u32 = {value}u;\n"));
+        }
+        return Ok(());
+    }
+    let Some((_, source)) = SHADERS.iter().find(|(path, _)| *path == name) else {
+        return Err(Error::device(format!("no shader file {name}.wgsl")).at(recipe.shader));
+    };
+    let mut own = String::new();
+    for line in source.lines() {
+        match line.strip_prefix("import ") {
+            Some(import) => splice(&module_of(import, recipe)?, recipe, done, text)?,
+            None => {
+                own.push_str(line);
+                own.push('\n');
+            }
+        }
+    }
+    text.push_str(&own);
+    Ok(())
+}
+
+/// `package::lib::reduce::{WG, sum};` names the file `lib/reduce`, or what the recipe puts in its place.
+fn module_of(import: &str, recipe: &Recipe) -> Result<String> {
+    let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
+    let Some((module, _)) = path else {
+        return Err(Error::device(format!("cannot read `import {import}`")).at(recipe.shader));
+    };
+    let chosen = recipe.modules.iter().find(|(from, _)| *from == module).map_or(module, |(_, to)| to);
+    Ok(chosen.replace("::", "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_spliced_once_and_can_be_replaced() {
+        let recipe = Recipe {
+            shader: "linear/lanes",
+            modules: vec![("weight::f16", "weight::f32".into())],
+            constants: vec![("ROWS", 4), ("TOKENS", 1)],
+        };
+        let text = compose(&recipe).unwrap();
+        assert_eq!(text.matches("fn n_tokens").count(), 1);
+        assert!(text.contains("weight: array<vec4<f32>>") && text.contains("const ROWS: u32 = 4u;") && !text.contains("import "));
+        assert!(compose(&Recipe { shader: "absent", modules: vec![], constants: vec![] }).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! Adapters: listing, choosing, opening, and what the device says later of lost contexts and exhausted memory.
+
+use super::kernel::Kernels;
+use crate::error::{Error, Result};
+use crate::tape::{Caps, Class};
+use std::sync::{Arc, Mutex};
+
+/// Which graphics API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    #[default]
+    Auto,
+    Vulkan,
+    Metal,
+    Dx12,
+    Gl,
+}
+
+impl Backend {
+    pub fn parse(name: &str) -> Result<Backend> {
+        Ok(match name {
+            "auto" => Backend::Auto,
+            "vulkan" => Backend::Vulkan,
+            "metal" => Backend::Metal,
+            "dx12" => Backend::Dx12,
+            "gl" => Backend::Gl,
+            _ => return Err(Error::usage(format!("unknown --backend {name:?}, expected auto, vulkan, metal, dx12 or gl"))),
+        })
+    }
+
+    fn backends(self) -> wgpu::Backends {
+        match self {
+            Backend::Auto => wgpu::Backends::PRIMARY,
+            Backend::Vulkan => wgpu::Backends::VULKAN,
+            Backend::Metal => wgpu::Backends::METAL,
+            Backend::Dx12 => wgpu::Backends::DX12,
+            Backend::Gl => wgpu::Backends::GL,
+        }
+    }
+}
+
+/// What kind of machine an adapter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdapterKind {
+    Discrete,
+    Integrated,
+    Virtual,
+    /// A CPU that plays GPU: llvmpipe, SwiftShader, WARP.
+    Cpu,
+    Other,
+}
+
+impl AdapterKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            AdapterKind::Discrete => "discrete",
+            AdapterKind::Integrated => "integrated",
+            AdapterKind::Virtual => "virtual",
+            AdapterKind::Cpu => "cpu",
+            AdapterKind::Other => "other",
+        }
+    }
+}
+
+/// One adapter through one backend.
+#[derive(Clone)]
+pub struct Adapter {
+    pub name: String,
+    pub backend: String,
+    pub kind: AdapterKind,
+    pub driver: String,
+    pub has_f16: bool,
+    pub has_timestamps: bool,
+    pub has_cooperative_matrix: bool,
+    /// Smallest and largest subgroup, where subgroup operations are offered.
+    pub subgroups: Option<(u32, u32)>,
+    pub max_binding_bytes: u64,
+    pub max_buffer_bytes: u64,
+    pub max_workgroup_bytes: u32,
+    pub max_storage_buffers: u32,
+    inner: wgpu::Adapter,
+}
+
+/// Environment variable that lowers the binding limit, in bytes: it makes small models exercise split matrices.
+pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
+/// Environment variable that forces a kernel family: `groups` or `lanes`.
+pub const KERNELS: &str = "WINGBEAT_KERNELS";
+/// Environment variable that keeps the shaders' bounds checks: `1`.
+pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
+
+impl Adapter {
+    fn new(inner: wgpu::Adapter) -> Adapter {
+        let (info, features, limits) = (inner.get_info(), inner.features(), inner.limits());
+        Adapter {
+            kind: match info.device_type {
+                wgpu::DeviceType::DiscreteGpu => AdapterKind::Discrete,
+                wgpu::DeviceType::IntegratedGpu => AdapterKind::Integrated,
+                wgpu::DeviceType::VirtualGpu => AdapterKind::Virtual,
+                wgpu::DeviceType::Cpu => AdapterKind::Cpu,
+                wgpu::DeviceType::Other => AdapterKind::Other,
+            },
+            backend: info.backend.to_str().to_string(),
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
+            name: info.name,
+            has_f16: features.contains(wgpu::Features::SHADER_F16),
+            has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            has_cooperative_matrix: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            subgroups: features.contains(wgpu::Features::SUBGROUP).then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            max_binding_bytes: limits.max_storage_buffer_binding_size,
+            max_buffer_bytes: limits.max_buffer_size,
+            max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            inner,
+        }
+    }
+
+    /// Whether drivers end a dispatch that runs for seconds.
+    pub fn is_slow(&self) -> bool {
+        self.kind != AdapterKind::Discrete
+    }
+
+    /// What lowering may count on, with the environment's overrides.
+    pub fn caps(&self, batch_invariant: bool) -> Result<Caps> {
+        let class = match std::env::var(KERNELS).as_deref() {
+            Ok("groups") => Class::Groups,
+            Ok("lanes") => Class::Lanes,
+            Ok(other) => return Err(Error::usage(format!("{KERNELS} is {other:?}, expected groups or lanes"))),
+            Err(_) if self.kind == AdapterKind::Cpu => Class::Lanes,
+            Err(_) => Class::Groups,
+        };
+        let limit = usize::try_from(self.max_binding_bytes.min(self.max_buffer_bytes)).unwrap_or(usize::MAX);
+        let max_binding = match std::env::var(BINDING_LIMIT) {
+            Ok(text) => match text.parse::<usize>() {
+                Ok(n) if n > 0 => n.min(limit),
+                _ => return Err(Error::usage(format!("{BINDING_LIMIT} is {text:?}, expected a number of bytes"))),
+            },
+            Err(_) => limit,
+        };
+        Ok(Caps { class, max_binding, batch_invariant })
+    }
+}
+
+/// Every adapter that the backends offer, best first: discrete, integrated, virtual, other, software.
+pub fn adapters(backend: Backend) -> Vec<Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: backend.backends(),
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let mut adapters: Vec<Adapter> =
+        pollster::block_on(instance.enumerate_adapters(backend.backends())).into_iter().map(Adapter::new).collect();
+    adapters.sort_by_key(|a| match a.kind {
+        AdapterKind::Discrete => 0,
+        AdapterKind::Integrated => 1,
+        AdapterKind::Virtual => 2,
+        AdapterKind::Other => 3,
+        AdapterKind::Cpu => 4,
+    });
+    adapters
+}
+
+/// The first thing that went wrong on a device since it was asked last.
+#[derive(Clone, Default)]
+pub struct Faults(Arc<Mutex<Option<Error>>>);
+
+impl Faults {
+    fn keep(&self, error: Error) {
+        if let Ok(mut slot) = self.0.lock() {
+            slot.get_or_insert(error);
+        }
+    }
+
+    /// The fault, once. A lost device stays lost: later calls fail in their own way.
+    pub fn check(&self) -> Result<()> {
+        match self.0.lock() {
+            Ok(mut slot) => slot.take().map_or(Ok(()), Err),
+            Err(_) => Err(Error::device("the device's error handler failed")),
+        }
+    }
+}
+
+/// An open device.
+pub struct Device {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pub faults: Faults,
+    pub caps: Caps,
+    pub is_slow: bool,
+    /// Shaders run without bounds checks and loop counters: tests and `doctor` hold them to their twins.
+    pub trusted: bool,
+    /// Made when first asked for, shared by all models on the device.
+    pub kernels: Kernels,
+}
+
+impl Device {
+    pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
+        let caps = adapter.caps(batch_invariant)?;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("wingbeat"),
+            required_features: wgpu::Features::empty(),
+            required_limits: adapter.inner.limits(),
+            ..Default::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
+            Error::device(format!("cannot open {} ({}): {e}", adapter.name, adapter.backend))
+                .hint("update its driver, or choose another with --device")
+        })?;
+        Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
+    }
+
+    /// A device that somebody else opened.
+    pub fn adopt(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, is_slow: bool) -> Device {
+        let faults = Faults::default();
+        let sink = faults.clone();
+        device.on_uncaptured_error(Arc::new(move |error| sink.keep(explain(&error))));
+        let sink = faults.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                sink.keep(lost(&message));
+            }
+        });
+        let trusted = std::env::var_os(CHECKED).is_none_or(|v| v == "0");
+        Device { device, queue, faults, caps, is_slow, trusted, kernels: Kernels::default() }
+    }
+
+    /// Waits until all submitted work is done.
+    pub fn wait(&self) -> Result<()> {
+        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.faults.check()?;
+        polled.map(|_| ()).map_err(|e| lost(&e.to_string()))
+    }
+
+    pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
+        let size = (bytes.max(32) as u64).next_multiple_of(16);
+        let limit = self.device.limits().max_buffer_size;
+        if size > limit {
+            let text = format!("{label} needs one buffer of {size} bytes, the adapter allows {limit}");
+            return Err(Error::memory(text).hint("use fewer slots, a smaller --chunk, or --device cpu"));
+        }
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
+        self.faults.check().map_err(|e| e.at(label))?;
+        Ok(buffer)
+    }
+}
+
+fn explain(error: &wgpu::Error) -> Error {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory")
+            .hint("close other programs that use the GPU, or choose a smaller model, fewer slots or --device cpu"),
+        wgpu::Error::Validation { description, .. } => {
+            Error::device(format!("the device refused a call: {description}")).hint("run `wingbeat doctor` and report its page")
+        }
+        wgpu::Error::Internal { description, .. } => {
+            Error::device(format!("the driver failed: {description}")).hint("update the driver, or choose another --device")
+        }
+    }
+}
+
+fn lost(message: &str) -> Error {
+    Error::device(format!("the device was lost: {message}")).hint(
+        "a driver reset, a dispatch that took too long, or a removed GPU; try a smaller --chunk, update the driver, or use --device cpu",
+    )
+}

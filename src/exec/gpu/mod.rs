@@ -1,0 +1,301 @@
+//! Plays a tape on a GPU through wgpu. The only folder that names wgpu.
+
+mod compose;
+mod device;
+mod kernel;
+mod plan;
+mod reflect;
+
+use super::load::{Progress, encode_part, pack_vectors};
+use super::{Executor, Loaded};
+use crate::error::{Error, Result};
+use crate::quant::PAD;
+use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var};
+use plan::Plan;
+use std::collections::HashMap;
+use std::sync::Arc;
+use wgpu::BufferUsages;
+
+pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, Device, KERNELS, adapters};
+
+/// Bytes uploaded before we wait for the device: bounds the staging memory that wgpu holds.
+const UPLOAD_BATCH: usize = 16 << 20;
+
+/// Weights on a device.
+pub struct GpuModel {
+    device: Arc<Device>,
+    tape: Arc<Tape>,
+    /// One buffer a piece.
+    matrices: Vec<Vec<wgpu::Buffer>>,
+    vectors: Vec<wgpu::Buffer>,
+    nothing: wgpu::Buffer,
+}
+
+impl GpuModel {
+    pub fn load(device: Arc<Device>, tape: Arc<Tape>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
+        let total = tape.matrices.iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let mut upload = Upload { device: &device, pending: 0, done: 0, total, progress };
+        let mut matrices = Vec::new();
+        for spec in &tape.matrices {
+            let mut buffers = Vec::new();
+            for piece in spec.pieces(device.caps.max_binding) {
+                let buffer = device.buffer(&spec.parts[0].tensor, spec.format.size_bytes(piece.units * PAD), usage)?;
+                let mut at = 0;
+                for s in &piece.segments {
+                    encode_part(&spec.parts[s.part], s.first_row, s.rows, spec.format, source, &mut |bytes| {
+                        upload.write(&buffer, &mut at, bytes)
+                    })?;
+                }
+                buffers.push(buffer);
+            }
+            matrices.push(buffers);
+        }
+        let mut vectors = Vec::new();
+        for spec in &tape.vectors {
+            let packed = pack_vectors(spec, source)?;
+            let buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
+            upload.write(&buffer, &mut 0, bytemuck::cast_slice(&packed))?;
+            vectors.push(buffer);
+        }
+        let nothing = device.buffer("nothing", 256, usage)?;
+        device.queue.submit([]);
+        device.wait()?;
+        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, nothing }))
+    }
+}
+
+/// Sends bytes in order and waits now and then.
+struct Upload<'a> {
+    device: &'a Device,
+    pending: usize,
+    done: u64,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl Upload<'_> {
+    fn write(&mut self, buffer: &wgpu::Buffer, at: &mut u64, bytes: &[u8]) -> Result<()> {
+        self.device.queue.write_buffer(buffer, *at, bytes);
+        *at += bytes.len() as u64;
+        self.done += bytes.len() as u64;
+        self.pending += bytes.len();
+        if self.pending >= UPLOAD_BATCH {
+            self.pending = 0;
+            self.device.queue.submit([]);
+            self.device.wait()?;
+            (self.progress)(self.done.min(self.total), self.total);
+        }
+        Ok(())
+    }
+}
+
+impl Loaded for GpuModel {
+    fn tape(&self) -> &Arc<Tape> {
+        &self.tape
+    }
+
+    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>> {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        let state = |s: &crate::tape::StateSpec| {
+            let bytes = s.total(pages) * 4;
+            if bytes > self.device.caps.max_binding {
+                let text = format!(
+                    "the state of {pages} pages needs {bytes} bytes in one binding, the adapter allows {}",
+                    self.device.caps.max_binding
+                );
+                return Err(Error::memory(text).hint("use fewer slots"));
+            }
+            self.device.buffer(&s.name, bytes, usage)
+        };
+        let states = self.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
+        let cursor = self.device.buffer("cursor", CURSOR_WORDS * 4, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?;
+        let mut executor = GpuExecutor {
+            vars: Vec::new(),
+            capacity: Size { tokens: 0, runs: 0, outputs: 0 },
+            plans: HashMap::new(),
+            readback: None,
+            words: Vec::new(),
+            states,
+            cursor,
+            model: self,
+        };
+        executor.grow(Size { tokens: 1, runs: 1, outputs: 1 })?;
+        Ok(Box::new(executor))
+    }
+
+    fn is_watched(&self) -> bool {
+        self.device.is_slow
+    }
+}
+
+/// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Size {
+    tokens: usize,
+    runs: usize,
+    outputs: usize,
+}
+
+impl Size {
+    fn of(step: &Step) -> Size {
+        let round = |n: usize| n.max(1).next_power_of_two();
+        Size { tokens: round(step.tokens.len()), runs: round(step.runs.len()), outputs: round(step.outputs.len()) }
+    }
+
+    fn rows(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Tokens => self.tokens,
+            Rows::Outputs => self.outputs,
+        }
+    }
+}
+
+struct GpuExecutor {
+    model: Arc<GpuModel>,
+    states: Vec<wgpu::Buffer>,
+    cursor: wgpu::Buffer,
+    vars: Vec<wgpu::Buffer>,
+    /// Rows that the activations have room for.
+    capacity: Size,
+    plans: HashMap<Size, Plan>,
+    readback: Option<wgpu::Buffer>,
+    /// The encoded cursor, kept for its memory.
+    words: Vec<u32>,
+}
+
+impl GpuExecutor {
+    /// Makes room for larger steps. Activations live within a step, so nothing is copied; plans are made anew.
+    fn grow(&mut self, size: Size) -> Result<()> {
+        if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
+            return Ok(());
+        }
+        let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), runs: 0, outputs: size.outputs.max(self.capacity.outputs) };
+        let device = &self.model.device;
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        let mut vars = Vec::new();
+        for spec in &self.model.tape.vars {
+            let bytes = capacity.rows(spec.rows) * spec.stride() * 4;
+            if bytes > device.caps.max_binding.max(1 << 20) {
+                let text = format!("{} of {} rows needs {bytes} bytes in one binding", spec.name, capacity.rows(spec.rows));
+                return Err(Error::memory(text).hint("use a smaller --chunk or fewer slots"));
+            }
+            vars.push(device.buffer(spec.name, bytes, usage)?);
+        }
+        (self.vars, self.capacity) = (vars, capacity);
+        self.plans.clear();
+        Ok(())
+    }
+
+    fn plan(&mut self, size: Size) -> Result<()> {
+        self.grow(size)?;
+        if !self.plans.contains_key(&size) {
+            let model = &self.model;
+            let Size { tokens, runs, outputs } = size;
+            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs };
+            let resolve = |binding: Binding| match binding {
+                Binding::Var(v) => &self.vars[v.0],
+                Binding::Vector(v) => &model.vectors[v.0],
+                Binding::State(s) => &self.states[s.0],
+                Binding::Piece(m, i) => &model.matrices[m.0][i],
+                Binding::Nothing => &model.nothing,
+            };
+            let plan = Plan::new(&model.device, &cx, &self.cursor, &resolve)?;
+            log::debug!("plan for {size:?}: {} dispatches", plan.n_dispatches());
+            self.plans.insert(size, plan);
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` of a buffer to the host.
+    fn read(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
+        let device = &self.model.device;
+        if self.readback.as_ref().is_none_or(|b| b.size() < bytes as u64) {
+            self.readback = Some(device.buffer("readback", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?);
+        }
+        let readback = self.readback.as_ref().expect("made above");
+        encoder.copy_buffer_to_buffer(from, at as u64, readback, 0, bytes as u64);
+        device.queue.submit([encoder.finish()]);
+        readback.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
+        device.wait()?;
+        let view =
+            readback.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read results back: {e}")))?;
+        out.clear();
+        out.extend(view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        drop(view);
+        readback.unmap();
+        Ok(())
+    }
+
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.model.device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn write(&self, buffer: &wgpu::Buffer, at: usize, values: &[f32]) -> Result<()> {
+        self.model.device.queue.write_buffer(buffer, at as u64, bytemuck::cast_slice(values));
+        self.model.device.faults.check()
+    }
+}
+
+impl Executor for GpuExecutor {
+    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        let mut words = std::mem::take(&mut self.words);
+        step.encode(&mut words)?;
+        self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
+        self.words = words;
+        let mut encoder = self.encoder();
+        self.plans[&size].encode(&mut encoder, !step.outputs.is_empty());
+        logits.clear();
+        match self.model.tape.logits.filter(|_| !step.outputs.is_empty()) {
+            Some(var) => {
+                let spec = self.model.tape.var_spec(var);
+                let (stride, width, rows) = (spec.stride(), spec.columns[0], step.outputs.len());
+                let from = self.vars[var.0].clone();
+                self.read(encoder, &from, 0, rows * stride * 4, logits)?;
+                if stride != width {
+                    for row in 0..rows {
+                        logits.copy_within(row * stride..row * stride + width, row * width);
+                    }
+                    logits.truncate(rows * width);
+                }
+                Ok(())
+            }
+            None => {
+                self.model.device.queue.submit([encoder.finish()]);
+                self.model.device.wait()
+            }
+        }
+    }
+
+    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
+        let spec = &self.model.tape.states[state.0];
+        let (at, len) = (page * spec.stride() * 4, spec.len() * 4);
+        let (from, mut out) = (self.states[state.0].clone(), Vec::new());
+        self.read(self.encoder(), &from, at, len, &mut out)?;
+        Ok(out)
+    }
+
+    fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
+        let spec = self.model.tape.state_spec(state);
+        if values.len() != spec.len() {
+            return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
+        }
+        self.write(&self.states[state.0], page * spec.stride() * 4, values)
+    }
+
+    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
+        let bytes = rows * self.model.tape.var_spec(var).stride() * 4;
+        let (from, mut out) = (self.vars[var.0].clone(), Vec::new());
+        self.read(self.encoder(), &from, 0, bytes, &mut out)?;
+        Ok(out)
+    }
+
+    fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
+        let stride = self.model.tape.var_spec(var).stride();
+        let rows = values.len() / stride.max(1);
+        self.grow(Size { tokens: rows.next_power_of_two(), runs: 1, outputs: rows.next_power_of_two() })?;
+        self.write(&self.vars[var.0], 0, values)
+    }
+}

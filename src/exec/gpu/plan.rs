@@ -1,0 +1,99 @@
+//! A tape lowered for one size of step: a flat list of ready dispatches.
+//!
+//! Pipelines, bind groups, grids and parameters are resolved here, once; playing a plan does no string, map or bind-group work.
+
+use super::compose::Recipe;
+use super::device::Device;
+use super::reflect::{CURSOR, PARAMS};
+use crate::error::{Error, Result};
+use crate::tape::{Binding, Dispatch, Lowering};
+
+struct Op {
+    pipeline: wgpu::ComputePipeline,
+    groups: Vec<wgpu::BindGroup>,
+    grid: [u32; 3],
+    /// Makes logits: skipped where none are wanted.
+    is_head: bool,
+}
+
+pub struct Plan {
+    ops: Vec<Op>,
+}
+
+impl Plan {
+    /// `resolve` gives the buffer behind a binding's name.
+    pub fn new<'b>(
+        device: &Device,
+        cx: &Lowering<'_>,
+        cursor: &wgpu::Buffer,
+        resolve: &dyn Fn(Binding) -> &'b wgpu::Buffer,
+    ) -> Result<Plan> {
+        let dispatches: Vec<(Dispatch, bool)> =
+            cx.tape.words.iter().flat_map(|w| w.lower(cx).into_iter().map(|d| (d, w.is_head()))).collect();
+        let alignment = device.device.limits().min_uniform_buffer_offset_alignment as usize;
+        let mut uniforms = Vec::new();
+        let mut made = Vec::new();
+        for (dispatch, _) in &dispatches {
+            let kernel = device.kernels.get(device, &Recipe::from(dispatch))?;
+            kernel.signature.check(dispatch)?;
+            check_grid(dispatch)?;
+            let params = kernel.signature.params(dispatch)?;
+            let at = uniforms.len();
+            uniforms.extend_from_slice(&params);
+            uniforms.resize(uniforms.len().next_multiple_of(alignment), 0);
+            made.push((kernel, at, params.len()));
+        }
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let uniform = device.buffer("parameters", uniforms.len(), usage)?;
+        device.queue.write_buffer(&uniform, 0, &uniforms);
+
+        let mut ops = Vec::new();
+        for ((dispatch, is_head), (kernel, at, size)) in dispatches.iter().zip(made) {
+            let resource = |name: &str| match name {
+                PARAMS => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &uniform,
+                    offset: at as u64,
+                    size: wgpu::BufferSize::new(size as u64),
+                }),
+                CURSOR => cursor.as_entire_binding(),
+                _ => {
+                    let (_, binding) = dispatch.bindings.iter().find(|(n, _)| *n == name).expect("checked before");
+                    resolve(*binding).as_entire_binding()
+                }
+            };
+            let group = |(g, layout): (usize, &wgpu::BindGroupLayout)| {
+                let slots = kernel.signature.slots.iter().filter(|s| s.group as usize == g);
+                let entries: Vec<_> = slots.map(|s| wgpu::BindGroupEntry { binding: s.binding, resource: resource(&s.name) }).collect();
+                device.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
+            };
+            let groups = kernel.layouts.iter().enumerate().map(group).collect();
+            ops.push(Op { pipeline: kernel.pipeline.clone(), groups, grid: dispatch.grid, is_head: *is_head });
+        }
+        device.faults.check()?;
+        Ok(Plan { ops })
+    }
+
+    /// Encodes every dispatch into one pass.
+    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, with_head: bool) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for op in self.ops.iter().filter(|op| with_head || !op.is_head) {
+            pass.set_pipeline(&op.pipeline);
+            for (i, group) in op.groups.iter().enumerate() {
+                pass.set_bind_group(i as u32, group, &[]);
+            }
+            pass.dispatch_workgroups(op.grid[0], op.grid[1], op.grid[2]);
+        }
+    }
+
+    pub fn n_dispatches(&self) -> usize {
+        self.ops.len()
+    }
+}
+
+/// WebGPU allows 65 535 workgroups in a dimension.
+fn check_grid(dispatch: &Dispatch) -> Result<()> {
+    if dispatch.grid.iter().all(|&n| n <= 65535) {
+        return Ok(());
+    }
+    Err(Error::input(format!("{} would need a grid of {:?} workgroups", dispatch.shader, dispatch.grid)).hint("use a smaller --chunk"))
+}

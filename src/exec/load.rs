@@ -1,0 +1,117 @@
+//! What both executors do with a source: choose formats, pack vectors, encode rows in small blocks.
+
+use crate::error::{Error, Result};
+use crate::quant::{self, Format, padded};
+use crate::tape::{Part, Source, Tape, VectorSpec};
+use crate::tensor::{DType, View};
+use half::f16;
+
+/// Bytes done and bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
+const BLOCK: usize = 1 << 18;
+
+/// Chooses the format of every matrix: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each number of the stack
+/// fits its range and f32 elsewhere.
+pub fn assign_formats(tape: &mut Tape, source: &dyn Source, dtype: &str) -> Result<()> {
+    let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
+    for matrix in &mut tape.matrices {
+        matrix.format = match dtype {
+            "f32" => f32,
+            "f16" => f16,
+            "auto" if matrix.parts.iter().map(|p| fits_f16(p, source)).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
+            "auto" => {
+                log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
+                f32
+            }
+            other => return Err(Error::usage(format!("unknown --dtype {other:?}, expected auto, f16 or f32"))),
+        };
+    }
+    Ok(())
+}
+
+fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
+    if source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
+        return Ok(true);
+    }
+    let mut fits = true;
+    source.with(&part.tensor, &part.shape(), &mut |view| {
+        let mut block = vec![0.0; BLOCK.min(view.len())];
+        let mut at = 0;
+        while at < view.len() && fits {
+            let n = block.len().min(view.len() - at);
+            view.read_f32(at, &mut block[..n])?;
+            // A row whose largest numbers are subnormal in f16 would lose them.
+            fits = block[..n].iter().all(|v| !v.is_finite() || v.abs() <= f16::MAX.to_f32());
+            at += n;
+        }
+        Ok(())
+    })?;
+    Ok(fits)
+}
+
+/// Calls `write(rows, bytes)` with consecutive rows `first..first + rows` of a part, encoded; the width is padded to whole
+/// units where `pad` says so.
+pub fn encode_part(
+    part: &Part,
+    first: usize,
+    rows: usize,
+    format: &dyn Format,
+    source: &dyn Source,
+    write: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let k = padded(part.k);
+    let block_rows = (BLOCK / k).clamp(1, rows.max(1));
+    if part.optional && !source.has(&part.tensor) {
+        let zeros = vec![0; format.size_bytes(k) * block_rows];
+        let mut left = rows;
+        while left > 0 {
+            let n = left.min(block_rows);
+            write(&zeros[..format.size_bytes(k) * n])?;
+            left -= n;
+        }
+        return Ok(());
+    }
+    source.with(&part.tensor, &part.shape(), &mut |view| {
+        let view = if part.transposed { view.clone().transposed() } else { view.clone() };
+        if let Some(bytes) = as_stored(&view, part, format) {
+            let row = format.size_bytes(k);
+            for chunk in bytes[first * row..(first + rows) * row].chunks(block_rows * row) {
+                write(chunk)?;
+            }
+            return Ok(());
+        }
+        let (mut numbers, mut bytes) = (vec![0.0; block_rows * k], Vec::new());
+        let mut row = first;
+        while row < first + rows {
+            let n = block_rows.min(first + rows - row);
+            bytes.clear();
+            for (i, padded_row) in numbers[..n * k].chunks_exact_mut(k).enumerate() {
+                view.read_f32((row + i) * part.k, &mut padded_row[..part.k])?;
+            }
+            format.encode(&numbers[..n * k], &mut bytes).map_err(|e| e.at(&part.tensor))?;
+            write(&bytes)?;
+            row += n;
+        }
+        Ok(())
+    })
+}
+
+/// The file's own bytes, where they are what the format would write.
+fn as_stored<'v>(view: &View<'v>, part: &Part, format: &dyn Format) -> Option<&'v [u8]> {
+    let same = matches!((view.dtype(), format.name()), (DType::F16, "f16") | (DType::F32, "f32"));
+    (same && part.k == padded(part.k)).then(|| view.dense_bytes()).flatten()
+}
+
+/// Packed vectors, padded with zeros.
+pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> {
+    let mut packed = vec![0.0; spec.parts.len() * spec.stride()];
+    for (part, row) in spec.parts.iter().zip(packed.chunks_exact_mut(spec.stride())) {
+        if part.optional && !source.has(&part.tensor) {
+            continue;
+        }
+        source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut row[..spec.width]))?;
+    }
+    Ok(packed)
+}

@@ -1,0 +1,145 @@
+//! Every word's kernels against its twin, on one adapter. What `doctor` and the tests run.
+
+use super::cpu::CpuModel;
+use super::gpu::{Device, GpuModel};
+use super::{Executor, Loaded};
+use crate::error::Result;
+use crate::quant::Format;
+use crate::tape::{Rows, State, StateSpec, Step, Tape, Var, VarSpec};
+use crate::words::synthetic::Synthetic;
+use crate::words::testing::{Case, PAGES, nmse, numbers};
+use std::sync::Arc;
+
+/// What one case came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// `word/sizes/format`
+    pub case: String,
+    /// The worst normalised mean squared error of its outputs; infinite where a guard word changed.
+    pub error: f64,
+    pub bound: f64,
+}
+
+impl Outcome {
+    pub fn is_right(&self) -> bool {
+        self.error <= self.bound
+    }
+}
+
+/// Rows behind the last one of a step that no kernel may touch.
+const GUARD_ROWS: usize = 2;
+
+/// Plays a case on the device and on the host.
+pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
+    let Case { name, mut tape, steps, bound } = case;
+    tape.matrices.iter_mut().for_each(|m| m.format = format);
+    let tape = Arc::new(tape);
+    let source = Synthetic { seed: 7 };
+    let name = format!("{name}/{}", format.name());
+    let run = || {
+        let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(PAGES)?;
+        let mut cpu = CpuModel::load(tape.clone(), &source, device.caps.batch_invariant, &mut |_, _| ())?.executor(PAGES)?;
+        let mut worst = 0f64;
+        for (i, spec) in tape.states.iter().enumerate() {
+            for page in 0..pages(spec) {
+                let values: Vec<f32> = numbers((i * 1000 + page) as u64).take(spec.len()).collect();
+                gpu.write_state(State(i), page, &values)?;
+                cpu.write_state(State(i), page, &values)?;
+            }
+        }
+        for (i, step) in steps.iter().enumerate() {
+            worst = worst.max(compare(&tape, step, i as u64, gpu.as_mut(), cpu.as_mut())?);
+        }
+        Ok(worst)
+    };
+    let error = run().map_err(|e: crate::error::Error| e.at(&name))?;
+    Ok(Outcome { case: name, error, bound })
+}
+
+fn pages(spec: &StateSpec) -> usize {
+    PAGES * if spec.halves { 2 } else { 1 }
+}
+
+fn compare(tape: &Tape, step: &Step, seed: u64, gpu: &mut dyn Executor, cpu: &mut dyn Executor) -> Result<f64> {
+    let n_rows = |spec: &VarSpec| match spec.rows {
+        Rows::Tokens => step.tokens.len(),
+        Rows::Outputs => step.outputs.len(),
+    };
+    let mut filled = Vec::new();
+    for (i, spec) in tape.vars.iter().enumerate() {
+        let values = fill(spec, n_rows(spec) + GUARD_ROWS, seed * 100 + i as u64);
+        gpu.write_var(Var(i), &values)?;
+        cpu.write_var(Var(i), &values)?;
+        filled.push(values);
+    }
+    // Writing may have made room and dropped what was written before: write again at the final size.
+    for (i, values) in filled.iter().enumerate() {
+        gpu.write_var(Var(i), values)?;
+    }
+    let mut logits = (Vec::new(), Vec::new());
+    gpu.run(step, &mut logits.0)?;
+    cpu.run(step, &mut logits.1)?;
+    let mut worst = nmse(&logits.0, &logits.1);
+    for (i, spec) in tape.vars.iter().enumerate() {
+        let rows = n_rows(spec);
+        let found = gpu.read_var(Var(i), rows + GUARD_ROWS)?;
+        let expected = cpu.read_var(Var(i), rows)?;
+        let (found, guard) = found.split_at(rows * spec.stride());
+        worst = worst.max(nmse(found, &expected));
+        if guard != &filled[i][rows * spec.stride()..] {
+            worst = f64::INFINITY;
+        }
+    }
+    for (i, spec) in tape.states.iter().enumerate() {
+        for page in 0..pages(spec) {
+            worst = worst.max(nmse(&gpu.read_state(State(i), page)?, &cpu.read_state(State(i), page)?));
+        }
+    }
+    Ok(worst)
+}
+
+/// Seeded columns, zero padding.
+fn fill(spec: &VarSpec, rows: usize, seed: u64) -> Vec<f32> {
+    let mut made = numbers(seed);
+    let mut values = vec![0.0; rows * spec.stride()];
+    for row in values.chunks_exact_mut(spec.stride()) {
+        for (i, &width) in spec.columns.iter().enumerate() {
+            row[spec.column(i)..][..width].iter_mut().zip(&mut made).for_each(|(v, n)| *v = n);
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::gpu::{Backend, adapters};
+    use crate::{quant, words};
+
+    #[test]
+    fn words_quick() {
+        let Some(adapter) = adapters(Backend::Auto).into_iter().next() else { return };
+        let device = Arc::new(Device::open(&adapter, false).unwrap());
+        let mut bad = 0;
+        for entry in words::WORDS {
+            for format in quant::FORMATS {
+                for case in (entry.cases)() {
+                    let name = case.name.clone();
+                    match run(case, *format, &device) {
+                        Ok(o) => {
+                            if !o.is_right() {
+                                bad += 1;
+                            }
+                            eprintln!("{} {} {:.2e}", if o.is_right() { "ok  " } else { "BAD " }, o.case, o.error);
+                        }
+                        Err(e) => {
+                            bad += 1;
+                            eprintln!("ERR {name}: {e}");
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(bad, 0);
+    }
+}
