@@ -1,0 +1,263 @@
+//! The scheduler: models opened on devices, slots with their own state, prompts in chunks, tokens one by one.
+//!
+//! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
+
+mod chunk;
+mod generate;
+mod identity;
+mod model;
+mod pages;
+mod state;
+
+pub use generate::{Event, Finish, Generated, Prompt, Request, Stream, Timings};
+pub use model::{Device, Model, ModelSource, Options};
+pub use state::LoadedState;
+
+use crate::error::{Error, Result};
+use crate::exec::Executor;
+use crate::tape::{Run, Step};
+use chunk::Chunk;
+use pages::Pages;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// A stream of tokens within a [`Session`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot(usize);
+
+/// What a slot remembers beside its state on the device.
+#[derive(Clone, Default)]
+struct Memory {
+    page: usize,
+    /// After the last token; empty before the first.
+    logits: Vec<f32>,
+    n_tokens: usize,
+}
+
+/// Slots of one model that step together. `Send`: one thread at a time.
+pub struct Session {
+    model: Model,
+    executor: Box<dyn Executor>,
+    pages: Pages,
+    slots: Vec<Option<Memory>>,
+    chunk: Chunk,
+    stop: Arc<AtomicBool>,
+    /// Logits of the last step, kept for their memory.
+    logits: Vec<f32>,
+}
+
+/// Which logits a read wants.
+enum Want<'a> {
+    Last,
+    /// Every token's, as they come: slot, place among its tokens, logits.
+    All(&'a mut dyn FnMut(usize, &[f32]) -> Result<()>),
+}
+
+impl Session {
+    /// Room for `n_slots` streams.
+    pub fn new(model: &Model, n_slots: usize) -> Result<Session> {
+        if n_slots == 0 || n_slots > 1024 {
+            return Err(Error::input(format!("expected 1 to 1024 slots, found {n_slots}")));
+        }
+        let pages = Pages::new(n_slots);
+        let executor = model.loaded().executor(pages.len())?;
+        let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
+        let slots = (0..n_slots).map(|_| None).collect();
+        Ok(Session { model: model.clone(), executor, pages, slots, chunk, stop: Arc::default(), logits: Vec::new() })
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Set it from another thread, or from a signal handler: reading and generating end after the step in flight, with the
+    /// slot at a whole token. Reset it to go on.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// An empty stream.
+    pub fn open(&mut self) -> Result<Slot> {
+        let free = self.slots.iter().position(Option::is_none);
+        let slot = free.ok_or_else(|| Error::input(format!("all {} slots are in use", self.slots.len())).hint("close one first"))?;
+        self.slots[slot] = Some(Memory { page: self.pages.share(pages::ZERO), ..Memory::default() });
+        Ok(Slot(slot))
+    }
+
+    /// A second stream that goes on from here. Shares its page of state until either of them steps.
+    pub fn fork(&mut self, slot: Slot) -> Result<Slot> {
+        let memory = self.memory(slot)?.clone();
+        let new = self.open()?;
+        self.pages.release(pages::ZERO);
+        self.pages.share(memory.page);
+        self.slots[new.0] = Some(memory);
+        Ok(new)
+    }
+
+    /// Ends a stream and frees its memory.
+    pub fn close(&mut self, slot: Slot) -> Result<()> {
+        let page = self.memory(slot)?.page;
+        self.pages.release(page);
+        self.slots[slot.0] = None;
+        Ok(())
+    }
+
+    /// `[vocab]`, after the slot's last token; empty before the first.
+    pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
+        Ok(&self.memory(slot)?.logits)
+    }
+
+    /// Tokens read so far.
+    pub fn n_tokens(&self, slot: Slot) -> Result<usize> {
+        Ok(self.memory(slot)?.n_tokens)
+    }
+
+    /// Reads a prompt, in chunks; gives the logits after its last token. An empty prompt changes nothing.
+    pub fn prefill(&mut self, slot: Slot, tokens: &[u32]) -> Result<&[f32]> {
+        self.prefill_many(&[(slot, tokens)], &mut |_, _| ())?;
+        self.logits(slot)
+    }
+
+    /// Reads prompts of different lengths into several slots at once. Progress: tokens done, tokens in all.
+    pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        self.read(work, Want::Last, progress)
+    }
+
+    /// One token for one slot.
+    pub fn decode(&mut self, slot: Slot, token: u32) -> Result<&[f32]> {
+        self.read(&[(slot, &[token])], Want::Last, &mut |_, _| ())?;
+        self.logits(slot)
+    }
+
+    /// One token for each of several slots, in one step.
+    pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
+        let work: Vec<(Slot, &[u32])> = work.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
+        self.read(&work, Want::Last, &mut |_, _| ())
+    }
+
+    /// Reads tokens and hands over the logits after each: `each(t, logits [vocab])`.
+    pub fn score(
+        &mut self,
+        slot: Slot,
+        tokens: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        self.read(&[(slot, tokens)], Want::All(each), progress)
+    }
+
+    fn memory(&self, slot: Slot) -> Result<&Memory> {
+        self.slots.get(slot.0).and_then(Option::as_ref).ok_or_else(|| Error::input(format!("slot {} is not open", slot.0)))
+    }
+
+    fn read(&mut self, work: &[(Slot, &[u32])], mut want: Want<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        self.check(work)?;
+        let total: usize = work.iter().map(|(_, tokens)| tokens.len()).sum();
+        let mut done = vec![0; work.len()];
+        let mut read = 0;
+        while read < total {
+            if read > 0 && self.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(crate::error::Kind::Interrupted, format!("interrupted after {read} of {total} tokens")));
+            }
+            // Whoever has tokens left takes part, until the chunk is full.
+            let mut room = self.chunk.tokens(self.max_rows(&want));
+            let mut parts = Vec::new();
+            for (i, (slot, tokens)) in work.iter().enumerate() {
+                let n = room.min(tokens.len() - done[i]);
+                if n > 0 {
+                    parts.push((*slot, &tokens[done[i]..done[i] + n], i));
+                    room -= n;
+                }
+            }
+            self.step(&parts, &done, work, &mut want)?;
+            for (_, tokens, i) in &parts {
+                done[*i] += tokens.len();
+                read += tokens.len();
+            }
+            progress(read, total);
+        }
+        Ok(())
+    }
+
+    /// Rows whose logits fit one binding, where all are wanted.
+    fn max_rows(&self, want: &Want<'_>) -> usize {
+        match want {
+            Want::Last => usize::MAX,
+            Want::All(_) => ((64 << 20) / (4 * self.model.facts().n_vocab)).clamp(1, 256),
+        }
+    }
+
+    fn check(&self, work: &[(Slot, &[u32])]) -> Result<()> {
+        let n_vocab = self.model.facts().n_vocab;
+        for (i, (slot, tokens)) in work.iter().enumerate() {
+            self.memory(*slot)?;
+            if work[..i].iter().any(|(other, _)| other == slot) {
+                return Err(Error::input(format!("slot {} takes part twice in one step", slot.0)));
+            }
+            if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
+                return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// One submission: consecutive tokens of each part's slot.
+    fn step(&mut self, parts: &[(Slot, &[u32], usize)], done: &[usize], work: &[(Slot, &[u32])], want: &mut Want<'_>) -> Result<()> {
+        let mut step = Step::default();
+        let mut moves = Vec::new();
+        for (slot, tokens, i) in parts {
+            let page = self.memory(*slot)?.page;
+            let go = self.pages.begin(page);
+            let first_row = step.tokens.len() as u32;
+            step.tokens.extend_from_slice(tokens);
+            step.runs.push(Run {
+                first_row,
+                len: tokens.len() as u32,
+                page_in: go.page_in as u32,
+                page_out: go.page_out as u32,
+                shift_in: go.shift_in as u32,
+                shift_out: go.shift_out as u32,
+            });
+            let last = first_row + tokens.len() as u32 - 1;
+            match want {
+                Want::All(_) => step.outputs.extend(first_row..=last),
+                Want::Last if done[*i] + tokens.len() == work[*i].1.len() => step.outputs.push(last),
+                Want::Last => {}
+            }
+            moves.push(go);
+        }
+        let started = Instant::now();
+        let mut logits = std::mem::take(&mut self.logits);
+        let result = self.executor.run(&step, &mut logits);
+        self.logits = logits;
+        if let Err(e) = result {
+            moves.iter().for_each(|go| self.pages.cancel(go));
+            return Err(e);
+        }
+        self.chunk.learn(step.tokens.len(), started.elapsed());
+
+        let n_vocab = self.model.facts().n_vocab;
+        let mut rows = self.logits.chunks_exact(n_vocab);
+        for ((slot, tokens, i), go) in parts.iter().zip(&moves) {
+            let memory = self.slots[slot.0].as_mut().expect("checked to be open");
+            memory.page = go.page_out;
+            memory.n_tokens += tokens.len();
+            match want {
+                Want::All(each) => {
+                    for t in 0..tokens.len() {
+                        let row = rows.next().expect("a row a token was asked for");
+                        each(done[*i] + t, row)?;
+                        row.clone_into(&mut memory.logits);
+                    }
+                }
+                Want::Last if done[*i] + tokens.len() == work[*i].1.len() => {
+                    rows.next().expect("a row a finished prompt was asked for").clone_into(&mut memory.logits);
+                }
+                Want::Last => {}
+            }
+        }
+        moves.iter().for_each(|go| self.pages.finish(go));
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
+
+use super::identity::weights_hash;
+use crate::arch::{self, Blueprint, Facts};
+use crate::error::{Error, Result};
+use crate::exec::gpu::{self, Backend, GpuModel};
+use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel};
+use crate::tape::{Source, Tape};
+use crate::vocab::Vocab;
+use crate::weights::Checkpoint;
+use crate::words::synthetic::Synthetic;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a model comes from.
+#[derive(Debug, Clone)]
+pub enum ModelSource {
+    /// A file, a file without its extension, or a folder.
+    Path(PathBuf),
+    /// The tiny model that is part of the program.
+    #[cfg(feature = "embedded-model")]
+    Embedded,
+    /// Seeded random weights of a published shape: `rwkv7-0.1b`.
+    Synthetic(String),
+}
+
+/// How to open a model. Start from `Options::default()`.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name.
+    pub device: String,
+    pub backend: Backend,
+    /// `auto`, `f16` or `f32`.
+    pub dtype: String,
+    /// A vocabulary file; else by the number of embeddings.
+    pub vocab: Option<PathBuf>,
+    /// Tokens of a prompt that a step reads at the most.
+    pub chunk: usize,
+    /// One kernel class for every batch size.
+    pub deterministic: bool,
+    /// A device that the caller opened; `device` and `backend` are then not looked at.
+    pub gpu: Option<Arc<gpu::Device>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            device: "auto".into(),
+            backend: Backend::Auto,
+            dtype: "auto".into(),
+            vocab: None,
+            chunk: 256,
+            deterministic: false,
+            gpu: None,
+        }
+    }
+}
+
+/// What a model runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub name: String,
+    /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for our own executor.
+    pub backend: String,
+    /// `discrete`, `integrated`, `virtual`, `cpu`, `other`, or `builtin` for our own executor.
+    pub kind: String,
+    pub driver: String,
+    /// Why it was chosen, in one line.
+    pub why: String,
+}
+
+/// Weights on a device. Cheap to clone; `Send` and `Sync`.
+#[derive(Clone)]
+pub struct Model(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    kind: String,
+    facts: Facts,
+    loaded: Arc<dyn Loaded>,
+    vocab: Option<Vocab>,
+    device: Device,
+    dtype: String,
+    n_params: u64,
+    weight_bytes: u64,
+    hash: String,
+    chunk: usize,
+    load_ms: f64,
+}
+
+impl Model {
+    /// Opens a checkpoint with default options.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Model> {
+        Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
+    }
+
+    /// Opens a model. Progress: bytes of weights on the device, bytes in all.
+    pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
+        let started = Instant::now();
+        let opened = Opened::new(source)?;
+        let facts = opened.blueprint.facts();
+        let vocab = vocab(source, options, &facts)?;
+        let mut tape = Tape::new();
+        opened.blueprint.record(&mut tape);
+        opened.check(&tape)?;
+        assign_formats(&mut tape, opened.source.as_ref(), &options.dtype)?;
+        let hash = weights_hash(&tape, opened.source.as_ref())?;
+        let mut formats: Vec<_> = tape.matrices.iter().map(|m| m.format.name()).collect();
+        formats.sort_unstable();
+        formats.dedup();
+        let tensors = tape.tensors();
+        let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
+        drop(tensors);
+        let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
+        let (loaded, device) = place(Arc::new(tape), opened.source.as_ref(), options, progress)?;
+        Ok(Model(Arc::new(Inner {
+            name: opened.name,
+            kind: opened.kind,
+            facts,
+            loaded,
+            vocab,
+            device,
+            dtype: formats.join("+"),
+            n_params,
+            weight_bytes,
+            hash,
+            chunk: options.chunk.max(1),
+            load_ms: started.elapsed().as_secs_f64() * 1e3,
+        })))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// `pth`, `safetensors`, `embedded` or `synthetic`.
+    pub fn kind(&self) -> &str {
+        &self.0.kind
+    }
+    pub fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+    pub fn vocab(&self) -> Option<&Vocab> {
+        self.0.vocab.as_ref()
+    }
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+    /// Formats of the matrices: `f16`, or several joined by `+`.
+    pub fn dtype(&self) -> &str {
+        &self.0.dtype
+    }
+    pub fn n_params(&self) -> u64 {
+        self.0.n_params
+    }
+    /// Bytes of all matrices on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
+    }
+    /// Identity of the weights, for state files.
+    pub fn weights_hash(&self) -> &str {
+        &self.0.hash
+    }
+    pub fn load_ms(&self) -> f64 {
+        self.0.load_ms
+    }
+    /// Bytes of one slot's state.
+    pub fn state_bytes(&self) -> u64 {
+        self.tape().states.iter().map(|s| s.len() as u64 * 4).sum()
+    }
+    pub(super) fn chunk(&self) -> usize {
+        self.0.chunk
+    }
+    pub(super) fn loaded(&self) -> Arc<dyn Loaded> {
+        self.0.loaded.clone()
+    }
+    pub(super) fn tape(&self) -> &Arc<Tape> {
+        self.0.loaded.tape()
+    }
+}
+
+/// A source with its blueprint.
+struct Opened {
+    name: String,
+    kind: String,
+    blueprint: Box<dyn Blueprint>,
+    source: Box<dyn Source>,
+}
+
+impl Opened {
+    fn new(source: &ModelSource) -> Result<Opened> {
+        let checkpoint = match source {
+            ModelSource::Path(path) => Checkpoint::open(path)?,
+            #[cfg(feature = "embedded-model")]
+            ModelSource::Embedded => embedded()?,
+            ModelSource::Synthetic(name) => {
+                let blueprint = arch::synthetic::named(name)?;
+                return Ok(Opened { name: name.clone(), kind: "synthetic".into(), blueprint, source: Box::new(Synthetic { seed: 42 }) });
+            }
+        };
+        let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
+        let blueprint = arch::detect(&checkpoint).map_err(|e| e.at(place))?;
+        let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
+        Ok(Opened { name: checkpoint.name().into(), kind: kind.into(), blueprint, source: Box::new(checkpoint) })
+    }
+
+    /// All tensors are there with the right shape, before anything is allocated for them.
+    fn check(&self, tape: &Tape) -> Result<()> {
+        if self.kind == "synthetic" {
+            return Ok(());
+        }
+        for (name, shape, optional) in tape.tensors() {
+            if !optional || self.source.has(name) {
+                self.source.with(name, &shape, &mut |_| Ok(()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tiny trained RWKV-7 that ships with the program.
+#[cfg(feature = "embedded-model")]
+pub fn embedded() -> Result<Checkpoint> {
+    Checkpoint::from_static("tiny-rwkv7", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")))
+}
+
+/// Rows of World models' embeddings.
+const WORLD_ROWS: usize = 65536;
+
+fn vocab(source: &ModelSource, options: &Options, facts: &Facts) -> Result<Option<Vocab>> {
+    let vocab = match (&options.vocab, source) {
+        (Some(path), _) => Vocab::open(path)?,
+        #[cfg(feature = "embedded-model")]
+        (None, ModelSource::Embedded) => Vocab::tiny(),
+        #[cfg(feature = "embedded-model")]
+        _ if facts.n_vocab == WORLD_ROWS => Vocab::world(),
+        _ => return Ok(None),
+    };
+    if vocab.max_id() as usize >= facts.n_vocab {
+        let text = format!("the vocabulary has ids up to {}, the model {} embeddings", vocab.max_id(), facts.n_vocab);
+        return Err(Error::input(text).hint("give the model's own with --vocab"));
+    }
+    Ok(Some(vocab))
+}
+
+fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Arc<dyn Loaded>, Device)> {
+    if let Some(device) = &options.gpu {
+        let text = |s: &str| s.to_string();
+        let own = Device {
+            name: text("caller's device"),
+            backend: text("wgpu"),
+            kind: text("other"),
+            driver: String::new(),
+            why: text("given by the caller"),
+        };
+        return Ok((GpuModel::load(device.clone(), tape, source, progress)?, own));
+    }
+    let choice = choose(&options.device, options.backend)?;
+    Ok(match choice.chosen {
+        Chosen::Cpu => {
+            let device = Device {
+                name: format!("{} threads", rayon::current_num_threads()),
+                backend: "cpu".into(),
+                kind: "builtin".into(),
+                driver: String::new(),
+                why: choice.why,
+            };
+            (CpuModel::load(tape, source, options.deterministic, progress)?, device)
+        }
+        Chosen::Gpu(adapter) => {
+            let device = Device {
+                name: adapter.name.clone(),
+                backend: adapter.backend.clone(),
+                kind: adapter.kind.name().into(),
+                driver: adapter.driver.clone(),
+                why: choice.why,
+            };
+            let opened = Arc::new(gpu::Device::open(&adapter, options.deterministic)?);
+            (GpuModel::load(opened, tape, source, progress)?, device)
+        }
+    })
+}

@@ -1,0 +1,47 @@
+//! Devices to test on, the official numbers, and the one number that judges.
+
+use std::sync::OnceLock;
+use wingbeat::session::{Model, ModelSource, Options};
+use wingbeat::weights::read_safetensors;
+
+pub use wingbeat::words::testing::nmse;
+
+/// `cpu` always; `gpu` where there is an adapter. Without one, tests say so, and fail where WINGBEAT_REQUIRE_GPU=1.
+pub fn devices() -> &'static [&'static str] {
+    static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        if !wingbeat::exec::gpu::adapters(Default::default()).is_empty() {
+            return vec!["cpu", "gpu"];
+        }
+        assert_ne!(std::env::var("WINGBEAT_REQUIRE_GPU").as_deref(), Ok("1"), "WINGBEAT_REQUIRE_GPU=1, and there is no adapter");
+        eprintln!("SKIPPED on gpu: there is no adapter");
+        vec!["cpu"]
+    })
+}
+
+pub fn options(device: &str) -> Options {
+    let mut options = Options::default();
+    options.device = device.into();
+    options
+}
+
+pub fn tiny(options: &Options) -> Model {
+    Model::load(&ModelSource::Embedded, options, &mut |_, _| ()).expect("the embedded model loads")
+}
+
+/// Official logits of the embedded model.
+pub struct Golden {
+    pub tokens: Vec<u32>,
+    /// `[T, V]`
+    pub logits: Vec<f32>,
+    pub greedy: Vec<u32>,
+}
+
+pub fn golden() -> Golden {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors");
+    let bytes = std::fs::read(path).expect("the golden file is part of the project");
+    let (tensors, _) = read_safetensors(&bytes).expect("the golden file is sound");
+    let ints = |name: &str| tensors[name].2.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let floats = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
+}
