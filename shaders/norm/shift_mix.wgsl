@@ -8,6 +8,8 @@ struct Params {
     width: u32,
     stride: u32,
     n_mixes: u32,
+    // Rows from one plane of mixed to the next.
+    capacity: u32,
     eps: f32,
 }
 
@@ -15,7 +17,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> vectors: array<f32>; // [2 + n_mixes, stride]: g, b, mixes
 @group(0) @binding(2) var<storage, read> x: array<f32>; // [T, stride]
 @group(0) @binding(3) var<storage, read_write> shift: array<f32>; // [2 pages, stride]
-@group(0) @binding(4) var<storage, read_write> mixed: array<f32>; // [T, n_mixes, stride]
+@group(0) @binding(4) var<storage, read_write> mixed: array<f32>; // [n_mixes, capacity, stride]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -45,7 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var p = (x[above + i] - mean.y) * scale.y * g + b;
         if row.first == 1u { p = shift[run.shift_in * params.stride + i]; }
         for (var m = 0u; m < params.n_mixes; m++) {
-            mixed[(t * params.n_mixes + m) * params.stride + i] = x_hat + (p - x_hat) * vectors[(2u + m) * params.stride + i];
+            mixed[(m * params.capacity + t) * params.stride + i] = x_hat + (p - x_hat) * vectors[(2u + m) * params.stride + i];
         }
         if row.last == 1u { shift[run.shift_out * params.stride + i] = x_hat; }
     }

@@ -7,6 +7,8 @@ import package::weight::f16::weight8;
 struct Params {
     width: u32,
     stride: u32,
+    // Units of eight weights in a row.
+    units: u32,
     // Rows of this piece.
     first_row: u32,
     rows: u32,
@@ -25,25 +27,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if t >= n_tokens() { return; }
     let token = row_at(t).token;
     if token < params.first_row || token >= params.first_row + params.rows { return; }
-    let unit = (token - params.first_row) * (params.stride / 8u);
+    let unit = (token - params.first_row) * params.units;
     let at = t * params.stride;
     let n = f32(params.width);
 
     // Elements past the width are zeros of the padding. A lane reads back only what it wrote itself.
     var sum = 0.0;
-    for (var u = lane; u < params.stride / 8u; u += WG) {
+    for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(unit + u);
         for (var e = 0u; e < 8u; e++) { x[at + 8u * u + e] = eight[e / 4u][e % 4u]; }
         sum += dot(eight[0] + eight[1], vec4(1.0));
     }
     let mean = reduce_sum(vec4(sum), lane).x / n;
     var square = 0.0;
-    for (var u = lane; u < params.stride / 8u; u += WG) {
+    for (var u = lane; u < params.units; u += WG) {
         for (var i = 8u * u; i < min(8u * u + 8u, params.width); i++) { let d = x[at + i] - mean; square += d * d; }
     }
     let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
     if params.normalise == 0u { return; }
-    for (var u = lane; u < params.stride / 8u; u += WG) {
+    for (var u = lane; u < params.units; u += WG) {
         for (var i = 8u * u; i < min(8u * u + 8u, params.width); i++) {
             x[at + i] = (x[at + i] - mean) * scale * norm[i] + norm[params.stride + i];
         }

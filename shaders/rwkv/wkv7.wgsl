@@ -1,75 +1,65 @@
-// RWKV-7 recurrence, one lane a row of the state (head h, value index i), tokens in sequence. RWKV-7 paper, eq. 17:
-//   kappa = normalise(k * k_k)   b = kappa * a   k' = k (1 + (a - 1) k_a)   v' = v + (v_first - v) mix   (layer 0: v_first = v)
+// RWKV-7 recurrence, one lane a row of the state (head h, value index i), its row in registers, tokens in sequence. RWKV-7
+// paper, eq. 17:
 //   s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v'[i] k'[j]   y[i] = sum over j of S[i, j] r[j]
+// A dispatch takes rows first_row .. first_row + n_rows of the step and heads from first_head on; a run that goes on from the
+// dispatch before finds its state on the page that it writes.
 import package::lib::cursor::{n_runs, run_at};
-import package::constants::HEAD;
+import package::rwkv::feed::feed;
+import package::constants::{HEAD, QUARTERS};
 
 struct Params {
-    // Values of a token, and strides of a token in proj, gates and of y and v_first.
+    first_row: u32,
+    n_rows: u32,
+    // Rows of the state (all heads), and the first and the end of those of this dispatch.
     width: u32,
-    proj_stride: u32,
-    gates_stride: u32,
+    first: u32,
+    end: u32,
+    // Strides of a token in feed (units of 4), values, y.
+    feed_stride: u32,
+    values_stride: u32,
     stride: u32,
-    // Columns of proj: r, k, v; of gates: decay w, rate a, value mix.
-    r: u32,
-    k: u32,
-    v: u32,
-    w: u32,
-    a: u32,
-    mix: u32,
-    // 1 in layer 0.
-    first_layer: u32,
+    // Where this dispatch's feed begins, in units of 4.
+    feed_at: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> vectors: array<f32>; // [3, stride]: k_k, k_a, r_k
-@group(0) @binding(2) var<storage, read> proj: array<f32>; // [T, proj_stride]
-@group(0) @binding(3) var<storage, read> gates: array<f32>; // [T, gates_stride]
-@group(0) @binding(4) var<storage, read_write> v_first: array<f32>; // [T, stride]
-@group(0) @binding(5) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
-@group(0) @binding(6) var<storage, read_write> y: array<f32>; // [T, stride]
+@group(0) @binding(1) var<storage, read> values: array<f32>; // [T, 2 (v', bonus)]
+@group(0) @binding(2) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, stride]
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let i = id.x;
-    if i >= params.width || id.y >= n_runs() { return; }
+    let i = params.first + id.x;
+    if i >= params.end || id.y >= n_runs() { return; }
     let run = run_at(id.y);
-    let head = i / HEAD * HEAD;
+    let begin = max(run.first_row, params.first_row);
+    let end = min(run.first_row + run.len, params.first_row + params.n_rows);
+    if begin >= end { return; }
 
-    var row: array<f32, HEAD>;
-    for (var j = 0u; j < HEAD; j++) { row[j] = state[(run.page_in * params.width + i) * HEAD + j]; }
-    for (var t = run.first_row; t < run.first_row + run.len; t++) {
-        let at = t * params.proj_stride + head;
-        let gate = t * params.gates_stride + head;
+    let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * HEAD;
+    unroll q in QUARTERS { unroll e in 4 {
+    var s_$q_$e = 0.0;
+    if 4u * $qu + $eu < HEAD { s_$q_$e = state[source + 4u * $qu + $eu]; }
+    } }
+    unroll q in QUARTERS { var row_$q = vec4(s_$q_0, s_$q_1, s_$q_2, s_$q_3); }
 
-        var v = proj[t * params.proj_stride + params.v + i];
-        if params.first_layer == 1u {
-            v_first[t * params.stride + i] = v;
-        } else {
-            v += (v_first[t * params.stride + i] - v) * gates[t * params.gates_stride + params.mix + i];
+    let head = params.feed_at + (i / HEAD - params.first / HEAD) * 5u * QUARTERS;
+    for (var t = begin; t < end; t++) {
+        let at = head + (t - params.first_row) * params.feed_stride;
+        let v = values[t * params.values_stride + i];
+        var sums = vec4(0.0);
+        unroll q in QUARTERS { sums += row_$q * feed[at + $qu]; }
+        let s = dot(sums, vec4(1.0));
+        sums = vec4(0.0);
+        unroll q in QUARTERS {
+        row_$q = row_$q * feed[at + QUARTERS + $qu] - s * feed[at + 2u * QUARTERS + $qu] + v * feed[at + 3u * QUARTERS + $qu];
+        sums += row_$q * feed[at + 4u * QUARTERS + $qu];
         }
-
-        var square = 0.0;
-        var s = 0.0;
-        for (var j = 0u; j < HEAD; j++) {
-            let kk = proj[at + params.k + j] * vectors[head + j];
-            square += kk * kk;
-            s += row[j] * kk;
-        }
-        // kappa = kk * scale; s holds S kk, so that scale enters twice where b is multiplied in.
-        let scale = 1.0 / max(sqrt(square), 1e-12);
-        s *= scale;
-        var sum = 0.0;
-        for (var j = 0u; j < HEAD; j++) {
-            let k = proj[at + params.k + j];
-            let a = gates[gate + params.a + j];
-            let b = k * vectors[head + j] * scale * a;
-            let k_mod = k * (1.0 + (a - 1.0) * vectors[params.stride + head + j]);
-            let next = row[j] * gates[gate + params.w + j] - s * b + v * k_mod;
-            row[j] = next;
-            sum += next * proj[at + params.r + j];
-        }
-        y[t * params.stride + i] = sum;
+        y[t * params.stride + i] = dot(sums, vec4(1.0));
     }
-    for (var j = 0u; j < HEAD; j++) { state[(run.page_out * params.width + i) * HEAD + j] = row[j]; }
+
+    let to = (run.page_out * params.width + i) * HEAD;
+    unroll q in QUARTERS { unroll e in 4 {
+    if 4u * $qu + $eu < HEAD { state[to + 4u * $qu + $eu] = row_$q[$e]; }
+    } }
 }

@@ -14,7 +14,7 @@ pub fn norm_and(t: &mut Tape, width: usize, prefix: &str, rest: Vec<VectorPart>)
 
 /// x = LN0(E[token]).
 pub fn embed(t: &mut Tape, n_vocab: usize, width: usize, has_ln0: bool) -> Var {
-    let table = t.matrix(vec![Part::new("emb.weight", n_vocab, width)]);
+    let table = t.table(Part::new("emb.weight", n_vocab, width));
     let ln0 = has_ln0.then(|| t.vectors(width, norm("blocks.0.ln0").into()));
     t.embed(table, ln0)
 }

@@ -12,6 +12,8 @@ pub enum Chosen {
 /// What was chosen, in one line for people.
 pub struct Choice {
     pub chosen: Chosen,
+    /// `cpu` or `gpu:N`, as `--device` takes it.
+    pub id: String,
     pub why: String,
 }
 
@@ -22,15 +24,23 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 /// are faster than a CPU that plays GPU.
 pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
     if device == "cpu" {
-        return Ok(Choice { chosen: Chosen::Cpu, why: "cpu, as asked".into() });
+        return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
     }
     let mut all = adapters(backend);
     if device == "auto" {
-        let best = all.into_iter().find(|a| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual));
+        let best = all
+            .into_iter()
+            .enumerate()
+            .find(|(_, a)| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual));
         return Ok(match best {
-            Some(a) => Choice { why: format!("{} ({}, {})", a.name, a.backend, a.kind.name()), chosen: Chosen::Gpu(Box::new(a)) },
+            Some((at, a)) => Choice {
+                why: format!("{} ({}, {})", a.name, a.backend, a.kind.name()),
+                id: format!("gpu:{at}"),
+                chosen: Chosen::Gpu(Box::new(a)),
+            },
             None => Choice {
                 chosen: Chosen::Cpu,
+                id: "cpu".into(),
                 why: "cpu, because there is no GPU adapter; a software one is used only when asked for".into(),
             },
         });
@@ -46,7 +56,8 @@ pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
     match at {
         Some(at) => {
             let a = all.swap_remove(at);
-            Ok(Choice { why: format!("{} ({}, {}), as asked", a.name, a.backend, a.kind.name()), chosen: Chosen::Gpu(Box::new(a)) })
+            let why = format!("{} ({}, {}), as asked", a.name, a.backend, a.kind.name());
+            Ok(Choice { why, id: format!("gpu:{at}"), chosen: Chosen::Gpu(Box::new(a)) })
         }
         None if all.is_empty() => Err(Error::device("no GPU adapter was found").hint(NO_ADAPTER)),
         None => {

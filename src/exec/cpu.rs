@@ -3,7 +3,7 @@
 use super::load::{Progress, encode_part, pack_vectors};
 use super::{Executor, Loaded};
 use crate::error::{Error, Result};
-use crate::tape::{Bytes, Host, HostMatrix, HostPart, MatrixSpec, Source, State, Step, Tape, Var};
+use crate::tape::{Bytes, Host, HostMatrix, HostPart, MatrixSpec, Rows, Source, State, Step, Tape, Var};
 use crate::tensor::DType;
 use std::sync::Arc;
 
@@ -64,6 +64,7 @@ impl Loaded for CpuModel {
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
             batch_invariant: self.batch_invariant,
+            capacity: 0,
             tape,
         };
         Ok(Box::new(CpuExecutor { host }))
@@ -79,22 +80,33 @@ struct CpuExecutor {
 }
 
 impl CpuExecutor {
-    fn grow(&mut self, step: &Step) {
+    /// Makes room; activations live within a step, so nothing is kept.
+    fn grow(&mut self, tokens: usize, outputs: usize) {
+        self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
             let rows = match spec.rows {
-                crate::tape::Rows::Tokens => step.tokens.len(),
-                crate::tape::Rows::Outputs => step.outputs.len(),
+                Rows::Tokens => self.host.capacity,
+                Rows::Outputs => outputs,
             };
-            if var.len() < rows * spec.stride() {
-                var.resize(rows * spec.stride(), 0.0);
+            let len = if spec.device_only { 0 } else { spec.planes * rows * spec.stride() };
+            if var.len() < len {
+                var.resize(len, 0.0);
             }
+        }
+    }
+
+    /// Rows from one plane to the next.
+    fn plane(&self, var: Var) -> usize {
+        match self.host.tape.var_spec(var).rows {
+            Rows::Tokens => self.host.capacity,
+            Rows::Outputs => 0,
         }
     }
 }
 
 impl Executor for CpuExecutor {
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        self.grow(step);
+        self.grow(step.tokens.len(), step.outputs.len());
         self.host.step.clone_from(step);
         let tape = self.host.tape.clone();
         for word in &tape.words {
@@ -128,12 +140,26 @@ impl Executor for CpuExecutor {
     }
 
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        let stride = self.host.stride(var);
-        Ok(self.host.vars[var.0][..rows * stride].to_vec())
+        if self.host.tape.var_spec(var).device_only {
+            return Ok(Vec::new());
+        }
+        let (stride, plane) = (self.host.stride(var), self.plane(var));
+        let planes = 0..self.host.tape.var_spec(var).planes;
+        Ok(planes.flat_map(|p| &self.host.vars[var.0][p * plane * stride..][..rows * stride]).copied().collect())
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
-        self.host.vars[var.0] = values.to_vec();
+        let stride = self.host.stride(var);
+        let planes = self.host.tape.var_spec(var).planes;
+        if self.host.tape.var_spec(var).device_only {
+            return Ok(());
+        }
+        let rows = values.len() / (planes * stride);
+        self.grow(rows, rows);
+        let plane = self.plane(var);
+        for (p, values) in values.chunks_exact(rows * stride).enumerate() {
+            self.host.vars[var.0][p * plane * stride..][..rows * stride].copy_from_slice(values);
+        }
         Ok(())
     }
 }

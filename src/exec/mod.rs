@@ -35,7 +35,7 @@ pub trait Executor: Send {
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>>;
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
 
-    /// Activations of the last step, `[rows, stride]`; for tests and for `hidden`.
+    /// Activations of the last step, `[planes, rows, stride]`; for tests.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>>;
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()>;
 }

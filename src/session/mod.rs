@@ -10,6 +10,8 @@ mod pages;
 mod state;
 
 pub use generate::{Event, Finish, Generated, Prompt, Request, Stream, Timings};
+#[cfg(feature = "embedded-model")]
+pub use model::embedded;
 pub use model::{Device, Model, ModelSource, Options};
 pub use state::LoadedState;
 

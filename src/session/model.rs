@@ -61,6 +61,8 @@ impl Default for Options {
 /// What a model runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
+    /// `cpu` or `gpu:N`, as the option takes it; `own` for the caller's.
+    pub id: String,
     pub name: String,
     /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for our own executor.
     pub backend: String,
@@ -230,7 +232,7 @@ const WORLD_ROWS: usize = 65536;
 
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts) -> Result<Option<Vocab>> {
     let vocab = match (&options.vocab, source) {
-        (Some(path), _) => Vocab::open(path)?,
+        (Some(path), _) => Vocab::find(path)?,
         #[cfg(feature = "embedded-model")]
         (None, ModelSource::Embedded) => Vocab::tiny(),
         #[cfg(feature = "embedded-model")]
@@ -248,6 +250,7 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
     if let Some(device) = &options.gpu {
         let text = |s: &str| s.to_string();
         let own = Device {
+            id: text("own"),
             name: text("caller's device"),
             backend: text("wgpu"),
             kind: text("other"),
@@ -260,6 +263,7 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
     Ok(match choice.chosen {
         Chosen::Cpu => {
             let device = Device {
+                id: choice.id,
                 name: format!("{} threads", rayon::current_num_threads()),
                 backend: "cpu".into(),
                 kind: "builtin".into(),
@@ -270,6 +274,7 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
         }
         Chosen::Gpu(adapter) => {
             let device = Device {
+                id: choice.id,
                 name: adapter.name.clone(),
                 backend: adapter.backend.clone(),
                 kind: adapter.kind.name().into(),

@@ -60,6 +60,8 @@ pub struct Host {
     pub vectors: Vec<Vec<f32>>,
     pub states: Vec<Vec<f32>>,
     pub batch_invariant: bool,
+    /// Rows of tokens that activations have room for: the distance of planes.
+    pub capacity: usize,
 }
 
 impl Host {

@@ -1,4 +1,8 @@
-//! How a stack of matrices is laid out on a device: rows of padded width, cut into pieces that fit one binding.
+//! How a stack of matrices is laid out on a device.
+//!
+//! *Pieces*: rows of padded width, cut so that each fits one storage binding. *Blocks*: for adapters that read uniform buffers
+//! many times faster than storage buffers (CPUs that play GPU), rows in groups, each cut along its width into up to eight tiles
+//! of 64 KiB, the largest uniform binding of WebGPU.
 
 use crate::quant::{Format, PAD, padded};
 
@@ -44,6 +48,47 @@ pub struct MatrixSpec {
     pub parts: Vec<Part>,
     /// Chosen when the model is opened; all parts share it.
     pub format: &'static dyn Format,
+    /// Looked up by row, never multiplied.
+    pub is_table: bool,
+}
+
+/// Bytes of a uniform binding.
+pub const WINDOW_BYTES: usize = 65536;
+/// Tiles that one dispatch binds.
+pub const WINDOWS: usize = 8;
+/// Where a uniform binding may begin.
+const WINDOW_ALIGN: usize = 256;
+
+/// Rows of one part, cut into tiles: tile i holds units `i * tile_units ..` of each row, row after row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    pub part: usize,
+    pub first_row: usize,
+    pub rows: usize,
+    pub tile_units: usize,
+    pub n_tiles: usize,
+    /// Which buffer, and the first byte of the first tile.
+    pub buffer: usize,
+    pub at: usize,
+    /// Bytes from one tile to the next.
+    pub tile_bytes: usize,
+}
+
+impl Block {
+    /// Rearranges encoded rows (`rows` times `units` units of `unit_bytes`) into tiles.
+    pub fn tiles(&self, encoded: &[u8], units: usize, unit_bytes: usize) -> Vec<u8> {
+        let mut tiles = vec![0; self.n_tiles * self.tile_bytes];
+        for (tile, out) in tiles.chunks_exact_mut(self.tile_bytes).enumerate() {
+            let first = tile * self.tile_units;
+            let n = self.tile_units.min(units - first);
+            for row in 0..self.rows {
+                let from = (row * units + first) * unit_bytes;
+                let to = row * self.tile_units * unit_bytes;
+                out[to..to + n * unit_bytes].copy_from_slice(&encoded[from..from + n * unit_bytes]);
+            }
+        }
+        tiles
+    }
 }
 
 /// Rows that one binding holds.
@@ -89,6 +134,37 @@ impl MatrixSpec {
         pieces
     }
 
+    /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows belong
+    /// together where that many fit.
+    pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
+        let unit_bytes = self.format.size_bytes(PAD);
+        let mut blocks = Vec::new();
+        let (mut buffer, mut at) = (0, 0);
+        for (part, spec) in self.parts.iter().enumerate() {
+            let tile_units = spec.units().div_ceil(WINDOWS).max(1);
+            let n_tiles = spec.units().div_ceil(tile_units);
+            let fit = (WINDOW_BYTES / (tile_units * unit_bytes)).max(1);
+            let step = if fit >= group { fit / group * group } else { fit };
+            for first_row in (0..spec.rows).step_by(step) {
+                let rows = step.min(spec.rows - first_row);
+                let tile_bytes = (rows * tile_units * unit_bytes).next_multiple_of(WINDOW_ALIGN);
+                if at > 0 && at + n_tiles * tile_bytes > limit {
+                    (buffer, at) = (buffer + 1, 0);
+                }
+                blocks.push(Block { part, first_row, rows, tile_units, n_tiles, buffer, at, tile_bytes });
+                at += n_tiles * tile_bytes;
+            }
+        }
+        blocks
+    }
+
+    /// Whether every row fits the tiles of one dispatch and its activations one uniform binding.
+    pub fn fits_windows(&self) -> bool {
+        let unit_bytes = self.format.size_bytes(PAD);
+        !self.is_table
+            && self.parts.iter().all(|p| p.units().div_ceil(WINDOWS) * unit_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES)
+    }
+
     /// Bytes on a device.
     pub fn size_bytes(&self) -> usize {
         self.parts.iter().map(|p| p.rows * self.format.size_bytes(padded(p.k))).sum()
@@ -103,7 +179,7 @@ mod tests {
     #[test]
     fn pieces_cover_every_row_once_and_fit() {
         let format = quant::find("f16").unwrap();
-        let spec = MatrixSpec { parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)], format };
+        let spec = MatrixSpec { parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)], format, is_table: false };
         for limit in [1, 16, 32, 64, 100, 128, 1 << 20] {
             let pieces = spec.pieces(limit);
             let mut seen = [0, 0, 0];

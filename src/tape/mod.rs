@@ -11,7 +11,7 @@ mod step;
 mod word;
 
 pub use host::{Bytes, Host, HostMatrix, HostPart};
-pub use matrix::{MatrixSpec, Part, Piece, PieceSegment};
+pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, WINDOW_BYTES, WINDOWS};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
@@ -51,12 +51,20 @@ pub struct VarSpec {
     pub rows: Rows,
     /// Widths of the columns; each starts at a multiple of [`quant::PAD`].
     pub columns: Vec<usize>,
+    /// Copies of the whole, one behind the other: `[planes, capacity, stride]`.
+    pub planes: usize,
+    /// Only the kernels write it; the twin has no such intermediate.
+    pub device_only: bool,
 }
+
+/// Rows of activations and of packed vectors are a multiple of this many floats apart: each may begin a uniform binding
+/// (256 bytes), and one stride serves both.
+const ROW_PAD: usize = 64;
 
 impl VarSpec {
     /// Floats from one row to the next.
     pub fn stride(&self) -> usize {
-        self.columns.iter().map(|&w| padded(w)).sum()
+        self.columns.iter().map(|&w| padded(w)).sum::<usize>().next_multiple_of(ROW_PAD)
     }
 
     /// First float of a column within a row.
@@ -95,7 +103,7 @@ impl VectorSpec {
     }
 
     pub fn stride(&self) -> usize {
-        padded(self.width)
+        self.width.next_multiple_of(ROW_PAD)
     }
 }
 
@@ -121,7 +129,7 @@ impl StateSpec {
 
     /// Floats from one (half) page to the next.
     pub fn stride(&self) -> usize {
-        if self.halves { padded(self.len()) } else { self.len() }
+        if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
 
     /// Floats of the whole, for `pages` pages.
@@ -148,8 +156,22 @@ impl Tape {
     }
 
     pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
-        self.vars.push(VarSpec { name, rows, columns: columns.to_vec() });
+        self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false });
         Var(self.vars.len() - 1)
+    }
+
+    /// Scratch between the dispatches of one word, which its twin does without.
+    pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
+        let v = self.scratch(name, rows, columns);
+        self.vars[v.0].device_only = true;
+        v
+    }
+
+    /// Scratch of several planes of one width.
+    pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
+        let v = self.scratch(name, Rows::Tokens, &[width]);
+        self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
+        v
     }
 
     /// An activation that lives within one word: words of the same name and shape share it.
@@ -162,8 +184,15 @@ impl Tape {
 
     /// A stack of matrices read by one dispatch, in one format.
     pub fn matrix(&mut self, parts: Vec<Part>) -> Matrix {
-        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0] });
+        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0], is_table: false });
         Matrix(self.matrices.len() - 1)
+    }
+
+    /// A matrix whose rows are looked up, not multiplied.
+    pub fn table(&mut self, part: Part) -> Matrix {
+        let m = self.matrix(vec![part]);
+        self.matrices[m.0].is_table = true;
+        m
     }
 
     /// Vectors of one width, packed.

@@ -1,6 +1,6 @@
 //! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
 
-use super::{Host, Matrix, Rows, State, Tape, Var, Vector};
+use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Var, Vector};
 use crate::error::Result;
 
 /// One fused step of a layer.
@@ -49,6 +49,19 @@ pub struct Caps {
     pub batch_invariant: bool,
 }
 
+impl Caps {
+    /// The reduction that suits the adapter, in place of `lib::reduce`.
+    pub fn reduce(&self) -> (&'static str, String) {
+        let module = if self.class == Class::Lanes { "lib::reduce_lanes" } else { "lib::reduce" };
+        ("lib::reduce", module.to_string())
+    }
+
+    /// Whether a matrix is laid out in blocks for this adapter.
+    pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
+        self.class == Class::Lanes && matrix.fits_windows()
+    }
+}
+
 /// What a lowering is for.
 pub struct Lowering<'a> {
     pub tape: &'a Tape,
@@ -57,6 +70,8 @@ pub struct Lowering<'a> {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
+    /// Rows of tokens that activations have room for: the distance of planes.
+    pub capacity: usize,
 }
 
 impl Lowering<'_> {
@@ -120,6 +135,10 @@ pub enum Binding {
     State(State),
     /// A piece of a matrix.
     Piece(Matrix, usize),
+    /// 64 KiB of one of a matrix's buffers, from that byte on, as a uniform.
+    Window(Matrix, usize, usize),
+    /// 64 KiB of an activation, from that byte on, as a uniform.
+    VarWindow(Var, usize),
     /// A few zeros, for what a kernel names and this use of it does not read.
     Nothing,
 }

@@ -58,6 +58,20 @@ impl Vocab {
         Self::parse(&text).map_err(|e| e.at(path.display()))
     }
 
+    /// Opens a file; where there is none of that name, `world` and `tiny` mean the built-in ones.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn find(path: &Path) -> Result<Vocab> {
+        #[cfg(feature = "embedded-model")]
+        match path.to_str() {
+            Some("world") if !path.exists() => return Ok(Self::world()),
+            Some("tiny") if !path.exists() => return Ok(Self::tiny()),
+            _ => {}
+        }
+        Self::open(path)
+    }
+
     /// Reads a vocabulary from the text of such a file. Lines end in `\n` or `\r\n`, the last one may lack it.
     ///
     /// # Errors

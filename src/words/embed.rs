@@ -5,7 +5,6 @@
 
 use super::layer_norm;
 use super::testing::{Case, steps};
-use crate::quant::padded;
 use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, Part, Rows, Tape, Var, Vector, Word, vector};
 
 struct Embed {
@@ -37,11 +36,12 @@ impl Word for Embed {
         let width = spec.parts[0].k;
         let one = |(i, piece): (usize, &crate::tape::Piece)| Dispatch {
             shader: "rwkv/embed",
-            modules: vec![("weight::f16", format!("weight::{}", spec.format.name()))],
+            modules: vec![("weight::f16", format!("weight::{}", spec.format.name())), cx.caps.reduce()],
             constants: vec![],
             params: vec![
                 ("width", width.into()),
-                ("stride", padded(width).into()),
+                ("stride", cx.tape.var_spec(self.out).stride().into()),
+                ("units", spec.parts[0].units().into()),
                 ("first_row", piece.segments[0].first_row.into()),
                 ("rows", piece.segments[0].rows.into()),
                 ("normalise", self.norm.is_some().into()),
@@ -79,7 +79,7 @@ pub fn cases() -> Vec<Case> {
     for (vocab, width) in [(1, 1), (7, 5), (50, 63), (33, 64), (20, 200)] {
         for normed in [true, false] {
             let mut tape = Tape::new();
-            let table = tape.matrix(vec![Part::new("e", vocab, width)]);
+            let table = tape.table(Part::new("e", vocab, width));
             let norm = normed.then(|| tape.vectors(width, vec![vector("g"), vector("b")]));
             tape.embed(table, norm);
             cases.push(Case::new(format!("embed/{vocab}x{width}/norm={normed}"), tape, steps(vocab), 1e-10));

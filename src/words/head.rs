@@ -19,7 +19,7 @@ impl Tape {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let matrix = self.matrix(vec![part]);
-        let segments = vec![Segment { part: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
+        let segments = vec![Segment { part: 0, plane: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
         let stack = Stack { matrix, x: normed, y: logits, bias: None, segments, accumulate: false, rows: Rows::Outputs };
         self.record(Head { x, norm, normed, stack });
         self.logits = Some(logits);
@@ -38,7 +38,7 @@ impl Word for Head {
         let spec = cx.tape.vector_spec(self.norm);
         let norm = Dispatch {
             shader: "norm/layer_norm",
-            modules: vec![],
+            modules: vec![cx.caps.reduce()],
             constants: vec![],
             params: vec![("width", spec.width.into()), ("stride", spec.stride().into()), ("eps", EPS.into())],
             bindings: vec![("norm", Binding::Vector(self.norm)), ("x", Binding::Var(self.x)), ("y", Binding::Var(self.normed))],

@@ -10,7 +10,7 @@ impl Tape {
     /// `x [T, C] += W [C, K] y [T, K]`.
     pub fn linear_add(&mut self, part: Part, y: Var, x: Var) {
         let matrix = self.matrix(vec![part]);
-        let segments = vec![Segment { part: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
+        let segments = vec![Segment { part: 0, plane: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
         self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments, accumulate: true, rows: Rows::Tokens }));
     }
 

@@ -10,10 +10,12 @@ mod norm_shift_linear;
 pub mod stack;
 pub mod synthetic;
 pub mod testing;
+mod windows;
 mod wkv7;
 
 pub use norm_shift_linear::Projection;
 pub use stack::Activation;
+pub use windows::GROUP;
 pub use wkv7::Wkv7;
 
 use testing::Case;

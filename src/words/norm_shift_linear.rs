@@ -31,19 +31,13 @@ impl Tape {
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
         let n_mixes = self.vector_spec(vectors).parts.len() - 2;
         let width = self.vector_spec(vectors).width;
-        let mixed = self.scratch(if n_mixes == 1 { "mixed" } else { "mixes" }, Rows::Tokens, &vec![width; n_mixes]);
+        let mixed = self.planes("mixed", width, n_mixes);
         let columns: Vec<usize> = projections.iter().map(|p| p.part.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);
         let segments = projections
             .iter()
             .enumerate()
-            .map(|(i, p)| Segment {
-                part: i,
-                x: self.var_spec(mixed).column(p.mix),
-                y: self.var_spec(y).column(i),
-                bias: None,
-                activation: p.activation,
-            })
+            .map(|(i, p)| Segment { part: i, plane: p.mix, x: 0, y: self.var_spec(y).column(i), bias: None, activation: p.activation })
             .collect();
         let matrix = self.matrix(projections.into_iter().map(|p| p.part).collect());
         let stack = Stack { matrix, x: mixed, y, bias: None, segments, accumulate: false, rows: Rows::Tokens };
@@ -63,12 +57,13 @@ impl Word for NormShiftLinear {
         let spec = cx.tape.vector_spec(self.vectors);
         let mix = Dispatch {
             shader: "norm/shift_mix",
-            modules: vec![],
+            modules: vec![cx.caps.reduce()],
             constants: vec![],
             params: vec![
                 ("width", spec.width.into()),
                 ("stride", spec.stride().into()),
                 ("n_mixes", self.n_mixes.into()),
+                ("capacity", cx.capacity.into()),
                 ("eps", EPS.into()),
             ],
             bindings: vec![
@@ -95,7 +90,7 @@ impl Word for NormShiftLinear {
                 layer_norm(x, host.vector(self.vectors, 0), host.vector(self.vectors, 1), EPS, &mut x_hat);
                 for m in 0..self.n_mixes {
                     let mix = host.vector(self.vectors, 2 + m);
-                    for (i, o) in mixed[(t * self.n_mixes + m) * stride..][..width].iter_mut().enumerate() {
+                    for (i, o) in mixed[(m * host.capacity + t) * stride..][..width].iter_mut().enumerate() {
                         *o = x_hat[i] + (p[i] - x_hat[i]) * mix[i];
                     }
                 }

@@ -3,6 +3,7 @@
 //! Chooses a kernel by what the adapter is and how many rows there are, cuts the stack into pieces that fit a binding, and
 //! has the twin.
 
+use super::windows;
 use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, Piece, PieceSegment, Rows, Tape, Var, Vector};
 use rayon::prelude::*;
 
@@ -21,7 +22,7 @@ pub enum Activation {
 impl Activation {
     pub const ALL: [Activation; 5] = [Activation::None, Activation::Tanh, Activation::Sigmoid, Activation::ReluSquared, Activation::Decay7];
 
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         self as u32
     }
 
@@ -44,6 +45,8 @@ fn sigmoid(z: f32) -> f32 {
 #[derive(Debug, Clone)]
 pub struct Segment {
     pub part: usize,
+    /// Plane of x.
+    pub plane: usize,
     /// First float within a row of x and of y.
     pub x: usize,
     pub y: usize,
@@ -71,23 +74,16 @@ const TILED_FROM: usize = 8;
 /// A kernel and how much a workgroup of it does.
 struct Shape {
     shader: &'static str,
-    constants: Vec<(&'static str, u32)>,
     block_rows: usize,
     tokens: usize,
 }
 
 impl Shape {
     fn choose(cx: &Lowering<'_>, n: usize) -> Shape {
-        match cx.caps.class {
-            Class::Lanes => {
-                let (rows, tokens) = if n <= 1 { (4, 1) } else { (4, n.next_power_of_two().min(8)) };
-                let constants = vec![("ROWS", rows as u32), ("TOKENS", tokens as u32)];
-                Shape { shader: "linear/lanes", constants, block_rows: 8 * rows, tokens }
-            }
-            Class::Groups if n < TILED_FROM || cx.caps.batch_invariant => {
-                Shape { shader: "linear/matvec", constants: vec![], block_rows: 4, tokens: 1 }
-            }
-            Class::Groups => Shape { shader: "linear/tiled", constants: vec![], block_rows: 64, tokens: 64 },
+        if n < TILED_FROM || cx.caps.batch_invariant || cx.caps.class == Class::Lanes {
+            Shape { shader: "linear/matvec", block_rows: 4, tokens: 1 }
+        } else {
+            Shape { shader: "linear/tiled", block_rows: 64, tokens: 64 }
         }
     }
 }
@@ -96,6 +92,9 @@ impl Stack {
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.matrix);
         let n = cx.n_rows(self.rows);
+        if cx.caps.in_blocks(spec) {
+            return windows::lower(self, cx, n);
+        }
         let shape = Shape::choose(cx, n);
         let mut dispatches = Vec::new();
         for (index, piece) in spec.pieces(cx.caps.max_binding).iter().enumerate() {
@@ -119,15 +118,20 @@ impl Stack {
         for (segment, p) in group {
             let bias = segment.bias.map_or(u32::MAX, |row| (row * bias_stride + p.first_row) as u32);
             rows.push([blocks as u32, p.rows as u32, spec.parts[p.part].units() as u32, p.unit as u32]);
-            rows.push([(segment.x / 4) as u32, (segment.y + p.first_row) as u32, bias, segment.activation.code()]);
+            rows.push([
+                (self.x_at(segment, cx.tape, cx.capacity) / 4) as u32,
+                (segment.y + p.first_row) as u32,
+                bias,
+                segment.activation.code(),
+            ]);
             blocks += p.rows.div_ceil(shape.block_rows);
         }
         rows.resize(2 * MAX_SEGMENTS, [0; 4]);
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
-            modules: vec![("weight::f16", format!("weight::{}", spec.format.name()))],
-            constants: shape.constants.clone(),
+            modules: vec![("weight::f16", format!("weight::{}", spec.format.name())), cx.caps.reduce()],
+            constants: vec![],
             params: vec![
                 ("n_segments", group.len().into()),
                 ("x_stride", (cx.tape.var_spec(self.x).stride() / 4).into()),
@@ -147,6 +151,11 @@ impl Stack {
         }
     }
 
+    /// First float of a segment's x in row 0.
+    pub(super) fn x_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
+        segment.plane * capacity * tape.var_spec(self.x).stride() + segment.x
+    }
+
     pub fn twin(&self, host: &mut Host) {
         let n = match self.rows {
             Rows::Tokens => host.step.tokens.len(),
@@ -157,7 +166,8 @@ impl Stack {
         for s in &self.segments {
             let tape = host.tape.clone();
             let part = &tape.matrix_spec(self.matrix).parts[s.part];
-            let x: Vec<&[f32]> = (0..n).map(|t| &host.var(self.x)[t * x_stride + s.x..][..part.k]).collect();
+            let x_at = self.x_at(s, &tape, host.capacity);
+            let x: Vec<&[f32]> = (0..n).map(|t| &host.var(self.x)[x_at + t * x_stride..][..part.k]).collect();
             let mut sums = vec![0f32; n * part.rows];
             let mut out: Vec<&mut [f32]> = sums.chunks_exact_mut(part.rows).collect();
             host.matrix(self.matrix).product(s.part, &x, &mut out, host.batch_invariant);

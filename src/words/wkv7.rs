@@ -5,7 +5,8 @@
 use super::moments;
 use super::stack::{Activation, Segment, Stack};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::quant::padded;
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Part, Rows, State, Tape, Var, Vector, WINDOW_BYTES, Word, vector};
 use rayon::prelude::*;
 
 /// Columns of the projections that [`Tape::wkv7`] reads, in this order; the last is absent in layer 0.
@@ -17,6 +18,8 @@ const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;
 const MIX: usize = 3;
+/// Columns of the values: v', then this.
+const BONUS: usize = 1;
 
 /// What [`Tape::wkv7`] needs beside the projections.
 pub struct Wkv7 {
@@ -40,6 +43,10 @@ struct Word7 {
     gates: Stack,
     spec: Wkv7,
     v_first: Var,
+    /// `[H, 5, head_stride]` a token: kappa, w, b, k', r.
+    feed: Var,
+    /// v' and bonus.
+    values: Var,
     y: Var,
 }
 
@@ -50,6 +57,8 @@ impl Tape {
         let v_first = spec.v_first.unwrap_or_else(|| self.var("v_first", Rows::Tokens, &[width]));
         let y = self.scratch("wkv", Rows::Tokens, &[width]);
         let gates = self.scratch("gates", Rows::Tokens, &[width; 4]);
+        let feed = self.device_scratch("feed", Rows::Tokens, &[width / spec.head_size * 5 * padded(spec.head_size)]);
+        let values = self.device_scratch("values", Rows::Tokens, &[width; 2]);
         let segment = |i: usize| {
             let (bias, activation) = match i {
                 W => (Some(0), Activation::Decay7),
@@ -57,12 +66,12 @@ impl Tape {
                 G => (None, Activation::None),
                 _ => (Some(2), Activation::Sigmoid),
             };
-            Segment { part: i, x: self.var_spec(proj).column(3 + i), y: self.var_spec(gates).column(i), bias, activation }
+            Segment { part: i, plane: 0, x: self.var_spec(proj).column(3 + i), y: self.var_spec(gates).column(i), bias, activation }
         };
         let segments = (0..spec.lora.len()).map(segment).collect();
         let matrix = self.matrix(std::mem::take(&mut spec.lora));
         let gates = Stack { matrix, x: proj, y: gates, bias: Some(spec.bias), segments, accumulate: false, rows: Rows::Tokens };
-        self.record(Word7 { proj, gates, spec, v_first, y });
+        self.record(Word7 { proj, gates, spec, v_first, feed, values, y });
         (y, v_first)
     }
 }
@@ -73,47 +82,15 @@ impl Word for Word7 {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let vectors = cx.tape.vector_spec(self.spec.vectors);
-        let (proj, gates) = (cx.tape.var_spec(self.proj), cx.tape.var_spec(self.gates.y));
-        let first_layer = self.spec.v_first.is_none();
-        let strides = [
-            ("proj_stride", proj.stride().into()),
-            ("gates_stride", gates.stride().into()),
-            ("stride", vectors.stride().into()),
-            ("r", proj.column(R).into()),
-            ("k", proj.column(K).into()),
-            ("v", proj.column(V).into()),
-            ("a", gates.column(A).into()),
-            ("mix", gates.column(MIX).into()),
-            ("first_layer", first_layer.into()),
-        ];
-        let bindings = [
-            ("vectors", Binding::Vector(self.spec.vectors)),
-            ("proj", Binding::Var(self.proj)),
-            ("gates", Binding::Var(self.gates.y)),
-            ("v_first", Binding::Var(self.v_first)),
-            ("y", Binding::Var(self.y)),
-        ];
-        let recurrence = Dispatch {
-            shader: "rwkv/wkv7",
-            modules: vec![],
-            constants: vec![("HEAD", self.spec.head_size as u32)],
-            params: strides.iter().cloned().chain([("width", vectors.width.into()), ("w", gates.column(W).into())]).collect(),
-            bindings: bindings.iter().cloned().chain([("state", Binding::State(self.spec.state))]).collect(),
-            grid: [vectors.width.div_ceil(8) as u32, cx.runs as u32, 1],
-        };
-        let out = Dispatch {
-            shader: "rwkv/wkv7_out",
-            modules: vec![],
-            constants: vec![],
-            params: strides
-                .into_iter()
-                .chain([("head_size", self.spec.head_size.into()), ("g", gates.column(G).into()), ("eps", self.spec.eps.into())])
-                .collect(),
-            bindings: bindings.to_vec(),
-            grid: [(vectors.width / self.spec.head_size) as u32, cx.tokens as u32, 1],
-        };
-        self.gates.lower(cx).into_iter().chain([recurrence, out]).collect()
+        let (prepare, out) = self.around(cx);
+        let mut dispatches = self.gates.lower(cx);
+        dispatches.push(prepare);
+        match cx.caps.class {
+            Class::Groups => dispatches.push(self.recurrence(cx, 0, cx.tokens, 0, self.n_heads(cx.tape), false)),
+            Class::Lanes => dispatches.extend(self.windows(cx)),
+        }
+        dispatches.push(out);
+        dispatches
     }
 
     fn twin(&self, host: &mut Host) {
@@ -176,6 +153,119 @@ impl Word for Word7 {
 }
 
 impl Word7 {
+    fn n_heads(&self, tape: &Tape) -> usize {
+        tape.vector_spec(self.spec.vectors).width / self.spec.head_size
+    }
+
+    /// Floats of one of feed's vectors.
+    fn head_stride(&self) -> usize {
+        padded(self.spec.head_size)
+    }
+
+    /// What comes before and after the recurrence.
+    fn around(&self, cx: &Lowering<'_>) -> (Dispatch, Dispatch) {
+        let stride = cx.tape.vector_spec(self.spec.vectors).stride();
+        let spec = |v: Var| cx.tape.var_spec(v);
+        let (proj, gates, values) = (spec(self.proj), spec(self.gates.y), spec(self.values));
+        let grid = [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1];
+        let shared: [(&'static str, Param); 5] = [
+            ("head_size", self.spec.head_size.into()),
+            ("gates_stride", gates.stride().into()),
+            ("values_stride", values.stride().into()),
+            ("stride", stride.into()),
+            ("bonus", values.column(BONUS).into()),
+        ];
+        let prepare = [
+            ("head_stride", self.head_stride().into()),
+            ("proj_stride", proj.stride().into()),
+            ("feed_stride", spec(self.feed).stride().into()),
+            ("r", proj.column(R).into()),
+            ("k", proj.column(K).into()),
+            ("v", proj.column(V).into()),
+            ("w", gates.column(W).into()),
+            ("a", gates.column(A).into()),
+            ("mix", gates.column(MIX).into()),
+            ("first_layer", self.spec.v_first.is_none().into()),
+        ];
+        let prepare = Dispatch {
+            shader: "rwkv/wkv7_prepare",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: shared.iter().cloned().chain(prepare).collect(),
+            bindings: vec![
+                ("vectors", Binding::Vector(self.spec.vectors)),
+                ("proj", Binding::Var(self.proj)),
+                ("gates", Binding::Var(self.gates.y)),
+                ("v_first", Binding::Var(self.v_first)),
+                ("feed", Binding::Var(self.feed)),
+                ("values", Binding::Var(self.values)),
+            ],
+            grid,
+        };
+        let out = Dispatch {
+            shader: "rwkv/wkv7_out",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: shared.into_iter().chain([("g", gates.column(G).into()), ("eps", self.spec.eps.into())]).collect(),
+            bindings: vec![
+                ("vectors", Binding::Vector(self.spec.vectors)),
+                ("gates", Binding::Var(self.gates.y)),
+                ("values", Binding::Var(self.values)),
+                ("y", Binding::Var(self.y)),
+            ],
+            grid,
+        };
+        (prepare, out)
+    }
+
+    /// The recurrence over some rows and heads.
+    fn recurrence(&self, cx: &Lowering<'_>, row: usize, n_rows: usize, head: usize, n_heads: usize, is_window: bool) -> Dispatch {
+        let size = self.spec.head_size;
+        let feed = cx.tape.var_spec(self.feed);
+        let at = row * feed.stride() + head * 5 * self.head_stride();
+        let (source, module) = match is_window {
+            true => (Binding::VarWindow(self.feed, at / 64 * 256), "rwkv::feed_window"),
+            false => (Binding::Var(self.feed), "rwkv::feed"),
+        };
+        Dispatch {
+            shader: "rwkv/wkv7",
+            modules: vec![("rwkv::feed", module.to_string())],
+            constants: vec![("HEAD", size as u32), ("QUARTERS", (self.head_stride() / 4) as u32)],
+            params: vec![
+                ("first_row", row.into()),
+                ("n_rows", n_rows.into()),
+                ("width", cx.tape.vector_spec(self.spec.vectors).width.into()),
+                ("first", (head * size).into()),
+                ("end", ((head + n_heads) * size).into()),
+                ("feed_stride", (feed.stride() / 4).into()),
+                ("values_stride", cx.tape.var_spec(self.values).stride().into()),
+                ("stride", cx.tape.var_spec(self.y).stride().into()),
+                ("feed_at", if is_window { at % 64 / 4 } else { at / 4 }.into()),
+            ],
+            bindings: vec![
+                ("values", Binding::Var(self.values)),
+                ("state", Binding::State(self.spec.state)),
+                ("y", Binding::Var(self.y)),
+                ("feed", source),
+            ],
+            grid: [(n_heads * size).div_ceil(8) as u32, cx.runs as u32, 1],
+        }
+    }
+
+    /// The recurrence in pieces whose feed fits a uniform window: some rows of all heads, or some heads of one row.
+    fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let (n_heads, per_head) = (self.n_heads(cx.tape), 5 * self.head_stride());
+        let window = WINDOW_BYTES / 4;
+        let rows = window / cx.tape.var_spec(self.feed).stride();
+        if rows > 0 {
+            return (0..cx.tokens).step_by(rows).map(|t| self.recurrence(cx, t, rows, 0, n_heads, true)).collect();
+        }
+        // A window begins at a multiple of 64 floats, so up to 63 of it are lost.
+        let heads = (window - 64) / per_head;
+        let pieces = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.recurrence(cx, t, 1, h, heads.min(n_heads - h), true));
+        (0..cx.tokens).flat_map(pieces).collect()
+    }
+
     /// One head and token: the output, and v before mixing. `s` is the head's state, `[v][k]`.
     fn head(&self, host: &Host, at: usize, s: &mut [f32], x: [&[f32]; 6], first: Option<(&[f32], &[f32])>) -> (Vec<f32>, Vec<f32>) {
         let [r, k, v_own, w, a, g] = x;

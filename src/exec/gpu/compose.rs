@@ -1,7 +1,8 @@
 //! WGSL from small files: `import package::a::b::{x, y};` at the top of a file splices `shaders/a/b.wgsl` in, once.
 //!
 //! The composer puts modules in the place of others (a weight format for another) and generates the module `constants`. It
-//! knows no device.
+//! knows no device. One more form, for what no compiler of a software adapter does by itself: `unroll i in N { … $i … }`
+//! repeats its body N times, N a number or a constant of the recipe.
 
 use crate::error::{Error, Result};
 use crate::tape::Dispatch;
@@ -27,7 +28,31 @@ impl From<&Dispatch> for Recipe {
 pub fn compose(recipe: &Recipe) -> Result<String> {
     let mut text = String::new();
     splice(recipe.shader, recipe, &mut Vec::new(), &mut text)?;
-    Ok(text)
+    unroll(&text, recipe)
+}
+
+/// Expands `unroll i in N { … }`, inner ones after outer ones.
+fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
+    let Some(start) = text.find("unroll ") else { return Ok(text.to_string()) };
+    let broken = || Error::device("cannot read `unroll NAME in COUNT { … }`").at(recipe.shader);
+    let open = start + text[start..].find('{').ok_or_else(broken)?;
+    let mut header = text[start..open].split_whitespace().skip(1);
+    let (Some(name), Some("in"), Some(count)) = (header.next(), header.next(), header.next()) else { return Err(broken()) };
+    let constant = recipe.constants.iter().find(|(n, _)| *n == count).map(|(_, v)| *v);
+    let count = constant.or_else(|| count.parse().ok()).ok_or_else(broken)?;
+    let mut depth = 0usize;
+    let close = text[open..].char_indices().find(|(_, c)| {
+        depth = match c {
+            '{' => depth + 1,
+            '}' => depth - 1,
+            _ => depth,
+        };
+        depth == 0
+    });
+    let close = open + close.ok_or_else(broken)?.0;
+    let body = &text[open + 1..close];
+    let repeated: String = (0..count).map(|i| body.replace(&format!("${name}"), &i.to_string())).collect();
+    unroll(&format!("{}{repeated}{}", &text[..start], &text[close + 1..]), recipe)
 }
 
 fn splice(name: &str, recipe: &Recipe, done: &mut Vec<String>, text: &mut String) -> Result<()> {
@@ -82,6 +107,9 @@ mod tests {
         let text = compose(&recipe).unwrap();
         assert_eq!(text.matches("fn n_tokens").count(), 1);
         assert!(text.contains("weight: array<vec4<f32>>") && text.contains("const ROWS: u32 = 4u;") && !text.contains("import "));
+        let nested =
+            unroll("unroll a in 2 { unroll b in TOKENS { x$a_$b } }!", &Recipe { constants: vec![("TOKENS", 3)], ..recipe.clone() });
+        assert_eq!(nested.unwrap().split_whitespace().collect::<String>(), "x0_0x0_1x0_2x1_0x1_1x1_2!");
         assert!(compose(&Recipe { shader: "absent", modules: vec![], constants: vec![] }).is_err());
     }
 }

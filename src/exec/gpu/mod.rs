@@ -10,7 +10,8 @@ use super::load::{Progress, encode_part, pack_vectors};
 use super::{Executor, Loaded};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
-use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var};
+use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, WINDOW_BYTES};
+use crate::words::GROUP;
 use plan::Plan;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,18 +39,7 @@ impl GpuModel {
         let mut upload = Upload { device: &device, pending: 0, done: 0, total, progress };
         let mut matrices = Vec::new();
         for spec in &tape.matrices {
-            let mut buffers = Vec::new();
-            for piece in spec.pieces(device.caps.max_binding) {
-                let buffer = device.buffer(&spec.parts[0].tensor, spec.format.size_bytes(piece.units * PAD), usage)?;
-                let mut at = 0;
-                for s in &piece.segments {
-                    encode_part(&spec.parts[s.part], s.first_row, s.rows, spec.format, source, &mut |bytes| {
-                        upload.write(&buffer, &mut at, bytes)
-                    })?;
-                }
-                buffers.push(buffer);
-            }
-            matrices.push(buffers);
+            matrices.push(if device.caps.in_blocks(spec) { upload.blocks(spec, source)? } else { upload.pieces(spec, source)? });
         }
         let mut vectors = Vec::new();
         for spec in &tape.vectors {
@@ -65,6 +55,11 @@ impl GpuModel {
     }
 }
 
+/// Activations can be bound either way.
+fn buffer_usage() -> BufferUsages {
+    BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
+}
+
 /// Sends bytes in order and waits now and then.
 struct Upload<'a> {
     device: &'a Device,
@@ -75,6 +70,56 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
+    /// Rows as they are, a storage buffer a piece.
+    fn pieces(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+        let mut buffers = Vec::new();
+        for piece in spec.pieces(self.device.caps.max_binding) {
+            let bytes = spec.format.size_bytes(piece.units * PAD);
+            let buffer = self.device.buffer(&spec.parts[0].tensor, bytes, BufferUsages::STORAGE | BufferUsages::COPY_DST)?;
+            let mut at = 0;
+            for s in &piece.segments {
+                encode_part(&spec.parts[s.part], s.first_row, s.rows, spec.format, source, &mut |bytes| {
+                    self.write(&buffer, &mut at, bytes)
+                })?;
+            }
+            buffers.push(buffer);
+        }
+        Ok(buffers)
+    }
+
+    /// Rows in tiles of 64 KiB.
+    fn blocks(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+        let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
+        let mut buffers: Vec<wgpu::Buffer> = Vec::new();
+        for group in blocks.chunk_by(|a, b| a.buffer == b.buffer) {
+            let bytes = group.last().map_or(0, |b| b.at + b.n_tiles * b.tile_bytes) + WINDOW_BYTES;
+            buffers.push(self.device.buffer(&spec.parts[0].tensor, bytes, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?);
+        }
+        let unit_bytes = spec.format.size_bytes(PAD);
+        for group in blocks.chunk_by(|a, b| a.part == b.part) {
+            let part = &spec.parts[group[0].part];
+            // Rows come in pieces of any length; a block is sent when its last row is there.
+            let mut rows = Vec::new();
+            let mut left = group.iter();
+            let mut next = left.next();
+            encode_part(part, 0, part.rows, spec.format, source, &mut |bytes| {
+                rows.extend_from_slice(bytes);
+                while let Some(block) = next {
+                    let size = block.rows * part.units() * unit_bytes;
+                    if rows.len() < size {
+                        break;
+                    }
+                    let tiles = block.tiles(&rows[..size], part.units(), unit_bytes);
+                    self.write(&buffers[block.buffer], &mut (block.at as u64), &tiles)?;
+                    rows.drain(..size);
+                    next = left.next();
+                }
+                Ok(())
+            })?;
+        }
+        Ok(buffers)
+    }
+
     fn write(&mut self, buffer: &wgpu::Buffer, at: &mut u64, bytes: &[u8]) -> Result<()> {
         self.device.queue.write_buffer(buffer, *at, bytes);
         *at += bytes.len() as u64;
@@ -129,6 +174,11 @@ impl Loaded for GpuModel {
     }
 }
 
+/// 64 KiB of a buffer as a uniform; buffers that are read so end with as much to spare.
+fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
+}
+
 /// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Size {
@@ -172,15 +222,14 @@ impl GpuExecutor {
         }
         let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), runs: 0, outputs: size.outputs.max(self.capacity.outputs) };
         let device = &self.model.device;
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let mut vars = Vec::new();
         for spec in &self.model.tape.vars {
-            let bytes = capacity.rows(spec.rows) * spec.stride() * 4;
+            let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
             if bytes > device.caps.max_binding.max(1 << 20) {
                 let text = format!("{} of {} rows needs {bytes} bytes in one binding", spec.name, capacity.rows(spec.rows));
                 return Err(Error::memory(text).hint("use a smaller --chunk or fewer slots"));
             }
-            vars.push(device.buffer(spec.name, bytes, usage)?);
+            vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
         (self.vars, self.capacity) = (vars, capacity);
         self.plans.clear();
@@ -192,13 +241,16 @@ impl GpuExecutor {
         if !self.plans.contains_key(&size) {
             let model = &self.model;
             let Size { tokens, runs, outputs } = size;
-            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs };
+            let capacity = self.capacity.tokens;
+            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity };
             let resolve = |binding: Binding| match binding {
-                Binding::Var(v) => &self.vars[v.0],
-                Binding::Vector(v) => &model.vectors[v.0],
-                Binding::State(s) => &self.states[s.0],
-                Binding::Piece(m, i) => &model.matrices[m.0][i],
-                Binding::Nothing => &model.nothing,
+                Binding::Var(v) => self.vars[v.0].as_entire_binding(),
+                Binding::Vector(v) => model.vectors[v.0].as_entire_binding(),
+                Binding::State(s) => self.states[s.0].as_entire_binding(),
+                Binding::Piece(m, i) => model.matrices[m.0][i].as_entire_binding(),
+                Binding::Window(m, buffer, at) => window(&model.matrices[m.0][buffer], at),
+                Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
+                Binding::Nothing => model.nothing.as_entire_binding(),
             };
             let plan = Plan::new(&model.device, &cx, &self.cursor, &resolve)?;
             log::debug!("plan for {size:?}: {} dispatches", plan.n_dispatches());
@@ -286,16 +338,26 @@ impl Executor for GpuExecutor {
     }
 
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        let bytes = rows * self.model.tape.var_spec(var).stride() * 4;
-        let (from, mut out) = (self.vars[var.0].clone(), Vec::new());
-        self.read(self.encoder(), &from, 0, bytes, &mut out)?;
-        Ok(out)
+        let spec = self.model.tape.var_spec(var);
+        let (stride, planes, plane) = (spec.stride() * 4, spec.planes, self.capacity.rows(spec.rows));
+        let (from, mut all, mut out) = (self.vars[var.0].clone(), Vec::new(), Vec::new());
+        for p in 0..planes {
+            self.read(self.encoder(), &from, p * plane * stride, rows * stride, &mut out)?;
+            all.extend_from_slice(&out);
+        }
+        Ok(all)
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
-        let stride = self.model.tape.var_spec(var).stride();
-        let rows = values.len() / stride.max(1);
-        self.grow(Size { tokens: rows.next_power_of_two(), runs: 1, outputs: rows.next_power_of_two() })?;
-        self.write(&self.vars[var.0], 0, values)
+        let spec = self.model.tape.var_spec(var);
+        let (stride, rows) = (spec.stride(), values.len() / (spec.stride() * spec.planes));
+        let n = rows.next_power_of_two();
+        let kind = spec.rows;
+        self.grow(Size { tokens: n, runs: 1, outputs: n })?;
+        let plane = self.capacity.rows(kind);
+        for (p, values) in values.chunks_exact(rows * stride).enumerate() {
+            self.write(&self.vars[var.0], p * plane * stride * 4, values)?;
+        }
+        Ok(())
     }
 }

@@ -21,12 +21,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `resolve` gives the buffer behind a binding's name.
+    /// `resolve` gives what lies behind a binding.
     pub fn new<'b>(
         device: &Device,
         cx: &Lowering<'_>,
         cursor: &wgpu::Buffer,
-        resolve: &dyn Fn(Binding) -> &'b wgpu::Buffer,
+        resolve: &dyn Fn(Binding) -> wgpu::BindingResource<'b>,
     ) -> Result<Plan> {
         let dispatches: Vec<(Dispatch, bool)> =
             cx.tape.words.iter().flat_map(|w| w.lower(cx).into_iter().map(|d| (d, w.is_head()))).collect();
@@ -58,7 +58,7 @@ impl Plan {
                 CURSOR => cursor.as_entire_binding(),
                 _ => {
                     let (_, binding) = dispatch.bindings.iter().find(|(n, _)| *n == name).expect("checked before");
-                    resolve(*binding).as_entire_binding()
+                    resolve(*binding)
                 }
             };
             let group = |(g, layout): (usize, &wgpu::BindGroupLayout)| {

@@ -1,0 +1,78 @@
+//! Matrix products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few tokens.
+
+use super::stack::{Segment, Stack};
+use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_BYTES, WINDOWS};
+
+/// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`.
+const LANES: usize = 8;
+const ROWS: usize = 8;
+/// Rows that a block is a multiple of, so that all lanes work.
+pub const GROUP: usize = LANES * ROWS;
+/// Floats of a window.
+const WINDOW: usize = WINDOW_BYTES / 4;
+/// Floats that a uniform binding may begin at a multiple of.
+const ALIGN: usize = 64;
+
+/// Dispatches of a stack whose matrix lies in blocks.
+pub fn lower(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
+    let spec = cx.tape.matrix_spec(stack.matrix);
+    let blocks = spec.blocks(cx.caps.max_binding, GROUP);
+    let mut dispatches = Vec::new();
+    for block in &blocks {
+        for segment in stack.segments.iter().filter(|s| s.part == block.part) {
+            let tokens = tokens(stack, segment, cx, n);
+            dispatches.extend((0..n).step_by(tokens).map(|t0| dispatch(stack, segment, block, cx, t0, tokens)));
+        }
+    }
+    dispatches
+}
+
+/// The largest power of two of tokens whose activations fit a window; at most 8.
+fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
+    let stride = cx.tape.var_spec(stack.x).stride();
+    let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;
+    let fits = |t: usize| segment.x % ALIGN + (t - 1) * stride + width <= WINDOW;
+    [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
+}
+
+fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
+    let spec = cx.tape.matrix_spec(stack.matrix);
+    let (x, y) = (cx.tape.var_spec(stack.x), cx.tape.var_spec(stack.y));
+    let x_at = stack.x_at(segment, cx.tape, cx.capacity) + t0 * x.stride();
+    let bias = match (segment.bias, stack.bias) {
+        (Some(row), Some(vectors)) => (row * cx.tape.vector_spec(vectors).stride() + block.first_row) as u32,
+        _ => u32::MAX,
+    };
+    let window = |i: usize| {
+        let tile = i.min(block.n_tiles - 1);
+        (WINDOW_NAMES[i], Binding::Window(stack.matrix, block.buffer, block.at + tile * block.tile_bytes))
+    };
+    let rest = [
+        ("x", Binding::VarWindow(stack.x, x_at / ALIGN * ALIGN * 4)),
+        ("bias", stack.bias.map_or(Binding::Nothing, Binding::Vector)),
+        ("y", Binding::Var(stack.y)),
+    ];
+    Dispatch {
+        shader: "linear/windows",
+        modules: vec![("weight::f16_windows", format!("weight::{}_windows", spec.format.name()))],
+        constants: vec![("ROWS", ROWS as u32), ("TOKENS", tokens as u32)],
+        params: vec![
+            ("t0", t0.into()),
+            ("rows", block.rows.into()),
+            ("units", spec.parts[block.part].units().into()),
+            ("tile_units", block.tile_units.into()),
+            ("x_at", (x_at % ALIGN / 4).into()),
+            ("x_stride", (x.stride() / 4).into()),
+            ("y_at", (segment.y + block.first_row).into()),
+            ("y_stride", y.stride().into()),
+            ("bias_at", bias.into()),
+            ("activation", segment.activation.code().into()),
+            ("of_outputs", (stack.rows == Rows::Outputs).into()),
+            ("accumulate", stack.accumulate.into()),
+        ],
+        bindings: (0..WINDOWS).map(window).chain(rest).collect(),
+        grid: [block.rows.div_ceil(GROUP) as u32, 1, 1],
+    }
+}
+
+const WINDOW_NAMES: [&str; WINDOWS] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"];
