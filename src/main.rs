@@ -1,1 +1,7 @@
-fn main() {}
+//! The program: everything is in `cli`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    wingbeat::cli::run()
+}

@@ -1,4 +1,10 @@
 //! One binary for all integration tests: what a user of the library or of the command line can see.
 
+mod cli;
 mod golden;
+mod invariants;
+mod layers;
+mod session;
+mod shaders;
 mod support;
+mod words;

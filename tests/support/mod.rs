@@ -1,7 +1,9 @@
 //! Devices to test on, the official numbers, and the one number that judges.
 
 use std::sync::OnceLock;
+use wingbeat::exec::gpu::{Adapter, adapters};
 use wingbeat::session::{Model, ModelSource, Options};
+use wingbeat::tape::{Caps, Class};
 use wingbeat::weights::read_safetensors;
 
 pub use wingbeat::words::testing::nmse;
@@ -17,6 +19,16 @@ pub fn devices() -> &'static [&'static str] {
         eprintln!("SKIPPED on gpu: there is no adapter");
         vec!["cpu"]
     })
+}
+
+/// The adapter that tests use, or none.
+pub fn adapter() -> Option<Adapter> {
+    devices().contains(&"gpu").then(|| adapters(Default::default()).remove(0))
+}
+
+/// Caps of another family of kernels.
+pub fn caps(base: Caps, class: Class) -> Caps {
+    Caps { class, ..base }
 }
 
 pub fn options(device: &str) -> Options {

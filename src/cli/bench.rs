@@ -1,0 +1,245 @@
+//! `bench`: tokens a second, in llama-bench's terms.
+
+mod print;
+mod synthetic;
+
+use super::Outcome;
+use super::bandwidth;
+use super::model_options::RunArgs;
+use super::output::{Output, say};
+use crate::error::{Error, Result};
+use crate::exec::gpu::{AdapterKind, Device};
+use crate::exec::{Chosen, choose};
+use crate::report::{BenchExtra, BenchRecord, Samples};
+use crate::session::{Model, ModelSource, Session, Slot};
+use print::{Format, Printer};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat bench -m model.pth
+  wingbeat bench --synthetic rwkv7-1.5b -p 512 -n 128 -b 1,8 -o json
+  wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
+
+/// Measure tokens a second
+///
+/// Tests as in llama-bench: ppP reads P tokens, tgN decodes N one by one. With -b B, B slots step together and tokens a
+/// second are those of all of them. A test of 0 tokens is left out.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A checkpoint; repeatable; none, and no --synthetic: the tiny model built in
+    #[arg(short, long, value_name = "PATH")]
+    model: Vec<PathBuf>,
+    /// Seeded random weights of a published size, such as rwkv7-0.1b; repeatable
+    #[arg(long, value_name = "NAME")]
+    synthetic: Vec<String>,
+    /// Tokens to read
+    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
+    n_prompt: Vec<usize>,
+    /// Tokens to decode
+    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',')]
+    n_gen: Vec<usize>,
+    /// Read P tokens, then decode G (also -pg); repeatable
+    #[arg(long, value_name = "P,G")]
+    pg: Vec<String>,
+    /// Tokens that were read before
+    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    n_depth: Vec<usize>,
+    /// Slots that step together
+    #[arg(short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    n_batch: Vec<usize>,
+    /// Repetitions
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// How to print results
+    #[arg(short, long, value_name = "FORMAT", default_value = "md")]
+    output: Format,
+    /// Save the synthetic model as a checkpoint, for other programs
+    #[arg(long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
+    write: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Clap reads `-pg` as `-p g`; llama-bench's users mean the other thing.
+pub fn long_pg(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|verb| verb == "bench") {
+        args.iter_mut().filter(|a| *a == "-pg").for_each(|a| *a = "--pg".into());
+    }
+    args
+}
+
+/// What is timed.
+#[derive(Debug, Clone, Copy)]
+struct Test {
+    n_prompt: usize,
+    n_gen: usize,
+    n_depth: usize,
+    n_batch: usize,
+}
+
+/// `pp512`, `tg128`, `pp512+tg128`, each perhaps `@ d1024`.
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.n_prompt, self.n_gen) {
+            (p, 0) => write!(f, "pp{p}")?,
+            (0, g) => write!(f, "tg{g}")?,
+            (p, g) => write!(f, "pp{p}+tg{g}")?,
+        }
+        if self.n_depth > 0 { write!(f, " @ d{}", self.n_depth) } else { Ok(()) }
+    }
+}
+
+pub fn run(args: Args) -> Outcome {
+    let tests = tests(&args)?;
+    if let Some(path) = &args.write {
+        let [name] = args.synthetic.as_slice() else {
+            return Err(Error::usage("expected one --synthetic to write, found several").at("--write").into());
+        };
+        synthetic::write(name, path)?;
+    }
+    let mut sources: Vec<_> = args.model.iter().cloned().map(ModelSource::Path).collect();
+    sources.extend(args.synthetic.iter().cloned().map(ModelSource::Synthetic));
+    if sources.is_empty() {
+        sources.push(ModelSource::Embedded);
+    }
+    let mut printer = Printer::new(args.output, Output::new(false));
+    if !tests.is_empty() {
+        let ceiling = ceiling(&args)?;
+        for source in &sources {
+            let model = args.run.load(source, None)?;
+            for &test in &tests {
+                printer.record(&measure(&model, source, test, args.repetitions, ceiling)?)?;
+            }
+        }
+    }
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tests(args: &Args) -> Result<Vec<Test>> {
+    let mut kinds: Vec<(usize, usize)> = args.n_prompt.iter().map(|&p| (p, 0)).collect();
+    kinds.extend(args.n_gen.iter().map(|&g| (0, g)));
+    for text in &args.pg {
+        let pair = text.split_once(',').and_then(|(p, g)| Some((p.trim().parse().ok()?, g.trim().parse().ok()?)));
+        kinds.push(pair.ok_or_else(|| Error::usage(format!("expected P,G such as 512,128, found {text:?}")).at("-pg"))?);
+    }
+    kinds.retain(|&kind| kind != (0, 0));
+    let mut tests = Vec::new();
+    for &n_depth in &args.n_depth {
+        for &n_batch in &args.n_batch {
+            if !(1..=1023).contains(&n_batch) {
+                return Err(Error::usage(format!("expected 1 to 1023 slots, found {n_batch}")).at("-b"));
+            }
+            tests.extend(kinds.iter().map(|&(n_prompt, n_gen)| Test { n_prompt, n_gen, n_depth, n_batch }));
+        }
+    }
+    Ok(tests)
+}
+
+/// What the device reads at best, in GB/s. Not measured where a CPU plays GPU, or without a GPU.
+fn ceiling(args: &Args) -> Result<Option<f64>> {
+    let choice = choose(&args.run.on.device(), args.run.on.backend()?)?;
+    match choice.chosen {
+        Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
+            let device = Arc::new(Device::open(&adapter, args.run.deterministic)?);
+            bandwidth::measure(&device).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ceiling: Option<f64>) -> Result<BenchRecord> {
+    let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
+    let mut session = Session::new(model, test.n_batch + 1)?;
+    let base = session.open()?;
+    session.prefill(base, &tokens(model, test.n_depth, 0))?;
+    play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: pipelines, clocks
+    let (mut ns, mut steps) = (Vec::new(), Vec::new());
+    for i in 0..repetitions {
+        let (took, step_ms) = play(&mut session, base, test)?;
+        log::debug!("{test:?}, repetition {}: {:.1} ms", i + 1, took as f64 / 1e6);
+        ns.push(took);
+        steps.extend(step_ms);
+    }
+    steps.sort_by(f64::total_cmp);
+    let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
+    let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
+    let decoded = test.n_prompt == 0 && test.n_batch == 1;
+    let read = model.weight_bytes() as f64 * samples.avg_ts / 1e9;
+    let device = model.device();
+    say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
+    Ok(BenchRecord {
+        build_commit: option_env!("WINGBEAT_COMMIT").unwrap_or("unknown"),
+        model_type: format!("{} {} {}", model.facts().architecture, print::short(model.n_params()), model.dtype()),
+        model_filename: match source {
+            ModelSource::Path(path) => path.display().to_string(),
+            _ => model.name().to_string(),
+        },
+        model_size: model.weight_bytes(),
+        model_n_params: model.n_params(),
+        backends: device.backend.clone(),
+        gpu_info: device.name.clone(),
+        n_prompt: test.n_prompt,
+        n_gen: test.n_gen,
+        n_depth: test.n_depth,
+        n_batch: test.n_batch,
+        test_time,
+        samples,
+        wingbeat: BenchExtra {
+            dtype: model.dtype().into(),
+            device: device.name.clone(),
+            driver: device.driver.clone(),
+            read_gb_s_ceiling: ceiling,
+            share_of_ceiling: ceiling.filter(|_| decoded).map(|c| read / c),
+            p50_ms: percentile(50),
+            p95_ms: percentile(95),
+            ..BenchExtra::default()
+        },
+    })
+}
+
+/// One repetition on forks of the base: nanoseconds, and milliseconds of each decode step.
+fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
+    let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
+    let model = session.model().clone();
+    let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
+    let decoded: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_gen, i + 1001)).collect();
+    let mut step_ms = Vec::with_capacity(test.n_gen);
+    let started = Instant::now();
+    let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
+    session.prefill_many(&work, &mut |_, _| ())?;
+    for i in 0..test.n_gen {
+        let work: Vec<_> = slots.iter().zip(&decoded).map(|(slot, tokens)| (*slot, tokens[i])).collect();
+        let step = Instant::now();
+        session.decode_many(&work)?;
+        step_ms.push(step.elapsed().as_secs_f64() * 1e3);
+    }
+    let took = started.elapsed().as_nanos() as u64;
+    slots.into_iter().try_for_each(|slot| session.close(slot))?;
+    Ok((took, step_ms))
+}
+
+/// Ids without meaning, spread over the vocabulary, the same every time.
+fn tokens(model: &Model, n: usize, seed: usize) -> Vec<u32> {
+    let n_vocab = model.facts().n_vocab as u64;
+    (0..n as u64).map(|i| ((i + 1 + 7919 * seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % n_vocab).map(|t| t as u32).collect()
+}
+
+#[cfg(test)]
+mod tests_of_flags {
+    use super::long_pg;
+
+    #[test]
+    fn pg_is_one_flag_of_bench_only() {
+        let args = |s: &str| s.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
+        assert_eq!(long_pg(args("w bench -pg 1,2")), args("w bench --pg 1,2"));
+        assert_eq!(long_pg(args("w score -pg")), args("w score -pg"));
+    }
+}

@@ -1,0 +1,64 @@
+//! A synthetic model as a checkpoint: the file that another engine runs for a comparison.
+
+use crate::arch;
+use crate::cli::progress::{Progress, Unit};
+use crate::error::{Error, Result};
+use crate::tape::Tape;
+use crate::tensor::DType;
+use crate::weights::{Entry, write_safetensors};
+use crate::words::synthetic::Synthetic;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+
+/// The seed of `ModelSource::Synthetic`, so that both run the same numbers; a test compares their hashes.
+const SEED: u64 = 42;
+
+/// Writes the model of that name, official names and shapes, f16.
+pub fn write(name: &str, path: &Path) -> Result<()> {
+    let blueprint = arch::synthetic::named(name)?;
+    let mut tape = Tape::new();
+    blueprint.record(&mut tape);
+    let mut seen = BTreeSet::new();
+    let mut entries = Vec::new();
+    for (tensor, shape, _) in tape.tensors() {
+        if !seen.insert(tensor) {
+            continue;
+        }
+        let official = official_shape(tensor, &shape);
+        let data = move |out: &mut dyn Write| {
+            let bytes = Synthetic { seed: SEED }.bytes(tensor, &shape);
+            out.write_all(&bytes).map_err(|e| Error::io(e, path))
+        };
+        entries.push(Entry { name: tensor.into(), dtype: DType::F16, shape: official, data: Box::new(data) });
+    }
+    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let mut bar = Progress::new("writing", Unit::Bytes);
+    write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
+}
+
+/// Official files hold the vectors of time mixing as `[1, 1, C]`.
+fn official_shape(tensor: &str, shape: &[usize]) -> Vec<usize> {
+    let last = tensor.rsplit('.').next().unwrap_or(tensor);
+    match shape {
+        [width] if last.starts_with("x_") || ["w0", "a0", "v0", "k_k", "k_a"].contains(&last) => vec![1, 1, *width],
+        _ => shape.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Model, ModelSource, Options};
+
+    #[test]
+    #[ignore = "writes 380 MB"]
+    fn the_file_holds_what_the_name_means() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.safetensors");
+        write("rwkv7-0.1b", &path).unwrap();
+        let options = Options { device: "cpu".into(), ..Options::default() };
+        let hash = |source| Model::load(&source, &options, &mut |_, _| ()).unwrap().weights_hash().to_string();
+        assert_eq!(hash(ModelSource::Path(path)), hash(ModelSource::Synthetic("rwkv7-0.1b".into())));
+    }
+}

@@ -1,0 +1,64 @@
+//! `detokenize`: token ids to text.
+
+use super::model_options::no_input;
+use super::output::Output;
+use super::tokenize::VocabArgs;
+use super::{Outcome, prompt};
+use crate::error::Error;
+use serde::Serialize;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat detokenize --vocab world 33155 45 40213
+  wingbeat tokenize --vocab world \"Hello\" | wingbeat detokenize --vocab world";
+
+/// Turn token ids back into text
+///
+/// Bytes come out as they are: they need not be UTF-8. On a terminal control characters are shown escaped.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Token ids, between commas or spaces; also from standard input
+    ids: Vec<String>,
+    #[command(flatten)]
+    vocab: VocabArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Pass control characters on to a terminal
+    #[arg(long)]
+    raw: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    tokens: Vec<u32>,
+    /// Bytes that are no text show as U+FFFD.
+    text: String,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let text = match args.ids.as_slice() {
+        [] => String::from_utf8_lossy(&prompt::stdin()?.ok_or_else(|| no_input("token IDS"))?).into_owned(),
+        ids => ids.join(" "),
+    };
+    let tokens = prompt::parse_ids(&text)?;
+    let vocab = args.vocab.open()?;
+    if let Some(&id) = tokens.iter().find(|&&id| id > vocab.max_id()) {
+        return Err(Error::input(format!("token {id} is out of range: the vocabulary ends at {}", vocab.max_id())).into());
+    }
+    let bytes = vocab.decode(&tokens);
+    let mut out = Output::new(args.raw);
+    if args.json {
+        out.json(&Report { text: String::from_utf8_lossy(&bytes).into_owned(), tokens })?;
+    } else {
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => out.text(text)?,
+            Err(_) => out.bytes(&bytes)?,
+        }
+        out.end_line()?;
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}

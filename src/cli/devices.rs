@@ -1,0 +1,61 @@
+//! `devices`: what there is to run on, and which one would be taken.
+
+use super::Outcome;
+use super::model_options::DeviceArgs;
+use super::output::{Output, say};
+use crate::exec::choose;
+use crate::report::{DeviceReport, devices};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat devices
+  wingbeat devices --json
+  wingbeat devices --device nvidia      which one would --device nvidia be?";
+
+/// List the devices that models can run on
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    on: DeviceArgs,
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let backend = args.on.backend()?;
+    let choice = choose(&args.on.device(), backend)?;
+    let list = devices(backend, &choice.id);
+    let mut out = Output::new(false);
+    if args.json {
+        out.json(&list)?;
+    } else {
+        for d in &list {
+            out.line(line(d))?;
+        }
+        say(format_args!("chosen: {}", choice.why));
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One device for people.
+pub fn line(d: &DeviceReport) -> String {
+    let mark = if d.chosen { '*' } else { ' ' };
+    let mut text = format!("{mark} {:<6} {} ({}, {})", d.id, d.name, d.backend, d.kind);
+    if !d.driver.is_empty() {
+        text.push_str(&format!(", {}", d.driver));
+    }
+    if let Some([min, max]) = d.features.subgroups {
+        text.push_str(&format!(", subgroups {min}-{max}"));
+    }
+    if d.features.f16 {
+        text.push_str(", f16");
+    }
+    if d.features.cooperative_matrix {
+        text.push_str(", cooperative matrix");
+    }
+    text
+}

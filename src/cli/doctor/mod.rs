@@ -1,0 +1,172 @@
+//! `doctor`: is this machine fit, and if not, why? A page to paste into a bug report.
+//!
+//! What the host offers, every word's kernels against their twins, the official logits of the built-in model, and how fast
+//! weights are read. Exit 3 where a kernel is wrong.
+
+mod golden;
+mod host;
+mod kernels;
+
+use super::model_options::DeviceArgs;
+use super::output::{Output, say};
+use super::{Outcome, bandwidth, devices};
+use crate::error::{Error, Kind, Result};
+use crate::exec::gpu::{Adapter, Backend, Device, adapters};
+use crate::exec::{Choice, Chosen, choose};
+use crate::report::{self, DeviceReport};
+use golden::Golden;
+use host::Finding;
+use kernels::Family;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat doctor
+  wingbeat doctor --device gpu:1 --out page.txt
+  wingbeat doctor --device cpu --json";
+
+/// Check drivers, kernels and results on this machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    on: DeviceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Write the page to a file, too
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    host: Host,
+    #[serde(flatten)]
+    results: Results,
+}
+
+/// What is there.
+#[derive(Serialize)]
+struct Host {
+    version: &'static str,
+    host: Vec<Finding>,
+    devices: Vec<DeviceReport>,
+    /// The device that is checked.
+    device: String,
+}
+
+/// What came of it.
+#[derive(Serialize)]
+struct Results {
+    /// Empty for the host's own cores: they are what kernels are judged by.
+    kernels: Vec<Family>,
+    golden: Golden,
+    bandwidth: Option<Bandwidth>,
+    /// Whether all results are right.
+    ok: bool,
+}
+
+#[derive(Serialize)]
+struct Bandwidth {
+    read_gb_s: f64,
+    what: &'static str,
+}
+
+/// The host's part is printed first: a driver may well crash in what follows.
+pub fn run(args: Args) -> Outcome {
+    let mut out = Output::new(false);
+    let backend = args.on.backend()?;
+    let choice = choose_or_software(&args.on, backend)?;
+    let host = Host {
+        version: env!("CARGO_PKG_VERSION"),
+        host: host::findings(),
+        devices: report::devices(backend, &choice.id),
+        device: choice.id.clone(),
+    };
+    let mut page = host.page();
+    if !args.json {
+        out.text(&page)?;
+    }
+    say(format_args!("checking {}: this takes some seconds", choice.why));
+    let results = examine(&choice, backend)?;
+    let ok = results.ok;
+    if args.json {
+        let report = Report { host, results };
+        page = serde_json::to_string(&report).map_err(|e| Error::input(format!("cannot write JSON: {e}")))? + "\n";
+        out.text(&page)?;
+    } else {
+        let rest = results.page();
+        out.text(&rest)?;
+        page.push_str(&rest);
+    }
+    out.finish()?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, &page).map_err(|e| Error::io(e, path))?;
+    }
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(Kind::Device.exit_code()) })
+}
+
+/// Without a wish, the best adapter even if a CPU plays it: a kernel is right or wrong there, too.
+fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
+    match on.named() {
+        Some(device) => choose(&device, backend),
+        None if adapters(backend).is_empty() => choose("cpu", backend),
+        None => choose("gpu", backend),
+    }
+}
+
+fn examine(choice: &Choice, backend: Backend) -> Result<Results> {
+    let (kernels, bandwidth) = match &choice.chosen {
+        Chosen::Gpu(adapter) => (kernels::check(adapter)?, Some(speed(adapter)?)),
+        Chosen::Cpu => (Vec::new(), None),
+    };
+    let golden = golden::check(&choice.id, backend);
+    let ok = golden.is_right() && kernels.iter().all(Family::is_right);
+    Ok(Results { kernels, golden, bandwidth, ok })
+}
+
+fn speed(adapter: &Adapter) -> Result<Bandwidth> {
+    let device = Arc::new(Device::open(adapter, false)?);
+    Ok(Bandwidth { read_gb_s: bandwidth::measure(&device)?, what: bandwidth::WHAT })
+}
+
+impl Host {
+    fn page(&self) -> String {
+        let mut lines = vec![format!("wingbeat {} on {} {}", self.version, std::env::consts::OS, std::env::consts::ARCH)];
+        lines.extend(["".into(), "host".into()]);
+        for f in &self.host {
+            lines.push(format!("  {:<8} {}", f.level, f.text));
+            lines.extend(f.hint.iter().map(|hint| format!("           {hint}")));
+        }
+        lines.extend(["".into(), "devices (* is the one checked here)".into()]);
+        lines.extend(self.devices.iter().map(|d| format!("  {}", devices::line(d))));
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Results {
+    fn page(&self) -> String {
+        let mut lines = vec!["".to_string(), "kernels against their twins".into()];
+        if self.kernels.is_empty() {
+            lines.push("  none: the host's own cores are what kernels are judged by".into());
+        }
+        for family in &self.kernels {
+            lines.push(format!("  {family}"));
+            lines.extend(family.wrong.iter().map(|w| format!("    WRONG {w}")));
+        }
+        lines.extend(["".into(), "official logits of the built-in model".into(), format!("  {}", self.golden)]);
+        lines.extend(["".into(), "bandwidth".into()]);
+        lines.push(match &self.bandwidth {
+            Some(b) => format!("  {:.1} GB/s: {}", b.read_gb_s, b.what),
+            None => "  not measured on the host's own cores".into(),
+        });
+        let verdict = if self.ok { "all results are right" } else { "RESULTS ARE WRONG: please report this page" };
+        lines.extend(["".into(), verdict.into()]);
+        lines.join("\n") + "\n"
+    }
+}

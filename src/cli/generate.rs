@@ -1,0 +1,209 @@
+//! `generate`: reads a prompt and continues it.
+
+use super::model_options::{ModelArgs, no_input};
+use super::output::{Output, say};
+use super::progress::{Progress, Unit};
+use super::prompt::{self, Given};
+use super::sampling_options::SamplingArgs;
+use super::{Failure, Outcome, signals};
+use crate::error::{Error, Kind, Result};
+use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
+use crate::sample::{Memory, Sampler};
+use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat generate \"In the beginning\" -n 40
+  wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
+  wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
+  echo \"and then\" | wingbeat generate -m model.pth --state intro.st --trials 4";
+
+/// Continue a text
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The text to continue; also from standard input
+    #[arg(conflicts_with_all = ["file", "tokens"])]
+    prompt: Option<String>,
+    /// Read the prompt from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
+    file: Option<PathBuf>,
+    /// The prompt as token ids
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// Generate at most this many tokens; 0 only reads the prompt
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    max_tokens: usize,
+    /// Continue the prompt this many times, all in one batch, with seeds that count up
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    trials: u32,
+    /// Keep the state after the text, for --state
+    #[arg(long, value_name = "FILE")]
+    save_state: Option<PathBuf>,
+    /// Keep the token ids in it, too
+    #[arg(long, requires = "save_state")]
+    state_tokens: bool,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+    /// Print one JSON object a token, then that of --json
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+    /// Pass control characters on to a terminal
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let n_trials = args.trials as usize;
+    if n_trials > 1 && args.save_state.is_some() {
+        return Err(Error::usage("--save-state keeps one state, --trials makes several").hint("choose one of them").into());
+    }
+    let given = prompt::read(args.prompt.clone(), args.file.as_deref(), args.tokens.as_deref())?;
+    if matches!(given, Given::Nothing) && args.model.state.is_none() {
+        return Err(no_input("a PROMPT, -f FILE, --tokens IDS").into());
+    }
+    let model = args.model.load()?;
+    let sampling = args.sampling.sampling(&model)?;
+    let mut session = Session::new(&model, n_trials)?;
+    signals::stop_on_interrupt(&session.stop_flag());
+    let (slot, loaded) = args.model.open_slot(&mut session)?;
+    let (prompt, prefill_ms) = read(&mut session, slot, &given)?;
+
+    let stops = args.sampling.ignore_eos || model.vocab().is_none();
+    let request = Request {
+        stop_texts: args.sampling.stop.clone(),
+        stop_ids: if stops { Vec::new() } else { vec![0] },
+        ..Request::new(args.max_tokens)
+    };
+    let mut sampler = Sampler::new(sampling.clone());
+    if let Some(memory) = &loaded.sampler {
+        sampler.restore(match args.sampling.seed() {
+            Some(seed) => Memory { seed, draws: 0, ..memory.clone() },
+            None => memory.clone(),
+        });
+    }
+    let seed = sampler.settings().seed;
+    let mut streams = vec![Stream::new(slot, sampler.clone(), &request)];
+    for i in 1..n_trials {
+        streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &request));
+    }
+    let mut out = Output::new(args.raw);
+    let (timings, closed) = play(&args, &mut session, &mut streams, &request, &mut out)?;
+    if let Some(path) = &args.save_state {
+        let tokens = args.state_tokens.then(|| all_tokens(&loaded, &session, slot, &prompt, &streams[0].tokens));
+        session.save(slot, path, tokens.as_deref(), Some(&streams[0].sampler.memory()))?;
+    }
+    if let Some(failure) = closed {
+        return Err(failure);
+    }
+    let timings = Timings { prefill_ms, prefill_tokens: prompt.len(), ..timings };
+    finish(&args, &model, &streams, seed, &timings, out)
+}
+
+/// Encodes and reads the prompt. It may be empty where a state gives something to continue.
+fn read(session: &mut Session, slot: Slot, given: &Given) -> Result<(Vec<u32>, f64)> {
+    let prompt = match given {
+        Given::Text(text) if text.is_empty() => Vec::new(),
+        Given::Text(text) => session.encode(&Prompt::Text(text))?,
+        Given::Tokens(tokens) => tokens.clone(),
+        Given::Nothing => Vec::new(),
+    };
+    if prompt.is_empty() && session.logits(slot)?.is_empty() {
+        return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
+    }
+    let mut bar = Progress::new("reading", Unit::Tokens);
+    let started = Instant::now();
+    session.prefill_many(&[(slot, &prompt)], &mut |done, total| bar.show(done as u64, total as u64))?;
+    Ok((prompt, started.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Continues all streams and shows what comes. A failure to show it ends them, and is given back so that the state is kept.
+fn play(
+    args: &Args,
+    session: &mut Session,
+    streams: &mut [Stream],
+    request: &Request,
+    out: &mut Output,
+) -> Result<(Timings, Option<Failure>)> {
+    let (is_one, has_vocab) = (streams.len() == 1, session.model().vocab().is_some());
+    let mut closed = None;
+    let mut show = |event: Event<'_>| -> std::result::Result<(), Failure> {
+        if args.jsonl && (event.token.is_some() || !event.piece.is_empty()) {
+            let trial = (!is_one).then_some(event.stream);
+            return out.json(&TokenLine { trial, token: event.token, text: has_vocab.then_some(event.piece) });
+        }
+        if args.json || args.jsonl || !is_one {
+            return Ok(());
+        }
+        match event.token {
+            Some(token) if !has_vocab => out.text(&format!("{token} ")),
+            _ => out.text(event.piece),
+        }
+    };
+    let timings = session.continue_many(streams, request, &mut |event| match show(event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => {
+            closed = Some(failure);
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok((timings, closed))
+}
+
+/// Every id that led to the slot, as far as it is known.
+fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
+    let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
+    if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {
+        say(format_args!("note: the state that was loaded keeps no token ids; the new one has only those read since"));
+    }
+    all
+}
+
+fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &Timings, mut out: Output) -> Outcome {
+    let has_vocab = model.vocab().is_some();
+    if args.json || args.jsonl {
+        let several = if streams.len() > 1 { streams } else { &[] };
+        let choice = |s: &Stream| ChoiceReport { own_seed: Some(s.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
+        out.json(&GenerateReport {
+            version: env!("CARGO_PKG_VERSION"),
+            model: ModelReport::from(model),
+            device: device_of(model.device(), args.model.run.on.backend()?),
+            seed,
+            prompt_tokens: timings.prefill_tokens,
+            first: ChoiceReport::new(&streams[0], has_vocab),
+            choices: several.iter().map(choice).collect(),
+            timings: TimingsReport::new(model.load_ms(), timings),
+        })?;
+    } else if streams.len() > 1 {
+        for (i, stream) in streams.iter().enumerate() {
+            out.line(format_args!("--- trial {i}"))?;
+            let ids = || stream.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            if has_vocab {
+                out.text(&stream.text)?
+            } else {
+                out.text(&ids())?
+            }
+            out.new_line()?;
+        }
+    }
+    out.end_line()?;
+    out.finish()?;
+    log::info!(
+        "read {} tokens at {:.1}/s, generated {} at {:.1}/s",
+        timings.prefill_tokens,
+        timings.prefill_tokens_per_second(),
+        timings.decode_tokens,
+        timings.decode_tokens_per_second()
+    );
+    let interrupted = streams.iter().any(|s| s.finish == Some(Finish::Interrupted));
+    Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
+}

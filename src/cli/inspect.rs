@@ -1,0 +1,92 @@
+//! `inspect`: what a checkpoint is, without loading it.
+
+use super::Outcome;
+use super::output::{Output, say};
+use crate::report::{InspectReport, TensorReport, inspect};
+use crate::session::embedded;
+use crate::weights::Checkpoint;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat inspect model.pth
+  wingbeat inspect model.pth --tensors
+  wingbeat inspect model.safetensors --json";
+
+/// Show what a checkpoint is: architecture, sizes, memory
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A checkpoint, its name without the extension, or a folder with one; none: the tiny model built in
+    model: Option<PathBuf>,
+    /// List all tensors
+    #[arg(long)]
+    tensors: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let checkpoint = match &args.model {
+        Some(path) => Checkpoint::open(path)?,
+        None => embedded()?,
+    };
+    let report = inspect(&checkpoint, args.tensors);
+    let mut out = Output::new(false);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        page(&report, &mut out)?;
+    }
+    out.finish()?;
+    if let Some(note) = &report.note {
+        say(format_args!("note: {note}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
+    let mut line = |key: &str, value: String| out.line(format_args!("{key:<16} {value}"));
+    line("name", r.name.clone())?;
+    line("file", format!("{}, {} layout", r.kind, r.layout))?;
+    line("architecture", format!("{} {}", r.architecture.unwrap_or("unknown"), r.version.unwrap_or_default()))?;
+    let h = &r.hyper;
+    let sizes = [
+        ("layers", h.n_layer),
+        ("embedding", h.n_embd),
+        ("ffn", h.n_ffn),
+        ("heads", h.n_head),
+        ("head size", h.head_size),
+        ("vocabulary", h.vocab),
+    ];
+    for (key, value) in sizes {
+        if let Some(value) = value {
+            line(key, value.to_string())?;
+        }
+    }
+    line("parameters", r.n_params.to_string())?;
+    line("tensors", r.dtypes.iter().map(|(dtype, n)| format!("{n} {dtype}")).collect::<Vec<_>>().join(", "))?;
+    for (format, bytes) in &r.bytes_per_token {
+        line("reads a token", format!("{} as {format}", size(*bytes)))?;
+    }
+    if let Some(m) = &r.memory {
+        let text = format!("{} weights as f16, {} state a slot, {} scratch", size(m.weights), size(m.state_per_slot), size(m.scratch));
+        line("memory", text)?;
+    }
+    for TensorReport { name, dtype, shape } in r.tensors.iter().flatten() {
+        out.text(&format!("{name}  {dtype} {shape:?}\n"))?;
+    }
+    Ok(())
+}
+
+/// Bytes for people.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{value:.2} {}", UNITS[unit])
+}

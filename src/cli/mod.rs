@@ -1,0 +1,152 @@
+//! The command line: a file a verb, over `session`; flags, text and exit codes as `--help` says.
+//!
+//! Text goes to stdout, everything else to stderr. A verb is added with a file here and two lines below.
+
+mod bandwidth;
+mod bench;
+mod completions;
+mod convert;
+mod detokenize;
+mod devices;
+mod doctor;
+mod generate;
+mod inspect;
+mod model_options;
+mod output;
+mod progress;
+mod prompt;
+mod sampling_options;
+mod score;
+mod signals;
+mod tokenize;
+
+use crate::error::{Error, Kind};
+use crate::report::ErrorReport;
+use clap::{Parser, Subcommand};
+use output::{Output, say};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs RWKV models on any GPU, or on the CPU.
+#[derive(Parser)]
+#[command(name = "wingbeat", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Log more to stderr; twice: even more (RUST_LOG=wingbeat=debug does the same)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat generate \"In the beginning\"                    a few words by the model that is built in
+  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  the same by another
+  wingbeat doctor                                         is this machine's GPU fit for it?
+
+Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted";
+
+#[derive(Subcommand)]
+enum Verb {
+    Generate(generate::Args),
+    #[command(visible_alias = "perplexity")]
+    Score(score::Args),
+    Tokenize(tokenize::Args),
+    Detokenize(detokenize::Args),
+    #[command(visible_alias = "show")]
+    Inspect(inspect::Args),
+    Convert(convert::Args),
+    Devices(devices::Args),
+    Doctor(doctor::Args),
+    Bench(bench::Args),
+    Completions(completions::Args),
+}
+
+/// How a verb ends early.
+enum Failure {
+    Error(Error),
+    /// Whoever read our text has had enough of it: no fault of anybody.
+    ClosedPipe,
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        Failure::Error(e)
+    }
+}
+
+/// What a verb comes to.
+type Outcome = Result<ExitCode, Failure>;
+
+/// Runs the program with the process's arguments.
+pub fn run() -> ExitCode {
+    quiet_device_select();
+    std::panic::set_hook(Box::new(|info| say(format_args!("internal error: {}; please report", one_line(&info.to_string())))));
+    let args: Vec<OsString> = bench::long_pg(std::env::args_os().collect());
+    // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
+    let json = args.iter().any(|a| a == "--json");
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            if e.use_stderr() && json {
+                let _ = Output::new(true).json(&ErrorReport::from(&Error::usage(first_line(&e.to_string()))));
+            }
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 });
+        }
+    };
+    start_log(cli.verbose);
+    signals::catch_cut_files();
+    let outcome = match cli.verb {
+        Verb::Generate(args) => generate::run(args),
+        Verb::Score(args) => score::run(args),
+        Verb::Tokenize(args) => tokenize::run(args),
+        Verb::Detokenize(args) => detokenize::run(args),
+        Verb::Inspect(args) => inspect::run(args),
+        Verb::Convert(args) => convert::run(args),
+        Verb::Devices(args) => devices::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Completions(args) => completions::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(Failure::Error(e)) => {
+            if json {
+                let _ = Output::new(true).json(&ErrorReport::from(&e));
+            }
+            say(format_args!("error: {e}"));
+            ExitCode::from(e.kind.exit_code())
+        }
+    }
+}
+
+/// Mesa's layer that reorders devices prints to stdout's neighbour whenever Vulkan starts; we order devices ourselves.
+fn quiet_device_select() {
+    if cfg!(target_os = "linux") && std::env::var_os("NODEVICE_SELECT").is_none() {
+        // SAFETY: the first statement of the program; there is no other thread that could read the environment.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
+}
+
+/// The libraries below log what is our business to explain, so only our own messages show unless RUST_LOG asks for more.
+fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => "off,wingbeat=warn",
+        1 => "off,wingbeat=debug",
+        _ => "warn,wingbeat=trace",
+    };
+    let env = env_logger::Env::default().default_filter_or(level);
+    let _ = env_logger::Builder::from_env(env).format_timestamp(None).try_init();
+}
+
+/// Clap's message without the word before it and the help after it.
+fn first_line(message: &str) -> &str {
+    let line = message.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,117 @@
+//! The options of every verb that runs a model, and the opening of one with them.
+
+use super::output::say;
+use super::progress::{Progress, Unit};
+use crate::error::{Error, Result};
+use crate::exec::gpu::Backend;
+use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot};
+use std::path::PathBuf;
+
+/// Which model, and from which state it starts.
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// A checkpoint (.pth, .safetensors), its name without the extension, or a folder with one; none: the tiny model built in
+    #[arg(short, long, value_name = "PATH", help_heading = "Model")]
+    pub model: Option<PathBuf>,
+    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings
+    #[arg(long, value_name = "PATH", help_heading = "Model")]
+    pub vocab: Option<PathBuf>,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Start from a state: one made with `generate --save-state`, or a tuned initial state
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    pub state: Option<PathBuf>,
+    /// Accept a state that was made with other weights
+    #[arg(long, requires = "state", help_heading = "Model")]
+    pub state_any: bool,
+}
+
+/// How a model runs.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub on: DeviceArgs,
+    /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
+    pub dtype: String,
+    /// Tokens of a prompt that one step reads at the most
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
+    pub chunk: u32,
+    /// The same kernels for every batch size, so that a text never depends on what runs beside it
+    #[arg(long, help_heading = "Model")]
+    pub deterministic: bool,
+    /// Keep no pipelines between runs (none are kept yet; drivers have caches of their own)
+    #[arg(long, hide_short_help = true, help_heading = "Model")]
+    pub no_cache: bool,
+}
+
+/// Where it runs.
+#[derive(clap::Args)]
+pub struct DeviceArgs {
+    /// auto, cpu, gpu, gpu:N, or a part of an adapter's name (`wingbeat devices` lists them) [default: auto, or WINGBEAT_DEVICE]
+    #[arg(long, value_name = "DEVICE", help_heading = "Model")]
+    pub device: Option<String>,
+    /// Graphics API: auto, vulkan, metal, dx12, gl
+    #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], help_heading = "Model")]
+    pub backend: String,
+}
+
+impl DeviceArgs {
+    /// The flag, else its twin in the environment.
+    pub fn named(&self) -> Option<String> {
+        self.device.clone().or_else(|| std::env::var("WINGBEAT_DEVICE").ok().filter(|d| !d.is_empty()))
+    }
+
+    pub fn device(&self) -> String {
+        self.named().unwrap_or_else(|| "auto".into())
+    }
+
+    pub fn backend(&self) -> Result<Backend> {
+        Backend::parse(&self.backend)
+    }
+}
+
+impl RunArgs {
+    /// Opens a model, and says on stderr what it runs on.
+    pub fn load(&self, source: &ModelSource, vocab: Option<PathBuf>) -> Result<Model> {
+        let options = Options {
+            device: self.on.device(),
+            backend: self.on.backend()?,
+            dtype: self.dtype.clone(),
+            vocab,
+            chunk: self.chunk as usize,
+            deterministic: self.deterministic,
+            ..Options::default()
+        };
+        let mut bar = Progress::new("loading", Unit::Bytes);
+        let model = Model::load(source, &options, &mut |done, total| bar.show(done, total))?;
+        drop(bar);
+        say(format_args!("device: {}", model.device().why));
+        Ok(model)
+    }
+}
+
+impl ModelArgs {
+    pub fn source(&self) -> ModelSource {
+        self.model.clone().map_or(ModelSource::Embedded, ModelSource::Path)
+    }
+
+    pub fn load(&self) -> Result<Model> {
+        self.run.load(&self.source(), self.vocab.clone())
+    }
+
+    /// A slot at the beginning, or where the state file ends.
+    pub fn open_slot(&self, session: &mut Session) -> Result<(Slot, LoadedState)> {
+        let Some(path) = &self.state else { return Ok((session.open()?, LoadedState::default())) };
+        let (slot, loaded) = session.load(path, self.state_any)?;
+        if let Some(note) = &loaded.note {
+            say(format_args!("note: {}: {note}", path.display()));
+        }
+        Ok((slot, loaded))
+    }
+}
+
+/// Nothing was given and nobody to ask.
+pub fn no_input(flags: &str) -> Error {
+    Error::usage(format!("expected something to read: {flags}, or standard input"))
+}

@@ -1,0 +1,107 @@
+//! Writing to stdout and stderr: a closed pipe is no error, and a terminal gets no control characters from a model.
+
+use super::Failure;
+use crate::error::Error;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal, StdoutLock, Write};
+
+/// Standard output.
+pub struct Output {
+    out: StdoutLock<'static>,
+    is_terminal: bool,
+    /// Whether text is passed on as it is.
+    raw: bool,
+    /// Whether the last thing written ended a line.
+    at_line_start: bool,
+}
+
+impl Output {
+    /// `raw`: control characters reach a terminal, too.
+    pub fn new(raw: bool) -> Output {
+        let out = io::stdout().lock();
+        Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
+    }
+
+    /// Text from a model or a file, shown at once.
+    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+        let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
+        self.bytes(shown.as_bytes())
+    }
+
+    /// Bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if let Some(last) = bytes.last() {
+            self.at_line_start = *last == b'\n';
+            check(self.out.write_all(bytes))?;
+        }
+        check(self.out.flush())
+    }
+
+    pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
+        self.at_line_start = true;
+        check(writeln!(self.out, "{line}"))
+    }
+
+    /// One object on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
+        self.line(text)
+    }
+
+    /// Ends the last line, on a terminal only: a file gets the text and nothing else.
+    pub fn end_line(&mut self) -> Result<(), Failure> {
+        if self.is_terminal && !self.at_line_start { self.line("") } else { Ok(()) }
+    }
+
+    /// Ends the last line wherever it goes.
+    pub fn new_line(&mut self) -> Result<(), Failure> {
+        if self.at_line_start { Ok(()) } else { self.line("") }
+    }
+
+    /// Nothing that was written is lost from here on, or it is an error.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        check(self.out.flush())
+    }
+}
+
+fn check(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => Failure::Error(Error::file(e.to_string()).at("standard output")),
+    })
+}
+
+/// One line on stderr. Where nobody listens, nobody is told.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Control characters other than newline and tab, written out.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let hides = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(hides) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if hides(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn escape_sequences_lose_their_power() {
+        assert_eq!(printable("a\n\tb é"), "a\n\tb é");
+        assert_eq!(printable("\u{1b}[2J\r\u{9b}1m"), "\\u{1b}[2J\\r\\u{9b}1m");
+    }
+}

@@ -1,0 +1,56 @@
+//! A progress bar on stderr, for what takes more than a second, where stderr is a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub enum Unit {
+    Bytes,
+    Tokens,
+}
+
+pub struct Progress {
+    label: &'static str,
+    unit: Unit,
+    started: Instant,
+    is_terminal: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub fn new(label: &'static str, unit: Unit) -> Progress {
+        Progress { label, unit, started: Instant::now(), is_terminal: std::io::stderr().is_terminal(), bar: None }
+    }
+
+    pub fn show(&mut self, done: u64, total: u64) {
+        if !self.is_terminal || (self.bar.is_none() && (self.started.elapsed() < PATIENCE || done >= total)) {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let template = match self.unit {
+                Unit::Bytes => "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+                Unit::Tokens => "{msg} {bar:30} {pos}/{len} tokens {per_sec} {eta}",
+            };
+            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style);
+            bar.with_message(self.label).with_elapsed(self.started.elapsed())
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Where text comes from: an argument, a file, token ids, or stdin. UTF-8, without its byte order mark.
+
+use crate::error::{Error, Result};
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+/// What was given.
+pub enum Given {
+    Text(String),
+    Tokens(Vec<u32>),
+    /// Nothing, and stdin is a terminal.
+    Nothing,
+}
+
+/// The first that was given: ids, a file, an argument; else stdin, unless somebody would have to type it.
+pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> Result<Given> {
+    if let Some(ids) = tokens {
+        return Ok(Given::Tokens(parse_ids(ids).map_err(|e| e.at("--tokens"))?));
+    }
+    if let Some(path) = file {
+        let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
+        return utf8(bytes).map(Given::Text).map_err(|e| e.at(path.display()));
+    }
+    if let Some(text) = text {
+        return Ok(Given::Text(text));
+    }
+    match stdin()? {
+        Some(bytes) => utf8(bytes).map(Given::Text).map_err(|e| e.at("standard input")),
+        None => Ok(Given::Nothing),
+    }
+}
+
+/// All of stdin; none where it is a terminal.
+pub fn stdin() -> Result<Option<Vec<u8>>> {
+    let mut input = std::io::stdin();
+    if input.is_terminal() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes).map_err(|e| Error::input(e.to_string()).at("standard input"))?;
+    Ok(Some(bytes))
+}
+
+/// Ids between commas or white space.
+pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
+    let ids = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|s| !s.is_empty());
+    ids.map(|s| s.parse().map_err(|_| Error::usage(format!("expected token ids such as 1,2,3, found {s:?}")))).collect()
+}
+
+fn utf8(mut bytes: Vec<u8>) -> Result<String> {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::input(format!("expected UTF-8, found the byte {:#04x} at {at}", e.as_bytes()[at]))
+            .hint("convert it first, for example with iconv")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_utf8() {
+        assert_eq!(parse_ids("1, 2\n3,").unwrap(), [1, 2, 3]);
+        assert!(parse_ids("").unwrap().is_empty());
+        assert!(parse_ids("1,x").is_err() && parse_ids("-1").is_err());
+        assert_eq!(utf8(b"\xef\xbb\xbfa".to_vec()).unwrap(), "a");
+        assert!(utf8(b"ab\xff".to_vec()).unwrap_err().to_string().contains("0xff at 2"));
+    }
+}

@@ -1,0 +1,158 @@
+//! `score`: how likely the model finds a text, token by token; and its logits as a file.
+
+use super::model_options::{ModelArgs, no_input};
+use super::output::{Output, printable};
+use super::progress::{Progress, Unit};
+use super::prompt::{self, Given};
+use super::{Outcome, signals};
+use crate::error::{Error, Result};
+use crate::report::ScoreReport;
+use crate::session::{Prompt, Session, Slot};
+use crate::tensor::DType;
+use crate::vocab::Vocab;
+use crate::weights::{Entry, write_safetensors};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat score --text \"In the beginning God created\"
+  wingbeat score -m model.pth -f chapter.txt --json
+  wingbeat score -m model.pth --tokens 33,65,12 --logits logits.safetensors";
+
+/// Log-probabilities and perplexity of a text
+///
+/// Natural logarithms. The first token has no probability; logits[t] predict token t + 1.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The text; also from standard input
+    #[arg(long, conflicts_with_all = ["file", "tokens"])]
+    text: Option<String>,
+    /// Read the text from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
+    file: Option<PathBuf>,
+    /// The text as token ids
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// Write all logits [T, V] and the tokens [T] to a safetensors file
+    #[arg(long, value_name = "OUT")]
+    logits: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let given = prompt::read(args.text.clone(), args.file.as_deref(), args.tokens.as_deref())?;
+    if matches!(given, Given::Nothing) {
+        return Err(no_input("--text TEXT, -f FILE, --tokens IDS").into());
+    }
+    let model = args.model.load()?;
+    let mut session = Session::new(&model, 1)?;
+    signals::stop_on_interrupt(&session.stop_flag());
+    let tokens = match given {
+        Given::Text(text) => session.encode(&Prompt::Text(&text))?,
+        Given::Tokens(tokens) => tokens,
+        Given::Nothing => Vec::new(),
+    };
+    if tokens.is_empty() || (tokens.len() < 2 && args.logits.is_none()) {
+        let text = format!("expected at least two tokens, found {}: the first one has no probability", tokens.len());
+        return Err(Error::input(text).into());
+    }
+    let (slot, _) = args.model.open_slot(&mut session)?;
+    let mut reader = Reader { bar: Progress::new("scoring", Unit::Tokens), logprobs: vec![None] };
+    match &args.logits {
+        Some(path) => write_logits(path, &mut session, slot, &tokens, &mut reader)?,
+        None => reader.read(&mut session, slot, &tokens, &mut |_| Ok(()))?,
+    }
+    let report = ScoreReport::new(tokens, reader.logprobs);
+    let mut out = Output::new(false);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        table(&report, model.vocab(), &mut out)?;
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Collects log-probabilities as logits come.
+struct Reader {
+    bar: Progress,
+    logprobs: Vec<Option<f64>>,
+}
+
+impl Reader {
+    fn read(&mut self, session: &mut Session, slot: Slot, tokens: &[u32], row: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let Reader { bar, logprobs } = self;
+        let mut each = |t: usize, logits: &[f32]| {
+            if let Some(&next) = tokens.get(t + 1) {
+                logprobs.push(Some(logprob(logits, next)?));
+            }
+            row(logits)
+        };
+        session.score(slot, tokens, &mut each, &mut |done, total| bar.show(done as u64, total as u64))
+    }
+}
+
+/// Logits go to the file as they come: only a step's are ever in memory.
+fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], reader: &mut Reader) -> Result<()> {
+    let n_vocab = session.model().facts().n_vocab;
+    let io = |e| Error::io(e, path);
+    let logits = |out: &mut dyn Write| {
+        let mut bytes = Vec::new();
+        reader.read(session, slot, tokens, &mut |row| {
+            bytes.clear();
+            bytes.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+            out.write_all(&bytes).map_err(io)
+        })
+    };
+    let ids = |out: &mut dyn Write| tokens.iter().try_for_each(|t| out.write_all(&t.to_le_bytes())).map_err(io);
+    let entries = vec![
+        Entry { name: "logits".into(), dtype: DType::F32, shape: vec![tokens.len(), n_vocab], data: Box::new(logits) },
+        Entry { name: "tokens".into(), dtype: DType::I32, shape: vec![tokens.len()], data: Box::new(ids) },
+    ];
+    write_safetensors(path, &BTreeMap::new(), entries, &mut |_, _| ())
+}
+
+/// logits[token] − log Σ exp(logits), in f64.
+fn logprob(logits: &[f32], token: u32) -> Result<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| (f64::from(x) - f64::from(max)).exp()).sum();
+    let p = f64::from(logits[token as usize]) - f64::from(max) - sum.ln();
+    if !p.is_finite() {
+        return Err(Error::model(format!("the logit of token {token} is not a finite number")).hint("try --dtype f32"));
+    }
+    Ok(p)
+}
+
+fn table(report: &ScoreReport, vocab: Option<&Vocab>, out: &mut Output) -> std::result::Result<(), super::Failure> {
+    for (&token, p) in report.tokens.iter().zip(&report.logprobs) {
+        let text = vocab.map_or_else(String::new, |v| format!("{:?}", printable(&String::from_utf8_lossy(v.token(token)))));
+        match p {
+            Some(p) => out.line(format_args!("{token:>6}  {p:>9.4}  {text}"))?,
+            None => out.line(format_args!("{token:>6}  {:>9}  {text}", "-"))?,
+        }
+    }
+    if let Some(perplexity) = report.perplexity {
+        out.line(format_args!("tokens {}, nll {:.4}, perplexity {perplexity:.4}", report.n, report.nll))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::logprob;
+
+    #[test]
+    fn a_log_probability_is_stable_and_natural() {
+        let half = logprob(&[1000.0, 1000.0, -1000.0], 0).unwrap();
+        assert!((half + std::f64::consts::LN_2).abs() < 1e-12);
+        assert!(logprob(&[f32::NAN, 0.0], 0).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! `tokenize`: text to token ids.
+
+use super::Outcome;
+use super::model_options::no_input;
+use super::output::Output;
+use super::prompt::{self, Given};
+use crate::arch;
+use crate::error::{Error, Result};
+use crate::vocab::Vocab;
+use crate::weights::Checkpoint;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat tokenize --vocab world \"Hello, world\"
+  wingbeat tokenize -m model.pth -f prompt.txt --pretty
+  echo -n \"in the beginning\" | wingbeat tokenize --json";
+
+/// Split a text into token ids
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The text; also from standard input
+    #[arg(conflicts_with = "file")]
+    text: Option<String>,
+    /// Read the text from a file
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    vocab: VocabArgs,
+    /// One token a line, with its bytes
+    #[arg(long, conflicts_with = "json")]
+    pretty: bool,
+    /// Print one JSON object: ids, and the bytes of each as text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which vocabulary.
+#[derive(clap::Args)]
+pub struct VocabArgs {
+    /// A vocabulary file, or `world` or `tiny`; none: that of the model
+    #[arg(long, value_name = "PATH")]
+    vocab: Option<PathBuf>,
+    /// Take the vocabulary that fits this checkpoint; none: the tiny model built in
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+}
+
+impl VocabArgs {
+    /// The vocabulary, without loading a model.
+    pub fn open(&self) -> Result<Vocab> {
+        match (&self.vocab, &self.model) {
+            (Some(path), _) => Vocab::find(path),
+            (None, None) => Ok(Vocab::tiny()),
+            (None, Some(path)) => {
+                let n_vocab = arch::detect(&Checkpoint::open(path)?)?.facts().n_vocab;
+                match n_vocab {
+                    65536 => Ok(Vocab::world()),
+                    n => Err(Error::input(format!("no vocabulary is known for a model of {n} embeddings")).hint("give one with --vocab")),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    tokens: Vec<u32>,
+    /// Bytes that are no text show as U+FFFD.
+    pieces: Vec<String>,
+    n: usize,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let text = match prompt::read(args.text.clone(), args.file.as_deref(), None)? {
+        Given::Text(text) => text,
+        _ => return Err(no_input("a TEXT, -f FILE").into()),
+    };
+    let vocab = args.vocab.open()?;
+    let tokens = vocab.encode(text.as_bytes())?;
+    let mut out = Output::new(false);
+    if args.json {
+        let pieces = tokens.iter().map(|&t| String::from_utf8_lossy(vocab.token(t)).into_owned()).collect();
+        out.json(&Report { n: tokens.len(), tokens, pieces })?;
+    } else if args.pretty {
+        for &token in &tokens {
+            out.line(format_args!("{token:>6}  {}", quoted(vocab.token(token))))?;
+        }
+    } else {
+        let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
+        out.line(ids.join(" "))?;
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes as text between quotes; what is no text in hexadecimal.
+fn quoted(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => format!("{text:?}"),
+        Err(_) => format!("b\"{}\"", bytes.escape_ascii()),
+    }
+}

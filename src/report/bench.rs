@@ -1,0 +1,84 @@
+//! One benchmark: llama-bench's keys, so that its readers work, and ours beside them.
+
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct BenchRecord {
+    pub build_commit: &'static str,
+    pub model_type: String,
+    pub model_filename: String,
+    pub model_size: u64,
+    pub model_n_params: u64,
+    pub backends: String,
+    pub gpu_info: String,
+    /// Tokens read, by each slot.
+    pub n_prompt: usize,
+    /// Tokens decoded, by each slot.
+    pub n_gen: usize,
+    /// Tokens that every slot had read before.
+    pub n_depth: usize,
+    /// Slots that step together.
+    pub n_batch: usize,
+    /// When it began: seconds since 1970.
+    pub test_time: u64,
+    #[serde(flatten)]
+    pub samples: Samples,
+    pub wingbeat: BenchExtra,
+}
+
+/// Nanoseconds and tokens a second of every repetition. Tokens are those of all slots together.
+#[derive(Debug, Clone, Serialize)]
+pub struct Samples {
+    pub avg_ns: f64,
+    pub stddev_ns: f64,
+    pub avg_ts: f64,
+    pub stddev_ts: f64,
+    pub samples_ns: Vec<u64>,
+    pub samples_ts: Vec<f64>,
+}
+
+impl Samples {
+    pub fn new(n_tokens: usize, samples_ns: Vec<u64>) -> Samples {
+        let ns: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64).collect();
+        let samples_ts: Vec<f64> = ns.iter().map(|ns| n_tokens as f64 * 1e9 / ns.max(1.0)).collect();
+        let ((avg_ns, stddev_ns), (avg_ts, stddev_ts)) = (moments(&ns), moments(&samples_ts));
+        Samples { avg_ns, stddev_ns, avg_ts, stddev_ts, samples_ns, samples_ts }
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct BenchExtra {
+    pub dtype: String,
+    pub device: String,
+    pub driver: String,
+    /// Weights a second that a long product of this device reads; none where it was not measured.
+    pub read_gb_s_ceiling: Option<f64>,
+    /// Of one decoded token's weights.
+    pub share_of_ceiling: Option<f64>,
+    pub ffn_sparsity: Option<f64>,
+    pub dispatches_per_token: Option<usize>,
+    /// Of one decode step; none where nothing was decoded.
+    pub p50_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+}
+
+/// Mean and standard deviation (of a sample: n − 1).
+fn moments(x: &[f64]) -> (f64, f64) {
+    let n = x.len().max(1) as f64;
+    let mean = x.iter().sum::<f64>() / n;
+    let squares: f64 = x.iter().map(|v| (v - mean) * (v - mean)).sum();
+    (mean, if x.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation_of_a_sample() {
+        let s = Samples::new(10, vec![1_000_000_000, 2_000_000_000, 3_000_000_000]);
+        assert_eq!((s.avg_ns, s.stddev_ns), (2e9, 1e9));
+        assert_eq!(s.samples_ts[1], 5.0);
+        assert_eq!(Samples::new(1, vec![5]).stddev_ns, 0.0);
+    }
+}

@@ -1,0 +1,26 @@
+//! An error as an object: `{"error":{"kind","message","where","hint"}}`.
+
+use crate::error::Error;
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ErrorReport {
+    pub error: ErrorBody,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ErrorBody {
+    /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted`.
+    pub kind: &'static str,
+    pub message: String,
+    #[serde(rename = "where")]
+    pub place: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl From<&Error> for ErrorReport {
+    fn from(e: &Error) -> Self {
+        let Error { kind, message, place, hint } = e.clone();
+        ErrorReport { error: ErrorBody { kind: kind.name(), message, place, hint } }
+    }
+}

@@ -1,0 +1,89 @@
+//! What `generate --json` prints, and a line of `--jsonl`.
+
+use super::DeviceReport;
+use crate::session::{Model, Stream, Timings};
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct GenerateReport {
+    pub version: &'static str,
+    pub model: ModelReport,
+    pub device: DeviceReport,
+    pub seed: u64,
+    pub prompt_tokens: usize,
+    #[serde(flatten)]
+    pub first: ChoiceReport,
+    /// One per trial, the first one included; absent where there is only one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<ChoiceReport>,
+    pub timings: TimingsReport,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelReport {
+    pub architecture: &'static str,
+    pub name: String,
+    pub n_params: u64,
+    pub dtype: String,
+}
+
+impl From<&Model> for ModelReport {
+    fn from(m: &Model) -> Self {
+        ModelReport { architecture: m.facts().architecture, name: m.name().into(), n_params: m.n_params(), dtype: m.dtype().into() }
+    }
+}
+
+/// One continuation.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChoiceReport {
+    /// Only among several: the top level has it already.
+    #[serde(skip_serializing_if = "Option::is_none", rename = "seed")]
+    pub own_seed: Option<u64>,
+    /// Generated ids only.
+    pub tokens: Vec<u32>,
+    /// Without a vocabulary there is none.
+    pub text: Option<String>,
+    pub finish: Option<&'static str>,
+}
+
+impl ChoiceReport {
+    pub fn new(stream: &Stream, has_vocab: bool) -> ChoiceReport {
+        ChoiceReport {
+            own_seed: None,
+            tokens: stream.tokens.clone(),
+            text: has_vocab.then(|| stream.text.clone()),
+            finish: stream.finish.map(|f| f.name()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TimingsReport {
+    pub load_ms: f64,
+    pub prefill_ms: f64,
+    pub prefill_tokens_per_second: f64,
+    pub decode_ms: f64,
+    pub decode_tokens_per_second: f64,
+}
+
+impl TimingsReport {
+    pub fn new(load_ms: f64, t: &Timings) -> TimingsReport {
+        TimingsReport {
+            load_ms,
+            prefill_ms: t.prefill_ms,
+            prefill_tokens_per_second: t.prefill_tokens_per_second(),
+            decode_ms: t.decode_ms,
+            decode_tokens_per_second: t.decode_tokens_per_second(),
+        }
+    }
+}
+
+/// One token as it comes. Text lags where a character or a stop text may still be incomplete.
+#[derive(Debug, Clone, Serialize)]
+pub struct TokenLine<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<usize>,
+    /// None for text that was held back and is certain now.
+    pub token: Option<u32>,
+    pub text: Option<&'a str>,
+}

@@ -1,0 +1,138 @@
+//! What a checkpoint is, from its header alone: nothing is put on a device, and no weight is read.
+
+use crate::arch;
+use crate::quant::{self, FORMATS, Format, padded};
+use crate::tape::{MatrixSpec, Rows, Tape};
+use crate::weights::Checkpoint;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Tokens of a prompt that a step reads at the most, by default; what the estimate of scratch memory is for.
+const CHUNK: usize = 256;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct InspectReport {
+    /// `pth` or `safetensors`.
+    pub kind: &'static str,
+    /// `official` or `web-rwkv`.
+    pub layout: &'static str,
+    pub name: String,
+    /// None where it is no model that runs; `note` says why.
+    pub architecture: Option<&'static str>,
+    pub version: Option<&'static str>,
+    #[serde(flatten)]
+    pub hyper: Hyper,
+    /// How many tensors there are of each type.
+    pub dtypes: BTreeMap<&'static str, usize>,
+    pub n_params: u64,
+    /// Bytes of weights that one token reads, by weight format.
+    pub bytes_per_token: BTreeMap<&'static str, u64>,
+    /// With f16 weights.
+    pub memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Vec<TensorReport>>,
+}
+
+/// What the shapes say; all none where the architecture is unknown.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Hyper {
+    pub n_layer: Option<usize>,
+    pub n_embd: Option<usize>,
+    pub n_ffn: Option<usize>,
+    pub n_head: Option<usize>,
+    pub head_size: Option<usize>,
+    pub vocab: Option<usize>,
+}
+
+/// Bytes on a device.
+#[derive(Debug, Clone, Serialize)]
+pub struct Memory {
+    pub weights: u64,
+    pub state_per_slot: u64,
+    /// Activations of a prompt's chunk.
+    pub scratch: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TensorReport {
+    pub name: String,
+    pub dtype: &'static str,
+    pub shape: Vec<usize>,
+}
+
+/// Reads names and shapes. An architecture that does not run is no error here.
+pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
+    let mut tensors = Vec::new();
+    let (mut dtypes, mut n_params) = (BTreeMap::new(), 0u64);
+    for name in checkpoint.names() {
+        let Some(view) = checkpoint.tensor(name) else { continue };
+        *dtypes.entry(view.dtype().name()).or_insert(0) += 1;
+        n_params += view.len() as u64;
+        tensors.push(TensorReport { name: name.into(), dtype: view.dtype().name(), shape: view.shape().to_vec() });
+    }
+    let mut report = InspectReport {
+        kind: checkpoint.kind(),
+        layout: checkpoint.layout(),
+        name: checkpoint.name().into(),
+        architecture: None,
+        version: None,
+        hyper: Hyper::default(),
+        dtypes,
+        n_params,
+        bytes_per_token: BTreeMap::new(),
+        memory: None,
+        note: None,
+        tensors: with_tensors.then_some(tensors),
+    };
+    match arch::detect(checkpoint) {
+        Ok(blueprint) => {
+            let f = blueprint.facts();
+            (report.architecture, report.version) = (Some(f.architecture), Some(f.version));
+            report.hyper = Hyper {
+                n_layer: Some(f.n_layer),
+                n_embd: Some(f.n_embd),
+                n_ffn: Some(f.n_ffn),
+                n_head: Some(f.n_head),
+                head_size: Some(f.head_size),
+                vocab: Some(f.n_vocab),
+            };
+            let mut tape = Tape::new();
+            blueprint.record(&mut tape);
+            report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&tape, *f))).collect();
+            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16));
+        }
+        Err(e) => report.note = Some(e.to_string()),
+    }
+    report
+}
+
+fn matrix_bytes(m: &MatrixSpec, format: &dyn Format) -> u64 {
+    m.parts.iter().map(|p| (p.rows * format.size_bytes(padded(p.k))) as u64).sum()
+}
+
+fn vector_bytes(tape: &Tape) -> u64 {
+    tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
+}
+
+/// Every matrix once, except that of the embedding only one row is read.
+fn bytes_per_token(tape: &Tape, format: &dyn Format) -> u64 {
+    let read = |m: &MatrixSpec| match m.parts.as_slice() {
+        [emb] if emb.tensor == "emb.weight" => format.size_bytes(padded(emb.k)) as u64,
+        _ => matrix_bytes(m, format),
+    };
+    tape.matrices.iter().map(read).sum::<u64>() + vector_bytes(tape)
+}
+
+fn memory(tape: &Tape, format: &dyn Format) -> Memory {
+    let rows = |rows: Rows| match rows {
+        Rows::Tokens => CHUNK,
+        Rows::Outputs => 1,
+    };
+    Memory {
+        weights: tape.matrices.iter().map(|m| matrix_bytes(m, format)).sum::<u64>() + vector_bytes(tape),
+        state_per_slot: tape.states.iter().map(|s| s.total(1) as u64 * 4).sum(),
+        scratch: tape.vars.iter().map(|v| (rows(v.rows) * v.stride() * 4) as u64).sum(),
+    }
+}

@@ -1,0 +1,18 @@
+//! The JSON shapes that programs rely on: what `--json` prints, and what the server will answer.
+//!
+//! Plain data for serde, filled from a model, a checkpoint or a device list; knows no flags and prints nothing. A field is
+//! added freely; none is renamed or removed without a line in CHANGELOG.md.
+
+mod bench;
+mod device;
+mod error;
+mod generate;
+mod inspect;
+mod score;
+
+pub use bench::{BenchExtra, BenchRecord, Samples};
+pub use device::{DeviceReport, Features, Limits, device_of, devices};
+pub use error::{ErrorBody, ErrorReport};
+pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
+pub use inspect::{Hyper, InspectReport, Memory, TensorReport, inspect};
+pub use score::ScoreReport;

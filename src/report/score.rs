@@ -1,0 +1,24 @@
+//! How likely a model finds a text.
+
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ScoreReport {
+    pub tokens: Vec<u32>,
+    /// Natural logarithm of each token's probability after those before it; the first has none.
+    pub logprobs: Vec<Option<f64>>,
+    /// −Σ logprobs.
+    pub nll: f64,
+    /// exp(nll / n); none for a single token.
+    pub perplexity: Option<f64>,
+    /// How many tokens have a probability.
+    pub n: usize,
+}
+
+impl ScoreReport {
+    pub fn new(tokens: Vec<u32>, logprobs: Vec<Option<f64>>) -> ScoreReport {
+        let known = logprobs.iter().flatten();
+        let (n, nll) = (known.clone().count(), 0.0 - known.sum::<f64>());
+        ScoreReport { tokens, logprobs, nll, perplexity: (n > 0).then(|| (nll / n as f64).exp()), n }
+    }
+}

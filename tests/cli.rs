@@ -1,0 +1,354 @@
+//! The program as a shell sees it: text, JSON, exit codes, and what it does with hostile or absent input.
+
+use crate::support::{devices, golden};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const VERBS: [&str; 10] =
+    ["generate", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "completions"];
+
+/// Runs the program with nothing on stdin.
+fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
+    feed(args, b"")
+}
+
+fn feed<S: AsRef<OsStr>>(args: &[S], stdin: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.args(args).env_remove("RUST_LOG").env("WINGBEAT_DEVICE", "cpu");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A program that refuses its flags reads nothing and closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
+fn stdout(output: &Output) -> String {
+    assert_eq!(code(output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).unwrap()
+}
+
+/// Exit code, and that stderr ends with one line `error: …` that contains `text`.
+fn refused(output: &Output, expected: i32, text: &str) {
+    let said = stderr(output);
+    assert_eq!(code(output), expected, "{said}");
+    let line = said.lines().rev().find(|l| l.starts_with("error: ")).unwrap_or_else(|| panic!("no error line in {said:?}"));
+    assert!(line.contains(text), "{line:?} does not say {text:?}");
+}
+
+fn ids(tokens: &[u32]) -> String {
+    tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn put(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn tiny() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"))
+}
+
+#[test]
+fn generate_continues_the_golden_prompt_on_every_device() {
+    let golden = golden();
+    let n = 12.to_string();
+    for device in devices() {
+        let args = ["generate", "--tokens", &ids(&golden.tokens), "-n", &n, "--temp", "0", "--ignore-eos", "--json", "--device", device];
+        let report = json(&run(&args));
+        assert_eq!(report["tokens"], serde_json::json!(golden.greedy[..12]), "{device}");
+        assert_eq!(report["prompt_tokens"], golden.tokens.len());
+        assert_eq!((report["finish"].as_str(), report["model"]["architecture"].as_str()), (Some("length"), Some("rwkv7")));
+        assert!(report["device"]["id"].as_str().unwrap().starts_with(device), "{}", report["device"]);
+        assert!(report["text"].is_string() && report["seed"].is_u64() && report["choices"].is_null());
+        for key in ["load_ms", "prefill_ms", "prefill_tokens_per_second", "decode_ms", "decode_tokens_per_second"] {
+            assert!(report["timings"][key].is_number(), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_prompt_comes_from_an_argument_a_file_or_stdin() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = put(&folder, "p.txt", b"\xef\xbb\xbfIn the beginning");
+    let rest = words("-n 8 --temp 0");
+    let by_argument = stdout(&run(&[&["generate", "In the beginning"], rest.as_slice()].concat()));
+    assert_eq!(stdout(&run(&[&["generate", "-f", file.to_str().unwrap()], rest.as_slice()].concat())), by_argument);
+    assert_eq!(stdout(&feed(&[&["generate"], rest.as_slice()].concat(), b"In the beginning")), by_argument);
+    assert!(!by_argument.is_empty() && !by_argument.contains("beginning"));
+    refused(&feed(&["generate"], b"caf\xe9"), 1, "UTF-8");
+    refused(&run(&["generate", "-f", "/no/such/prompt"]), 1, "No such file");
+    refused(&run(&["generate"]), 1, "empty");
+    refused(&run(&["generate", "--tokens", ""]), 1, "empty");
+}
+
+#[test]
+fn trials_have_seeds_of_their_own_and_lines_come_token_by_token() {
+    let report = json(&run(&words("generate --tokens 74,111 -n 6 --trials 3 --seed 5 --json")));
+    let choices = report["choices"].as_array().unwrap();
+    assert_eq!(choices.iter().map(|c| c["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(choices[0]["tokens"], report["tokens"]);
+    let text = stdout(&run(&words("generate --tokens 74,111 -n 6 --trials 3 --seed 5")));
+    assert_eq!(text.lines().filter(|l| l.starts_with("--- trial ")).count(), 3);
+    assert!(text.contains(choices[2]["text"].as_str().unwrap()));
+
+    let lines = stdout(&run(&words("generate --tokens 74,111 -n 6 --seed 5 --jsonl")));
+    let lines: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let (last, tokens) = lines.split_last().unwrap();
+    let tokens: Vec<_> = tokens.iter().filter(|l| !l["token"].is_null()).map(|l| l["token"].clone()).collect();
+    assert_eq!(Value::Array(tokens), last["tokens"]);
+}
+
+#[test]
+fn a_saved_state_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    for sampling in ["--temp 0", "--seed 3"] {
+        let whole = json(&run(&words(&format!("generate --tokens 74,111,1276 -n 20 --ignore-eos {sampling} --json"))));
+        let first = format!("generate --tokens 74,111,1276 -n 10 --ignore-eos {sampling} --json --save-state {state} --state-tokens");
+        let first = json(&run(&words(&first)));
+        let sampling = if sampling == "--seed 3" { "" } else { sampling };
+        let second = json(&run(&words(&format!("generate -n 10 --ignore-eos {sampling} --json --state {state}"))));
+        let both = [first["tokens"].as_array().unwrap().as_slice(), second["tokens"].as_array().unwrap()].concat();
+        assert_eq!(Value::Array(both), whole["tokens"], "{sampling}");
+    }
+    let bytes = std::fs::read(state).unwrap();
+    let (tensors, _) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    assert_eq!(tensors["tokens"].1, [13]);
+    refused(&run(&["generate", "x", "--state", tiny().to_str().unwrap()]), 1, "state");
+    refused(&run(&["generate", "x", "--trials", "2", "--save-state", state]), 2, "--trials");
+    if Path::new("/dev/full").exists() {
+        refused(&run(&words("generate x -n 1 --save-state /dev/full")), 1, "/dev/full");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_said_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, bytes: &[u8]| put(&folder, name, bytes).to_str().unwrap().to_string();
+    let generate = |model: &str| run(&["generate", "x", "-m", model]);
+    refused(&generate("/no/such/model"), 1, "no such file");
+    refused(&generate(folder.path().to_str().unwrap()), 1, "found none");
+    refused(&generate(&path("lfs.pth", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")), 1, "git lfs pull");
+    refused(&generate(&path("empty.pth", b"")), 1, "empty");
+    let whole = std::fs::read(tiny()).unwrap();
+    refused(&generate(&path("cut.safetensors", &whole[..whole.len() / 2])), 1, "cut.safetensors");
+    refused(&run(&["generate", "x", "--device", "no such adapter"]), 3, "adapter");
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_bad_ids_with_1() {
+    refused(&run(&words("generate --bogus")), 2, "--bogus");
+    refused(&run(&words("generate x --quant int8")), 2, "--quant");
+    refused(&run(&words("generate x --top-p 2")), 2, "--top-p");
+    refused(&run(&words("generate x --top-p nan")), 2, "--top-p");
+    refused(&run(&words("generate x --ban 99999")), 2, "--ban");
+    refused(&run(&words("generate x --logit-bias 5")), 2, "--logit-bias");
+    refused(&run(&words("generate --tokens 1,x")), 2, "--tokens");
+    refused(&run(&words("generate x -f y")), 2, "cannot be used with");
+    refused(&run(&words("generate --tokens 5,99999 -n 1")), 1, "99999");
+    assert_eq!(code(&run(&["chat"])), 2);
+}
+
+#[test]
+fn with_json_an_error_is_an_object_too() {
+    let output = run(&words("generate --tokens 99999 --json"));
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["error"]["kind"], "input");
+    assert!(object["error"]["message"].as_str().unwrap().contains("99999"));
+    refused(&output, 1, "99999");
+    let output = run(&words("generate --bogus --json"));
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), object["error"]["kind"].as_str()), (2, Some("usage")));
+}
+
+#[test]
+fn stop_texts_bans_and_biases_shape_a_text() {
+    let free = json(&run(&words("generate --tokens 74,111 -n 8 --temp 0 --json")));
+    let text = free["text"].as_str().unwrap();
+    let word = text.split_whitespace().nth(1).unwrap();
+    let stopped = json(&run(&["generate", "--tokens", "74,111", "-n", "8", "--temp", "0", "--json", "--stop", word]));
+    assert_eq!(stopped["finish"], "stop");
+    assert_eq!(stopped["text"].as_str().unwrap(), &text[..text.find(word).unwrap()]);
+    let first = free["tokens"][0].to_string();
+    let banned = json(&run(&["generate", "--tokens", "74,111", "-n", "8", "--temp", "0", "--json", "--ban", &first]));
+    assert!(banned["tokens"].as_array().unwrap().iter().all(|t| t.to_string() != first));
+    let forced = json(&run(&words("generate --tokens 74,111 -n 3 --temp 0 --json --logit-bias 9=1000")));
+    assert_eq!(forced["tokens"], serde_json::json!([9, 9, 9]));
+    let read_only = json(&run(&words("generate --tokens 74,111 -n 0 --json")));
+    assert_eq!((read_only["tokens"].as_array().unwrap().len(), read_only["finish"].as_str()), (0, Some("length")));
+}
+
+#[test]
+fn scores_are_natural_logarithms_and_logits_go_to_a_file() {
+    let golden = golden();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("l.safetensors");
+    let report = json(&run(&["score", "--tokens", &ids(&golden.tokens), "--json", "--logits", out.to_str().unwrap()]));
+    assert_eq!(report["tokens"], serde_json::json!(golden.tokens));
+    let logprobs = report["logprobs"].as_array().unwrap();
+    assert!(logprobs[0].is_null() && logprobs.len() == golden.tokens.len());
+    let row = &golden.logits[..golden.logits.len() / golden.tokens.len()];
+    let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+    let expected = f64::from(row[golden.tokens[1] as usize]) - sum.ln();
+    assert!((logprobs[1].as_f64().unwrap() - expected).abs() < 1e-3);
+    let (nll, n) = (report["nll"].as_f64().unwrap(), report["n"].as_f64().unwrap());
+    assert!(((nll / n).exp() - report["perplexity"].as_f64().unwrap()).abs() < 1e-9);
+
+    let bytes = std::fs::read(&out).unwrap();
+    let (tensors, _) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    assert_eq!(tensors["logits"].1, [golden.tokens.len(), row.len()]);
+    let found: Vec<f32> = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert!(crate::support::nmse(&found, &golden.logits) < 1e-7);
+    refused(&run(&words("score --tokens 5")), 1, "two tokens");
+    assert!(stdout(&run(&words("perplexity --tokens 5,6,7"))).contains("perplexity"));
+}
+
+#[test]
+fn text_to_ids_and_back() {
+    let text = "In the beginning\nthere was é and 漢字.";
+    for vocab in ["world", "tiny"] {
+        let text = if vocab == "tiny" { "In the beginning" } else { text };
+        let ids = stdout(&feed(&["tokenize", "--vocab", vocab], text.as_bytes()));
+        assert_eq!(stdout(&feed(&["detokenize", "--vocab", vocab], ids.as_bytes())), text);
+        assert_eq!(stdout(&run(&["detokenize", "--vocab", vocab, &ids.trim().replace(' ', ",")])), text);
+    }
+    let report = json(&run(&["tokenize", "In the", "--json"]));
+    assert_eq!(report["n"].as_u64().unwrap() as usize, report["tokens"].as_array().unwrap().len());
+    assert!(stdout(&run(&["tokenize", "In the", "--pretty"])).lines().next().unwrap().ends_with('"'));
+    refused(&run(&words("detokenize 999999")), 1, "out of range");
+    refused(&run(&words("detokenize x")), 2, "token ids");
+    refused(&run(&words("tokenize x --vocab /no/such/vocab")), 1, "No such file");
+    refused(&feed(&["tokenize"], b"\xff"), 1, "UTF-8");
+}
+
+#[test]
+fn inspect_and_devices_say_what_there_is() {
+    let report = json(&run(&["inspect", tiny().to_str().unwrap(), "--tensors", "--json"]));
+    assert_eq!((report["kind"].as_str(), report["architecture"].as_str()), (Some("safetensors"), Some("rwkv7")));
+    assert_eq!(report["n_params"], json(&run(&words("generate x -n 0 --json")))["model"]["n_params"]);
+    let tensors = report["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len() as u64, report["dtypes"]["F16"].as_u64().unwrap());
+    assert!(report["memory"]["weights"].as_u64().unwrap() > report["bytes_per_token"]["f16"].as_u64().unwrap());
+    assert!(stdout(&run(&["show"])).contains("rwkv7"));
+
+    let list = json(&run(&["devices", "--json"]));
+    let list = list.as_array().unwrap();
+    assert_eq!(list.iter().filter(|d| d["chosen"] == true).count(), 1);
+    let last = list.last().unwrap();
+    assert_eq!((last["id"].as_str(), last["type"].as_str(), last["chosen"].as_bool()), (Some("cpu"), Some("builtin"), Some(true)));
+}
+
+#[test]
+fn convert_writes_what_generates_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |model: &str| stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", model, "--vocab", "tiny"]));
+    let original = text(tiny().to_str().unwrap());
+    for flags in ["--layout official", "--layout web-rwkv", "--dtype f32"] {
+        let out = folder.path().join("out.st");
+        let out = out.to_str().unwrap();
+        stdout(&run(&[&["convert", tiny().to_str().unwrap(), out], words(flags).as_slice()].concat()));
+        assert_eq!(text(out), original, "{flags}");
+    }
+    let same = put(&folder, "same.safetensors", &std::fs::read(tiny()).unwrap());
+    let same = same.to_str().unwrap();
+    refused(&run(&["convert", same, same]), 2, "same.safetensors");
+    refused(&run(&["convert", same, "/no/such/folder/x.safetensors"]), 1, "/no/such/folder");
+    if Path::new("/dev/full").exists() {
+        refused(&run(&["convert", same, "/dev/full"]), 1, "/dev/full");
+    }
+}
+
+#[test]
+fn bench_speaks_llama_bench() {
+    let records = json(&run(&words("bench -p 6 -n 3 -pg 4,2 -d 5 -b 1,2 -r 2 -o json")));
+    let records = records.as_array().unwrap();
+    let tests: Vec<_> =
+        records.iter().map(|r| [&r["n_prompt"], &r["n_gen"], &r["n_batch"], &r["n_depth"]].map(|v| v.as_u64().unwrap())).collect();
+    assert_eq!(tests, [[6, 0, 1, 5], [0, 3, 1, 5], [4, 2, 1, 5], [6, 0, 2, 5], [0, 3, 2, 5], [4, 2, 2, 5]]);
+    for r in records {
+        assert_eq!(r["samples_ns"].as_array().unwrap().len(), 2);
+        assert!(r["avg_ts"].as_f64().unwrap() > 0.0 && r["model_type"].as_str().unwrap().starts_with("rwkv7"));
+        assert_eq!(r["wingbeat"]["p50_ms"].is_number(), r["n_gen"] != 0);
+    }
+    assert_eq!(stdout(&run(&words("bench -p 4 -n 0 -r 1"))).lines().count(), 3);
+    assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o csv"))).lines().count(), 3);
+    assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o jsonl"))).lines().count(), 2);
+    refused(&run(&words("bench --synthetic rwkv7-1t")), 2, "rwkv7-1t");
+    refused(&run(&words("bench -pg 4")), 2, "-pg");
+}
+
+#[test]
+fn doctor_finds_the_host_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.txt");
+    let shown = stdout(&run(&["doctor", "--device", "cpu", "--out", page.to_str().unwrap()]));
+    assert!(shown.contains("all results are right"), "{shown}");
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), shown);
+    let report = json(&run(&words("doctor --device cpu --json")));
+    assert_eq!((report["ok"].as_bool(), report["device"].as_str()), (Some(true), Some("cpu")));
+}
+
+#[test]
+fn every_verb_has_examples_and_completions_know_it() {
+    let script = stdout(&run(&["completions", "bash"]));
+    for verb in VERBS {
+        let help = stdout(&run(&[verb, "--help"]));
+        let examples = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no examples"));
+        assert!(examples.matches(&format!("wingbeat {verb}")).count() >= 2, "{verb}");
+        assert!(script.contains(verb), "{verb}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
+    let shell = |script: &str| {
+        let script = script.replace("wingbeat", env!("CARGO_BIN_EXE_wingbeat"));
+        Command::new("bash").args(["-c", &script]).env("WINGBEAT_DEVICE", "cpu").output().unwrap()
+    };
+    for command in ["generate x -n 400 --ignore-eos", "generate x -n 400 --ignore-eos --jsonl", "inspect --tensors", "completions bash"] {
+        let output = shell(&format!("wingbeat {command} | head -c 1 >/dev/null; exit ${{PIPESTATUS[0]}}"));
+        assert_eq!(code(&output), 0, "{command}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("error"), "{}", stderr(&output));
+    }
+    if Path::new("/dev/full").exists() {
+        refused(&shell("wingbeat generate x -n 4 > /dev/full"), 1, "standard output");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_ends_with_130_and_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.args(["generate", "x", "-n", "100000000", "--ignore-eos", "--jsonl", "--device", "cpu", "--save-state"]).arg(&state);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    lines.next().unwrap().unwrap(); // it is generating
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+    assert_eq!(last["finish"], "interrupted");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(state.exists());
+}
