@@ -1,0 +1,303 @@
+//! Slots, chunks, forks and state files of the embedded model, on every device that is here.
+
+use crate::support::{adapter, caps, devices, golden, nmse, options, tiny};
+use std::sync::Arc;
+use wingbeat::exec::gpu::Device;
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Finish, Model, Options, Request, Session, Slot, Stream};
+use wingbeat::tape::{Caps, Class};
+
+/// A prompt of `n` tokens of running text, different for different seeds.
+fn prompt(n: usize, seed: usize) -> Vec<u32> {
+    let text = golden().tokens;
+    (0..n).map(|i| text[(i * (1 + seed % 5) + 7 * seed) % text.len()]).collect()
+}
+
+fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    session.prefill(slot, tokens).unwrap().to_vec()
+}
+
+/// Models on every device and, where there is an adapter, in the other family of kernels and with split matrices.
+fn models(change: impl Fn(&mut Options)) -> Vec<(String, Model)> {
+    let mut models = Vec::new();
+    for device in devices() {
+        let mut options = options(device);
+        change(&mut options);
+        models.push((device.to_string(), tiny(&options)));
+    }
+    if let Some(adapter) = adapter() {
+        let mut options = options("gpu");
+        change(&mut options);
+        let base = Device::open(&adapter, options.deterministic).unwrap();
+        for (name, max_binding) in [("groups", 128 << 20), ("split", 100_000)] {
+            let caps = Caps { max_binding, ..caps(base.caps.clone(), Class::Groups) };
+            options.gpu = Some(Arc::new(base.with_caps(caps)));
+            models.push((name.into(), tiny(&options)));
+        }
+    }
+    models
+}
+
+#[test]
+fn every_device_and_kernel_family_has_the_official_logits() {
+    let golden = golden();
+    for (name, model) in models(|_| ()) {
+        let n_vocab = model.facts().n_vocab;
+        let found = read(&model, &golden.tokens);
+        let error = nmse(&found, &golden.logits[golden.logits.len() - n_vocab..]);
+        assert!(error <= 1e-7, "{name}: {error:.2e}");
+    }
+}
+
+#[test]
+fn chunks_of_any_length_agree() {
+    let tokens = prompt(300, 1);
+    let few = [1, 2, 7, 31, 32, 33, 64, 100, 255, 256, 300];
+    let all: Vec<usize> = (1..=300).collect();
+    let lengths = if std::env::var_os("WINGBEAT_TEST_ALL").is_some() { all.as_slice() } else { &few };
+    for device in devices() {
+        let reference = read(&tiny(&options(device)), &tokens);
+        let mut options = options(device);
+        for &chunk in lengths {
+            options.chunk = chunk;
+            let error = nmse(&read(&tiny(&options), &tokens), &reference);
+            assert!(error <= 1e-9, "{device}: chunks of {chunk}: {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_never_changes_my_logits() {
+    let all = std::env::var_os("WINGBEAT_TEST_ALL").is_some();
+    for deterministic in [false, true] {
+        for (name, model) in models(|o| o.deterministic = deterministic) {
+            let prompts: Vec<Vec<u32>> = (0..70).map(|i| prompt(1 + (i * 11) % 23, i)).collect();
+            let alone: Vec<Vec<f32>> = prompts.iter().take(9).map(|p| read(&model, p)).collect();
+            // Kernels for real GPUs are slow on a software adapter: they take few slots in the fast set.
+            let quick = ["cpu", "gpu"].contains(&name.as_str());
+            let counts: &[usize] = if all || quick { &[1, 3, 8, 33, 70] } else { &[3, 9] };
+            for &n in counts {
+                let mut session = Session::new(&model, n).unwrap();
+                let slots: Vec<Slot> = (0..n).map(|_| session.open().unwrap()).collect();
+                let work: Vec<(Slot, &[u32])> = slots.iter().zip(&prompts).map(|(s, p)| (*s, p.as_slice())).collect();
+                session.prefill_many(&work, &mut |_, _| ()).unwrap();
+                for (slot, alone) in slots.iter().zip(&alone) {
+                    let together = session.logits(*slot).unwrap();
+                    if deterministic {
+                        assert!(together == alone.as_slice(), "{name}: {n} slots: {:.2e}", nmse(together, alone));
+                    } else {
+                        assert!(nmse(together, alone) <= 1e-9, "{name}: {n} slots: {:.2e}", nmse(together, alone));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn forks_go_their_own_way_and_leave_the_original_alone() {
+    for (name, model) in models(|o| o.deterministic = true) {
+        let mut session = Session::new(&model, 4).unwrap();
+        let a = session.open().unwrap();
+        session.prefill(a, &prompt(20, 2)).unwrap();
+        let b = session.fork(a).unwrap();
+        let c = session.fork(a).unwrap();
+        assert_eq!(session.logits(a).unwrap(), session.logits(b).unwrap());
+        session.decode(b, 100).unwrap();
+        session.decode_many(&[(a, 200), (c, 300)]).unwrap();
+        for (slot, last) in [(a, 200), (b, 100), (c, 300)] {
+            let mut tokens = prompt(20, 2);
+            tokens.push(last);
+            assert!(session.logits(slot).unwrap() == read(&model, &tokens).as_slice(), "{name}");
+        }
+        session.close(b).unwrap();
+        assert!(session.logits(b).is_err());
+        let fresh = session.open().unwrap();
+        session.prefill(fresh, &prompt(20, 2)).unwrap();
+        assert!(session.logits(fresh).unwrap() == read(&model, &prompt(20, 2)).as_slice(), "{name}: a used page is not a fresh one");
+    }
+}
+
+#[test]
+fn a_saved_state_goes_on_exactly_in_another_slot_and_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    for device in devices() {
+        let model = tiny(&options(device));
+        let mut session = Session::new(&model, 2).unwrap();
+        let slot = session.open().unwrap();
+        session.prefill(slot, &prompt(31, 3)).unwrap();
+        let mut sampler = Sampler::new(Sampling { seed: 5, ..Sampling::rwkv() });
+        sampler.accept(7, 1.0);
+        session.save(slot, &path, Some(&[1, 2, 3]), Some(&sampler.memory())).unwrap();
+        let at_save = session.logits(slot).unwrap().to_vec();
+        let expected = session.decode(slot, 77).unwrap().to_vec();
+
+        let mut other = Session::new(&model, 3).unwrap();
+        other.open().unwrap();
+        let (back, loaded) = other.load(&path, false).unwrap();
+        assert_eq!(loaded.tokens.as_deref(), Some(&[1, 2, 3][..]));
+        let memory = loaded.sampler.unwrap();
+        assert_eq!((memory.counts.as_slice(), memory.seed, memory.draws), (&[(7, 1.0)][..], 5, 0));
+        assert!(loaded.note.is_none());
+        assert!(other.logits(back).unwrap() == at_save.as_slice());
+        assert!(other.decode(back, 77).unwrap() == expected.as_slice(), "{device}");
+
+        // The state reads back as it was written.
+        let again = folder.path().join("again.safetensors");
+        let (third, _) = session.load(&path, false).unwrap();
+        session.save(third, &again, Some(&[1, 2, 3]), Some(&memory)).unwrap();
+        assert!(std::fs::read(&path).unwrap() == std::fs::read(&again).unwrap());
+    }
+}
+
+#[test]
+fn a_state_of_other_weights_or_a_broken_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    let model = tiny(&options("cpu"));
+    let mut session = Session::new(&model, 2).unwrap();
+    let slot = session.open().unwrap();
+    session.prefill(slot, &[5, 6]).unwrap();
+    session.save(slot, &path, None, None).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let hash = model.weights_hash();
+    assert!(text.contains(hash));
+
+    let at = bytes.windows(hash.len()).position(|w| w == hash.as_bytes()).unwrap();
+    let mut other = bytes.clone();
+    other[at] ^= 1;
+    std::fs::write(&path, &other).unwrap();
+    assert!(session.load(&path, false).err().unwrap().to_string().contains("other weights"));
+    let (_, loaded) = session.load(&path, true).unwrap();
+    assert!(loaded.note.is_some());
+    for cut in [0, 4, 8, 100, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        assert!(session.load(&path, true).is_err(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn reading_nothing_changes_nothing_and_bad_tokens_are_refused() {
+    for device in devices() {
+        let model = tiny(&options(device));
+        let mut session = Session::new(&model, 2).unwrap();
+        let slot = session.open().unwrap();
+        assert!(session.prefill(slot, &[]).unwrap().is_empty());
+        session.prefill(slot, &[5, 6, 7]).unwrap();
+        let before = session.logits(slot).unwrap().to_vec();
+        session.prefill(slot, &[]).unwrap();
+        assert_eq!(session.logits(slot).unwrap(), before);
+        let error = session.prefill(slot, &[5, 2048]).err().unwrap().to_string();
+        assert!(error.contains("2048") && error.contains("out of range"), "{error}");
+        assert_eq!(session.logits(slot).unwrap(), before);
+        assert!(session.prefill_many(&[(slot, &[1]), (slot, &[2])], &mut |_, _| ()).is_err());
+        session.open().unwrap();
+        assert!(session.open().is_err());
+        // All rows or the last one: the same numbers, the same state.
+        let other = session.fork(slot);
+        assert!(other.is_err(), "both slots are in use");
+    }
+}
+
+#[test]
+fn all_logits_end_with_the_last_ones() {
+    for (name, model) in models(|o| o.deterministic = true) {
+        let tokens = prompt(40, 4);
+        let mut session = Session::new(&model, 1).unwrap();
+        let slot = session.open().unwrap();
+        let mut last = Vec::new();
+        let mut n = 0;
+        let mut each = |t: usize, row: &[f32]| {
+            assert_eq!(t, n);
+            n += 1;
+            last = row.to_vec();
+            Ok(())
+        };
+        session.score(slot, &tokens, &mut each, &mut |_, _| ()).unwrap();
+        assert_eq!(n, 40);
+        assert!(last == read(&model, &tokens), "{name}");
+        assert!(session.logits(slot).unwrap() == last.as_slice());
+    }
+}
+
+#[test]
+fn continuations_of_one_state_are_those_of_single_streams() {
+    for device in devices() {
+        let mut options = options(device);
+        options.deterministic = true;
+        let model = tiny(&options);
+        let request = Request::new(12);
+        let sampling = |seed| Sampling { seed, ..Sampling::rwkv() };
+        let tokens = prompt(15, 5);
+        let mut session = Session::new(&model, 4).unwrap();
+        let first = session.open().unwrap();
+        session.prefill(first, &tokens).unwrap();
+        let slots = [first, session.fork(first).unwrap(), session.fork(first).unwrap()];
+        let mut streams: Vec<Stream> =
+            slots.iter().enumerate().map(|(i, s)| Stream::new(*s, Sampler::new(sampling(i as u64)), &request)).collect();
+        session.continue_many(&mut streams, &request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        for (i, stream) in streams.iter().enumerate() {
+            let mut single = Session::new(&model, 1).unwrap();
+            let made =
+                single.generate(tokens.as_slice(), &sampling(i as u64), &request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+            assert_eq!((made.tokens, made.text), (stream.tokens.clone(), stream.text.clone()), "{device}: stream {i}");
+            assert_eq!(stream.finish, Some(made.finish));
+        }
+    }
+}
+
+#[test]
+fn stop_texts_bans_and_interruption_end_a_text() {
+    let model = tiny(&options("cpu"));
+    let mut session = Session::new(&model, 1).unwrap();
+    let go = |_: &str| std::ops::ControlFlow::Continue(());
+    let greedy = Sampling::greedy(0);
+    let golden = golden();
+    let plain = session.generate(golden.tokens.as_slice(), &greedy, &Request::new(40), &mut { go }).unwrap();
+    assert_eq!(plain.finish, Finish::Length);
+
+    let request = Request { stop_texts: vec!["Pharaoh".into()], ..Request::new(40) };
+    let mut streamed = String::new();
+    let stopped = session
+        .generate(golden.tokens.as_slice(), &greedy, &request, &mut |piece| {
+            streamed.push_str(piece);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    assert_eq!(streamed, stopped.text);
+    assert_eq!(stopped.text, plain.text.split("Pharaoh").next().unwrap());
+
+    let banned = Sampling { ban: vec![plain.tokens[0]], ..Sampling::greedy(0) };
+    let other = session.generate(golden.tokens.as_slice(), &banned, &Request::new(5), &mut { go }).unwrap();
+    assert!(!other.tokens.contains(&plain.tokens[0]));
+
+    let request = Request { stop_ids: vec![plain.tokens[3]], ..Request::new(40) };
+    let ended = session.generate(golden.tokens.as_slice(), &greedy, &request, &mut { go }).unwrap();
+    assert_eq!((ended.finish, ended.tokens.as_slice()), (Finish::Eos, &plain.tokens[..3]));
+
+    let broken = session.generate(golden.tokens.as_slice(), &greedy, &Request::new(40), &mut |_| std::ops::ControlFlow::Break(())).unwrap();
+    assert_eq!((broken.finish, broken.tokens.len()), (Finish::Interrupted, 1));
+
+    session.stop_flag().store(true, std::sync::atomic::Ordering::Relaxed);
+    let slot = session.open().unwrap();
+    let error = session.prefill(slot, &prompt(600, 6)).err().unwrap();
+    assert_eq!(error.kind, wingbeat::error::Kind::Interrupted);
+    assert_eq!(session.n_tokens(slot).unwrap(), 256);
+}
+
+#[test]
+fn ten_thousand_tokens_stay_finite() {
+    let model = tiny(&options("cpu"));
+    let mut session = Session::new(&model, 1).unwrap();
+    let slot = session.open().unwrap();
+    for i in 0..40 {
+        let logits = session.prefill(slot, &prompt(250, i)).unwrap();
+        assert!(logits.iter().all(|v| v.is_finite()));
+    }
+    assert_eq!(session.n_tokens(slot).unwrap(), 10_000);
+}
