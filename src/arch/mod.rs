@@ -9,7 +9,7 @@ mod stack;
 pub mod synthetic;
 
 pub use detect::detect;
-pub use rwkv7::Rwkv7;
+pub use rwkv7::{Ranks, Rwkv7};
 
 use crate::error::Result;
 use crate::tape::Tape;

@@ -32,10 +32,9 @@ impl CpuModel {
 
 fn host_part(part: &crate::tape::Part, spec: &MatrixSpec, source: &dyn Source) -> Result<HostPart> {
     let stored = matches!((source.dtype(&part.tensor), spec.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    if stored && !part.transposed {
-        if let Some(bytes) = source.share(&part.tensor, &part.shape())? {
-            return Ok(HostPart { rows: part.rows, k: part.k, bytes });
-        }
+    let shared = if stored && !part.transposed { source.share(&part.tensor, &part.shape())? } else { None };
+    if let Some(bytes) = shared {
+        return Ok(HostPart { rows: part.rows, k: part.k, bytes });
     }
     let k = crate::quant::padded(part.k);
     let mut bytes = Vec::with_capacity(part.rows * spec.format.size_bytes(k));

@@ -223,6 +223,11 @@ impl Tape {
         &self.states[s.0]
     }
 
+    /// The state of that name in state files.
+    pub fn find_state(&self, name: &str) -> Option<State> {
+        self.states.iter().position(|s| s.name == name).map(State)
+    }
+
     /// Every tensor that the tape reads: name, shape in the file, whether it may be absent.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
         let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape().to_vec(), p.optional));

@@ -243,6 +243,15 @@ impl Device {
         polled.map(|_| ()).map_err(|e| lost(&e.to_string()))
     }
 
+    /// Whether the adapter binds that many bytes at once.
+    pub fn check_binding(&self, label: &str, bytes: usize, hint: &str) -> Result<()> {
+        let limit = self.device.limits().max_storage_buffer_binding_size;
+        if bytes as u64 <= limit {
+            return Ok(());
+        }
+        Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, the adapter allows {limit}")).hint(hint))
+    }
+
     pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
         let size = (bytes.max(32) as u64).next_multiple_of(16);
         let limit = self.device.limits().max_buffer_size;

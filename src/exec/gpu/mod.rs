@@ -17,7 +17,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
+pub use compose::{Recipe, compose};
 pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, Device, KERNELS, adapters};
+pub use kernel::parse;
+pub use reflect::{Access, Signature};
 
 /// Bytes uploaded before we wait for the device: bounds the staging memory that wgpu holds.
 const UPLOAD_BATCH: usize = 16 << 20;
@@ -144,13 +147,7 @@ impl Loaded for GpuModel {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let state = |s: &crate::tape::StateSpec| {
             let bytes = s.total(pages) * 4;
-            if bytes > self.device.caps.max_binding {
-                let text = format!(
-                    "the state of {pages} pages needs {bytes} bytes in one binding, the adapter allows {}",
-                    self.device.caps.max_binding
-                );
-                return Err(Error::memory(text).hint("use fewer slots"));
-            }
+            self.device.check_binding(&s.name, bytes, "use fewer slots")?;
             self.device.buffer(&s.name, bytes, usage)
         };
         let states = self.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
@@ -225,10 +222,7 @@ impl GpuExecutor {
         let mut vars = Vec::new();
         for spec in &self.model.tape.vars {
             let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
-            if bytes > device.caps.max_binding.max(1 << 20) {
-                let text = format!("{} of {} rows needs {bytes} bytes in one binding", spec.name, capacity.rows(spec.rows));
-                return Err(Error::memory(text).hint("use a smaller --chunk or fewer slots"));
-            }
+            device.check_binding(spec.name, bytes, "use a smaller --chunk or fewer slots")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
         (self.vars, self.capacity) = (vars, capacity);

@@ -109,6 +109,11 @@ fn same(what: &str, shader: &str, mut wanted: Vec<&str>, mut given: Vec<&str>) -
 }
 
 fn fields(module: &naga::Module, ty: naga::Handle<naga::Type>, shader: &str) -> Result<(Vec<Field>, usize)> {
+    // A kernel may declare one element of an array: `array<Params, 1>`.
+    let ty = match module.types[ty].inner {
+        TypeInner::Array { base, .. } => base,
+        _ => ty,
+    };
     let TypeInner::Struct { members, span } = &module.types[ty].inner else {
         return Err(Error::device("params is not a struct").at(shader));
     };
