@@ -27,9 +27,7 @@ struct Params {
     accumulate: u32,
 }
 
-// Read as one element of an array, at an index that no compiler knows (the grid is one high): Mesa 22.3 inlines uniforms at
-// known offsets that bound loops and branches, and with more than a few of them it writes past an array of its own.
-@group(0) @binding(0) var<uniform> params: array<Params, 1>;
+@group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<uniform> x: array<vec4<f32>, 4096>; // [TOKENS, x_stride]
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows] where there is one
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, y_stride]
@@ -37,31 +35,30 @@ struct Params {
 const LANES: u32 = 8u;
 const NO_BIAS: u32 = 0xffffffffu;
 
-fn finish(p: Params, t: u32, row: u32, sum: f32) {
-    if row >= p.rows || t >= n_rows(p.of_outputs) { return; }
+fn finish(t: u32, row: u32, sum: f32) {
+    if row >= params.rows || t >= n_rows(params.of_outputs) { return; }
     var z = sum;
-    if p.bias_at != NO_BIAS { z += bias[p.bias_at + row]; }
-    z = activate(p.activation, z);
-    let at = t * p.y_stride + p.y_at + row;
-    if p.accumulate == 1u { z += y[at]; }
+    if params.bias_at != NO_BIAS { z += bias[params.bias_at + row]; }
+    z = activate(params.activation, z);
+    let at = t * params.y_stride + params.y_at + row;
+    if params.accumulate == 1u { z += y[at]; }
     y[at] = z;
 }
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let p = params[group.y];
     let row0 = (group.x * LANES + lane) * ROWS;
-    let n = n_rows(p.of_outputs);
-    if p.t0 >= n { return; }
+    let n = n_rows(params.of_outputs);
+    if params.t0 >= n { return; }
 
     // Rows and tokens past the end repeat the last one and are not stored.
-    unroll r in ROWS { let w_at_$r = min(row0 + $ru, p.rows - 1u) * p.tile_units; }
-    unroll t in TOKENS { let x_at_$t = p.x_at + min($tu, n - 1u - p.t0) * p.x_stride; }
+    unroll r in ROWS { let w_at_$r = min(row0 + $ru, params.rows - 1u) * params.tile_units; }
+    unroll t in TOKENS { let x_at_$t = params.x_at + min($tu, n - 1u - params.t0) * params.x_stride; }
     unroll t in TOKENS { unroll r in ROWS { var sum_$r_$t = 0.0; } }
     unroll i in 8 {
     {
-        let first = min($iu * p.tile_units, p.units);
-        let end = min(first + p.tile_units, p.units);
+        let first = min($iu * params.tile_units, params.units);
+        let end = min(first + params.tile_units, params.units);
         for (var k = first; k < end; k++) {
             unroll r in ROWS { let w$r = tile$i(w_at_$r + k - first); }
             unroll t in TOKENS { {
@@ -72,5 +69,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     }
-    unroll t in TOKENS { unroll r in ROWS { finish(p, p.t0 + $tu, row0 + $ru, sum_$r_$t); } }
+    unroll t in TOKENS { unroll r in ROWS { finish(params.t0 + $tu, row0 + $ru, sum_$r_$t); } }
 }

@@ -228,6 +228,7 @@ pub fn embedded() -> Result<Checkpoint> {
 }
 
 /// Rows of World models' embeddings.
+#[cfg(feature = "embedded-model")]
 const WORLD_ROWS: usize = 65536;
 
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts) -> Result<Option<Vocab>> {

@@ -7,6 +7,7 @@ use crate::tensor::{DType, View};
 use half::f16;
 
 /// The same numbers for the same seed and name, as f16, made when asked for.
+#[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
 }

@@ -1,0 +1,45 @@
+# `make demo` and `make test` set up everything they need on a Debian or Ubuntu that has Rust. `make help` lists the rest.
+# The recipes are short; what takes more than a line is a script in tools/.
+
+SHELL   := bash
+CARGO   ?= cargo
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+# What `make bench` measures, and where: make bench DEVICE=gpu MODEL="-m model.pth"
+DEVICE  ?= auto
+MODEL   ?= --synthetic rwkv7-0.1b
+
+export CARGO
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint check-portable bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: ## build, install a software Vulkan driver if there is no adapter, and let the embedded model speak
+	@tools/setup.sh compiler
+	$(CARGO) build --release
+	@tools/setup.sh vulkan $(TARGET)/release/wingbeat
+	$(TARGET)/release/wingbeat generate --device gpu --seed 6 --temperature 0.7 --stop $$'\n\n' -n 80 $$'User: light\n\nAssistant:'
+
+test: ## run all tests on the CPU and on the first adapter; install a software Vulkan driver if there is none
+	@tools/setup.sh compiler
+	@tools/test.sh
+
+test-all: ## the same again with checked shaders, the other kernels, split matrices, and SwiftShader if it is there
+	@tools/setup.sh compiler
+	@tools/test-all.sh
+
+lint: ## formatting, clippy and documentation, warnings are errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+
+check-portable: ## type-check for Windows, macOS and the web, with whatever toolchain here can
+	@tools/check-portable.sh
+
+bench: ## tokens a second of a 0.1B model with seeded weights; DEVICE and MODEL choose others
+	$(CARGO) run --release -- bench $(MODEL) --device $(DEVICE) -p 128 -n 16 -r 3
+
+clean: ## remove everything built
+	$(CARGO) clean

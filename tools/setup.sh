@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What a new Debian or Ubuntu lacks. Installs nothing that is there already, and says what it installs.
+# usage: setup.sh compiler          a C linker, which Rust needs
+#        setup.sh vulkan WINGBEAT   an adapter that this wingbeat can see: if there is none, Mesa's software driver llvmpipe
+set -euo pipefail
+
+install() { # WHY PACKAGES…
+  local why=$1 as_root=()
+  shift
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: $why; there is no apt-get here, so please install what your system calls: $*" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: $why; as root: apt-get install $*" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  echo "setup: $why; installing with apt-get: $*" >&2
+  # Old package lists are good enough where they still name files that exist.
+  "${as_root[@]}" apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 || {
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+  }
+}
+
+sees_adapter() { "$1" devices --json 2>/dev/null | grep -q '"id":"gpu:'; }
+
+case "${1:-}" in
+  compiler)
+    command -v "${CARGO:-cargo}" >/dev/null || { echo "setup: cargo not found; Rust 1.88 or later comes from https://rustup.rs" >&2; exit 1; }
+    [ "$(uname -s)" != Linux ] || command -v cc >/dev/null || install "there is no C linker (cc)" gcc libc6-dev
+    ;;
+  vulkan)
+    if [ "$(uname -s)" = Linux ] && ! sees_adapter "$2"; then
+      install "no Vulkan adapter is visible" mesa-vulkan-drivers libvulkan1
+      sees_adapter "$2" || { echo "setup: there is still no adapter; \`$2 doctor\` says more" >&2; exit 1; }
+    fi
+    ;;
+  *)
+    sed -n '2,4s/^# //p' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The whole test suite, once for each way to run a model that one machine can offer. A way that is not here prints SKIPPED.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+swiftshader=/usr/lib/chromium/vk_swiftshader_icd.json
+failed=()
+
+pass() { # NAME VARIABLE=VALUE…
+  local name=$1
+  shift
+  printf '\n== %s %s\n' "$name" "$*"
+  env "$@" tools/test.sh || failed+=("$name")
+}
+
+pass "as it is"
+pass "checked shaders" WINGBEAT_CHECKED_SHADERS=1
+pass "kernels of real GPUs" WINGBEAT_KERNELS=groups
+pass "kernels of software adapters" WINGBEAT_KERNELS=lanes
+# Smaller than most matrices of the tests, so that they are split by rows.
+pass "split matrices" WINGBEAT_MAX_BINDING=10000
+if [ -e "$swiftshader" ]; then
+  # The second name is that of loaders before 1.3.207.
+  pass "a second driver" VK_DRIVER_FILES="$swiftshader" VK_ICD_FILENAMES="$swiftshader"
+else
+  printf '\n== a second driver\nSKIPPED: no %s (Debian: apt-get install chromium)\n' "$swiftshader"
+fi
+command -v spirv-val >/dev/null || printf '\nSKIPPED: shaders were not checked with spirv-val (Debian: apt-get install spirv-tools)\n'
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf '\nfailed:'
+  printf ' "%s"' "${failed[@]}"
+  printf '\n'
+  exit 1
+fi
+printf '\nall passed\n'
