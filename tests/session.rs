@@ -225,6 +225,22 @@ fn all_logits_end_with_the_last_ones() {
 }
 
 #[test]
+fn hidden_activations_are_the_same_on_every_device() {
+    let found: Vec<Vec<f32>> = models(|_| ())
+        .iter()
+        .map(|(_, model)| {
+            let mut session = Session::new(model, 1).unwrap();
+            let slot = session.open().unwrap();
+            session.hidden(slot, &prompt(30, 7)).unwrap()
+        })
+        .collect();
+    for other in &found {
+        assert_eq!(other.len(), 128);
+        assert!(nmse(other, &found[0]) < 1e-9);
+    }
+}
+
+#[test]
 fn continuations_of_one_state_are_those_of_single_streams() {
     for device in devices() {
         let mut options = options(device);

@@ -2,7 +2,7 @@
 
 use super::{Format, dot};
 use crate::error::{Error, Result};
-use half::f16;
+use half::{f16, slice::HalfFloatSliceExt};
 
 pub struct F16;
 
@@ -27,8 +27,10 @@ impl Format for F16 {
     }
 
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        for (o, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-            *o = f16::from_le_bytes([b[0], b[1]]).to_f32();
+        match bytemuck::try_cast_slice::<u8, f16>(bytes) {
+            // Uses F16C and NEON where they are.
+            Ok(halves) if cfg!(target_endian = "little") && halves.len() == out.len() => halves.convert_to_f32_slice(out),
+            _ => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = f16::from_le_bytes([b[0], b[1]]).to_f32()),
         }
     }
 

@@ -121,6 +121,18 @@ impl Session {
         self.logits(slot)
     }
 
+    /// Reads tokens; gives what the head sees after the last of them: LN_out(x), `[C]`. For embeddings and classifiers.
+    pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
+        if tokens.is_empty() {
+            return Err(Error::input("expected at least one token, found none"));
+        }
+        self.prefill(slot, tokens)?;
+        let var = self.model.tape().hidden.ok_or_else(|| Error::model("this model has no head"))?;
+        let mut row = self.executor.read_var(var, 1)?;
+        row.truncate(self.model.facts().n_embd);
+        Ok(row)
+    }
+
     /// Reads prompts of different lengths into several slots at once. Progress: tokens done, tokens in all.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         self.read(work, Want::Last, progress)

@@ -148,6 +148,8 @@ pub struct Tape {
     pub words: Vec<Box<dyn Word>>,
     /// The last word's output. `[outputs, vocab]`.
     pub logits: Option<Var>,
+    /// What the head multiplies: the normalised last activation. `[outputs, width]`.
+    pub hidden: Option<Var>,
 }
 
 impl Tape {

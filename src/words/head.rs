@@ -22,7 +22,7 @@ impl Tape {
         let segments = vec![Segment { part: 0, plane: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
         let stack = Stack { matrix, x: normed, y: logits, bias: None, segments, accumulate: false, rows: Rows::Outputs };
         self.record(Head { x, norm, normed, stack });
-        self.logits = Some(logits);
+        (self.logits, self.hidden) = (Some(logits), Some(normed));
         logits
     }
 }
