@@ -180,6 +180,9 @@ fn shapes_decide_hyper_parameters_and_nonsense_is_refused() {
     let facts = wingbeat::arch::detect(&minimal(1, 48)).unwrap().facts();
     assert_eq!((facts.architecture, facts.n_layer, facts.n_head, facts.head_size, facts.n_ffn), ("rwkv7", 1, 1, 48, 100));
     assert!(wingbeat::arch::detect(&minimal(5, 10)).is_err());
+    let mut empty = minimal(1, 48);
+    empty.0[3].1 = vec![48, 0];
+    assert!(wingbeat::arch::detect(&empty).err().unwrap().to_string().contains("rank"));
     for (tensor, word) in [
         ("blocks.0.ffn.s_emb.weight", "DeepEmbed"),
         ("blocks.0.qkv.k_emb.weight", "RWKV-7b"),

@@ -225,6 +225,57 @@ fn all_logits_end_with_the_last_ones() {
 }
 
 #[test]
+fn a_callers_error_leaves_the_slot_after_its_tokens() {
+    for (name, model) in models(|o| o.deterministic = true) {
+        let mut session = Session::new(&model, 3).unwrap();
+        let slot = session.open().unwrap();
+        session.prefill(slot, &prompt(5, 8)).unwrap();
+        for _ in 0..4 {
+            let fork = session.fork(slot).unwrap();
+            let mut fail = |_: usize, _: &[f32]| Err(wingbeat::error::Error::input("enough"));
+            assert!(session.score(fork, &prompt(4, 9), &mut fail, &mut |_, _| ()).is_err());
+            let expected = read(&model, &[prompt(5, 8), prompt(4, 9)].concat());
+            assert!(session.logits(fork).unwrap() == expected.as_slice(), "{name}");
+            let expected = read(&model, &[prompt(5, 8), prompt(4, 9), vec![9]].concat());
+            assert!(session.decode(fork, 9).unwrap() == expected.as_slice(), "{name}");
+            session.close(fork).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
+    use wingbeat::tensor::DType;
+    use wingbeat::weights::{Checkpoint, Entry, Layout, convert, write_safetensors};
+    let folder = tempfile::tempdir().unwrap();
+    let (official, swapped) = (folder.path().join("tuned.safetensors"), folder.path().join("tuned.st"));
+    let model = tiny(&options("cpu"));
+    let bytes = |layer: u8| {
+        let values = wingbeat::words::testing::numbers(u64::from(layer)).take(2 * 64 * 64);
+        values.flat_map(|v| (4.0 * v).to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let entry = |layer: u8| Entry {
+        name: format!("blocks.{layer}.att.time_state"),
+        dtype: DType::F32,
+        shape: vec![2, 64, 64],
+        data: Box::new(move |out: &mut dyn std::io::Write| {
+            out.write_all(&bytes(layer)).map_err(|e| wingbeat::error::Error::io(e, std::path::Path::new("made")))
+        }),
+    };
+    write_safetensors(&official, &Default::default(), (0..6).map(entry).collect(), &mut |_, _| ()).unwrap();
+    convert(&Checkpoint::open(&official).unwrap(), &swapped, Some(DType::F32), Layout::WebRwkv, &mut |_, _| ()).unwrap();
+    let mut session = Session::new(&model, 2).unwrap();
+    let mut after = Vec::new();
+    for path in [&official, &swapped] {
+        let (slot, loaded) = session.load(path, false).unwrap();
+        assert!(loaded.note.unwrap().contains("tuned"));
+        after.push(session.decode(slot, 11).unwrap().to_vec());
+    }
+    assert_eq!(after[0], after[1]);
+    assert!(nmse(&after[0], &read(&model, &[11])) > 1e-3);
+}
+
+#[test]
 fn hidden_activations_are_the_same_on_every_device() {
     let found: Vec<Vec<f32>> = models(|_| ())
         .iter()

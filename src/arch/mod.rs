@@ -18,7 +18,7 @@ use crate::tensor::View;
 /// Names and shapes of a checkpoint.
 pub trait Shapes {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
-    /// One more than the largest N of `blocks.N.`.
+    /// How many `blocks.N.` there are, N from 0 on without a gap.
     fn n_layer(&self) -> usize;
 }
 
@@ -67,6 +67,8 @@ impl Shapes for crate::weights::Checkpoint {
 
     fn n_layer(&self) -> usize {
         let layer = |name: &str| name.strip_prefix("blocks.")?.split('.').next()?.parse::<usize>().ok();
-        self.names().filter_map(layer).max().map_or(0, |n| n.saturating_add(1))
+        let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer).collect();
+        // Consecutive from 0: a name such as blocks.18446744073709551614 makes no model of that many layers.
+        layers.iter().zip(0..).take_while(|(found, expected)| *found == expected).count()
     }
 }

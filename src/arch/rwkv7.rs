@@ -64,6 +64,9 @@ impl Architecture for Family {
             v: if n_layer > 1 { rank("blocks.1.att.v1")? } else { 0 },
             g: rank("blocks.0.att.g1")?,
         };
+        if ranks.w == 0 || ranks.a == 0 || ranks.g == 0 || (n_layer > 1 && ranks.v == 0) {
+            return Err(Error::model(format!("expected low-rank pairs of rank 1 or more, found {ranks:?}")));
+        }
         let has_ln0 = shapes.shape("blocks.0.ln0.weight").is_some();
         Ok(Box::new(Rwkv7 { n_layer, n_embd, n_ffn, n_vocab, head_size, ranks, has_ln0 }))
     }

@@ -42,7 +42,6 @@ fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
         while at < view.len() && fits {
             let n = block.len().min(view.len() - at);
             view.read_f32(at, &mut block[..n])?;
-            // A row whose largest numbers are subnormal in f16 would lose them.
             fits = block[..n].iter().all(|v| !v.is_finite() || v.abs() <= f16::MAX.to_f32());
             at += n;
         }
@@ -52,7 +51,7 @@ fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
 }
 
 /// Calls `write(rows, bytes)` with consecutive rows `first..first + rows` of a part, encoded; the width is padded to whole
-/// units where `pad` says so.
+/// units.
 pub fn encode_part(
     part: &Part,
     first: usize,

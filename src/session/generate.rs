@@ -116,16 +116,14 @@ impl Stream {
         }
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
-        self.sampler.accept(token, penalty_weight(bytes));
+        // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
+        self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
         let (piece, stopped) = self.stops.push(&self.utf8.push(bytes));
         self.text.push_str(&piece);
         if stopped {
             self.finish = Some(Finish::Stop);
         } else if self.tokens.len() >= request.max_tokens {
-            let before = piece.len();
-            let mut piece = piece;
-            piece.push_str(&self.end(Finish::Length));
-            debug_assert!(piece.len() >= before);
+            let piece = piece + &self.end(Finish::Length);
             return Ok(Some((token, piece)));
         }
         Ok(Some((token, piece)))

@@ -169,13 +169,15 @@ impl Session {
         self.check(work)?;
         let total: usize = work.iter().map(|(_, tokens)| tokens.len()).sum();
         let mut done = vec![0; work.len()];
+        // One token for each of many slots is one step, however small the chunk.
+        let least = if total == work.len() { total.min(Step::max_tokens(work.len())) } else { 1 };
         let mut read = 0;
         while read < total {
             if read > 0 && self.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(crate::error::Kind::Interrupted, format!("interrupted after {read} of {total} tokens")));
             }
             // Whoever has tokens left takes part, until the chunk is full.
-            let mut room = self.chunk.tokens(self.max_rows(&want));
+            let mut room = self.chunk.tokens(self.max_rows(&want)).max(least);
             let mut parts = Vec::new();
             for (i, (slot, tokens)) in work.iter().enumerate() {
                 let n = room.min(tokens.len() - done[i]);
@@ -247,31 +249,40 @@ impl Session {
         self.logits = logits;
         if let Err(e) = result {
             moves.iter().for_each(|go| self.pages.cancel(go));
+            // The device may have written in place before it failed: what these slots hold is not known any more.
+            for (slot, _, _) in parts {
+                self.slots[slot.0].as_mut().expect("checked to be open").logits.clear();
+            }
             return Err(e);
         }
         self.chunk.learn(step.tokens.len(), started.elapsed());
 
+        // Every slot stands after its tokens before anybody is told: a caller's error must not leave one half way.
         let n_vocab = self.model.facts().n_vocab;
         let mut rows = self.logits.chunks_exact(n_vocab);
         for ((slot, tokens, i), go) in parts.iter().zip(&moves) {
             let memory = self.slots[slot.0].as_mut().expect("checked to be open");
             memory.page = go.page_out;
             memory.n_tokens += tokens.len();
-            match want {
-                Want::All(each) => {
-                    for t in 0..tokens.len() {
-                        let row = rows.next().expect("a row a token was asked for");
-                        each(done[*i] + t, row)?;
-                        row.clone_into(&mut memory.logits);
-                    }
-                }
-                Want::Last if done[*i] + tokens.len() == work[*i].1.len() => {
-                    rows.next().expect("a row a finished prompt was asked for").clone_into(&mut memory.logits);
-                }
-                Want::Last => {}
+            // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
+            memory.logits.clear();
+            let n_rows = match want {
+                Want::All(_) => tokens.len(),
+                Want::Last => usize::from(done[*i] + tokens.len() == work[*i].1.len()),
+            };
+            if let Some(row) = rows.by_ref().take(n_rows).last() {
+                memory.logits.extend_from_slice(row);
             }
         }
         moves.iter().for_each(|go| self.pages.finish(go));
+        if let Want::All(each) = want {
+            let mut rows = self.logits.chunks_exact(n_vocab);
+            for (_, tokens, i) in parts {
+                for (t, row) in rows.by_ref().take(tokens.len()).enumerate() {
+                    each(done[*i] + t, row)?;
+                }
+            }
+        }
         Ok(())
     }
 }

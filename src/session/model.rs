@@ -167,10 +167,6 @@ impl Model {
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }
-    /// Bytes of one slot's state.
-    pub fn state_bytes(&self) -> u64 {
-        self.tape().states.iter().map(|s| s.len() as u64 * 4).sum()
-    }
     pub(super) fn chunk(&self) -> usize {
         self.0.chunk
     }

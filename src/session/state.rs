@@ -5,12 +5,14 @@ use crate::error::{Error, Result};
 use crate::sample;
 use crate::tape::State;
 use crate::tensor::DType;
-use crate::weights::{Entry, read_safetensors, write_safetensors};
+use crate::weights::{Checkpoint, Entry, read_safetensors, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
 const FORMAT_VERSION: &str = "1";
+/// How the names of tuned initial states end.
+const TUNED: &str = ".att.time_state";
 
 /// What a state file brought beside the slot.
 #[derive(Debug, Clone, Default)]
@@ -65,15 +67,18 @@ impl Session {
     /// Opens a slot from a state file. A file of other weights is refused unless `any_weights`; a tuned initial state
     /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
+        // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
+        if let Ok(checkpoint) = Checkpoint::open(path) {
+            if checkpoint.names().any(|n| n.ends_with(TUNED)) {
+                return self.load_tuned(&checkpoint);
+            }
+        }
         let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
         self.load_bytes(&bytes, any_weights).map_err(|e| e.at(path.display()))
     }
 
     fn load_bytes(&mut self, bytes: &[u8], any_weights: bool) -> Result<(Slot, LoadedState)> {
         let (tensors, metadata) = read_safetensors(bytes)?;
-        if tensors.keys().any(|k| k.ends_with(".att.time_state")) {
-            return self.load_tuned(&tensors);
-        }
         let mut loaded = LoadedState::default();
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
         if meta("format_version") != FORMAT_VERSION {
@@ -116,12 +121,12 @@ impl Session {
     }
 
     /// `[H, value, key]` a layer, as the trainers write it; shift vectors start at zero.
-    fn load_tuned(&mut self, tensors: &crate::weights::write::Tensors<'_>) -> Result<(Slot, LoadedState)> {
+    fn load_tuned(&mut self, checkpoint: &Checkpoint) -> Result<(Slot, LoadedState)> {
         let tape = self.model().tape().clone();
         let mut parts = Vec::new();
         for spec in &tape.states {
             parts.push(match spec.name.strip_suffix(".att.wkv") {
-                Some(block) => floats(tensors, &format!("{block}.att.time_state"), &spec.shape)?,
+                Some(block) => checkpoint.require(&format!("{block}{TUNED}"), &spec.shape)?.to_f32()?,
                 None => vec![0.0; spec.len()],
             });
         }
@@ -138,7 +143,10 @@ impl Session {
         let tape = self.model().tape().clone();
         for (i, (spec, values)) in tape.states.iter().zip(parts).enumerate() {
             let at = if spec.halves { self.pages.shift(page) } else { page };
-            self.executor.write_state(State(i), at, values)?;
+            if let Err(e) = self.executor.write_state(State(i), at, values) {
+                self.close(slot)?;
+                return Err(e);
+            }
         }
         Ok(slot)
     }

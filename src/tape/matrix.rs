@@ -29,10 +29,6 @@ impl Part {
         Part { transposed: true, ..Self::new(tensor, rows, k) }
     }
 
-    pub fn or_zeros(self) -> Self {
-        Part { optional: true, ..self }
-    }
-
     /// Shape of the tensor in the file.
     pub fn shape(&self) -> [usize; 2] {
         if self.transposed { [self.k, self.rows] } else { [self.rows, self.k] }

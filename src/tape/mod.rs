@@ -16,9 +16,7 @@ pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
-use crate::error::Result;
 use crate::quant::{self, padded};
-use std::sync::Arc;
 
 /// An activation: rows of padded columns, f32. `[rows, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -236,17 +234,9 @@ impl Tape {
         let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
         matrices.chain(vectors).collect()
     }
-
-    /// Checks that what the words say of their weights and states fits together.
-    pub fn check(&self) -> Result<()> {
-        self.words.iter().try_for_each(|w| w.check(self))
-    }
 }
 
-/// A tape that executors share.
-pub type SharedTape = Arc<Tape>;
-
-/// `prefix` and a name make a required vector.
+/// A vector that must be there.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { tensor: tensor.into(), optional: false, shape: None }
 }

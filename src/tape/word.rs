@@ -1,17 +1,11 @@
 //! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
 
 use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Var, Vector};
-use crate::error::Result;
 
 /// One fused step of a layer.
 pub trait Word: Send + Sync {
     /// Name in profiles, tests and errors.
     fn name(&self) -> &'static str;
-
-    /// Checks shapes once, when the tape is complete.
-    fn check(&self, _tape: &Tape) -> Result<()> {
-        Ok(())
-    }
 
     /// Dispatches for a step of at most that many tokens, slots and outputs.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
@@ -22,11 +16,6 @@ pub trait Word: Send + Sync {
     /// Whether it makes logits, and is skipped where none are wanted.
     fn is_head(&self) -> bool {
         false
-    }
-
-    /// Multiply-adds a token, for the estimate of a dispatch's time.
-    fn cost(&self, _tape: &Tape) -> u64 {
-        0
     }
 }
 

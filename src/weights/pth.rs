@@ -65,6 +65,12 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     let start = tensor.offset.checked_mul(size).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
     let start =
         start.ok_or_else(|| Error::file(format!("it starts at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
+    // Strides may skip numbers or change their order; repeating them would let a few bytes claim terabytes.
+    let n_elements: usize = tensor.shape.iter().product();
+    if n_elements > storage.n_elements {
+        let text = format!("expected at most the {} numbers of {name}, found the shape {:?}", storage.n_elements, tensor.shape);
+        return Err(Error::file(text));
+    }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
     Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end })
 }

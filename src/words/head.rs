@@ -62,10 +62,6 @@ impl Word for Head {
     fn is_head(&self) -> bool {
         true
     }
-
-    fn cost(&self, tape: &Tape) -> u64 {
-        self.stack.cost(tape)
-    }
 }
 
 pub fn cases() -> Vec<Case> {

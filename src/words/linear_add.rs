@@ -32,10 +32,6 @@ impl Word for LinearAdd {
     fn twin(&self, host: &mut Host) {
         self.0.twin(host);
     }
-
-    fn cost(&self, tape: &Tape) -> u64 {
-        self.0.cost(tape)
-    }
 }
 
 pub fn cases() -> Vec<Case> {

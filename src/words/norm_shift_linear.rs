@@ -102,10 +102,6 @@ impl Word for NormShiftLinear {
         host.put_state(self.shift, shift);
         self.stack.twin(host);
     }
-
-    fn cost(&self, tape: &Tape) -> u64 {
-        self.stack.cost(tape)
-    }
 }
 
 pub fn cases() -> Vec<Case> {

@@ -181,8 +181,4 @@ impl Stack {
         }
         host.put(self.y, y);
     }
-
-    pub fn cost(&self, tape: &Tape) -> u64 {
-        tape.matrix_spec(self.matrix).parts.iter().map(|p| (p.rows * p.k) as u64).sum()
-    }
 }

@@ -144,12 +144,6 @@ impl Word for Word7 {
         host.put(self.v_first, v_first);
         host.put_state(self.spec.state, state);
     }
-
-    fn cost(&self, tape: &Tape) -> u64 {
-        let width = tape.vector_spec(self.spec.vectors).width;
-        // Each element of the state is touched about four times.
-        self.gates.cost(tape) + (4 * width * self.spec.head_size) as u64
-    }
 }
 
 impl Word7 {

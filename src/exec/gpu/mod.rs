@@ -171,6 +171,12 @@ impl Loaded for GpuModel {
     }
 }
 
+/// An activation as a storage buffer, without what windows may read behind it.
+fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
+    let size = wgpu::BufferSize::new(buffer.size() - WINDOW_BYTES as u64);
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
+}
+
 /// 64 KiB of a buffer as a uniform; buffers that are read so end with as much to spare.
 fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
@@ -217,7 +223,8 @@ impl GpuExecutor {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
         }
-        let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), runs: 0, outputs: size.outputs.max(self.capacity.outputs) };
+        let capacity =
+            Size { tokens: size.tokens.max(self.capacity.tokens), runs: size.runs, outputs: size.outputs.max(self.capacity.outputs) };
         let device = &self.model.device;
         let mut vars = Vec::new();
         for spec in &self.model.tape.vars {
@@ -238,7 +245,7 @@ impl GpuExecutor {
             let capacity = self.capacity.tokens;
             let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity };
             let resolve = |binding: Binding| match binding {
-                Binding::Var(v) => self.vars[v.0].as_entire_binding(),
+                Binding::Var(v) => without_spare(&self.vars[v.0]),
                 Binding::Vector(v) => model.vectors[v.0].as_entire_binding(),
                 Binding::State(s) => self.states[s.0].as_entire_binding(),
                 Binding::Piece(m, i) => model.matrices[m.0][i].as_entire_binding(),
@@ -263,7 +270,11 @@ impl GpuExecutor {
         encoder.copy_buffer_to_buffer(from, at as u64, readback, 0, bytes as u64);
         device.queue.submit([encoder.finish()]);
         readback.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
-        device.wait()?;
+        if let Err(e) = device.wait() {
+            // It may stay mapped: the next step takes a new one.
+            self.readback = None;
+            return Err(e);
+        }
         let view =
             readback.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read results back: {e}")))?;
         out.clear();
