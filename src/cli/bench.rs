@@ -3,13 +3,14 @@
 mod print;
 mod synthetic;
 
-use super::Outcome;
 use super::bandwidth;
 use super::model_options::RunArgs;
 use super::output::{Output, say};
+use super::{Failure, Outcome};
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, Device};
 use crate::exec::{Chosen, choose};
+use crate::quant::{self, padded};
 use crate::report::{BenchExtra, BenchRecord, Samples};
 use crate::session::{Model, ModelSource, Session, Slot};
 use print::{Format, Printer};
@@ -69,10 +70,20 @@ pub struct Args {
 
 /// Clap reads `-pg` as `-p g`; llama-bench's users mean the other thing.
 pub fn long_pg(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|verb| verb == "bench") {
-        args.iter_mut().filter(|a| *a == "-pg").for_each(|a| *a = "--pg".into());
+    if let Some((i, verb)) = super::verb(&args)
+        && verb == "bench"
+    {
+        args[i..].iter_mut().filter(|a| *a == "-pg").for_each(|a| *a = "--pg".into());
     }
     args
+}
+
+/// Whether `-o json` or `-o jsonl` is among the flags, in any of the ways to write it.
+pub fn wants_json(flags: &[&str]) -> bool {
+    let is_json = |format: &str| matches!(format, "json" | "jsonl");
+    let apart = flags.windows(2).any(|two| matches!(two[0], "-o" | "--output") && is_json(two[1]));
+    let joined = |f: &str| ["--output=", "-o=", "-o"].iter().any(|name| f.strip_prefix(name).is_some_and(is_json));
+    apart || flags.iter().any(|f| joined(f))
 }
 
 /// What is timed.
@@ -110,17 +121,25 @@ pub fn run(args: Args) -> Outcome {
         sources.push(ModelSource::Embedded);
     }
     let mut printer = Printer::new(args.output, Output::new(false));
-    if !tests.is_empty() {
-        let ceiling = ceiling(&args)?;
-        for source in &sources {
-            let model = args.run.load(source, None)?;
-            for &test in &tests {
-                printer.record(&measure(&model, source, test, args.repetitions, ceiling)?)?;
-            }
+    let measured = measure_all(&args, &sources, &tests, &mut printer);
+    // What is finished took its time: a test that fails does not take it along.
+    let printed = printer.finish(measured.is_ok());
+    measured.and(printed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &mut Printer) -> std::result::Result<(), Failure> {
+    if tests.is_empty() {
+        return Ok(());
+    }
+    let ceiling = ceiling(args)?;
+    for source in sources {
+        let model = args.run.load(source, None)?;
+        for &test in tests {
+            printer.record(&measure(&model, source, test, args.repetitions, ceiling)?)?;
         }
     }
-    printer.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn tests(args: &Args) -> Result<Vec<Test>> {
@@ -172,7 +191,7 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
     let decoded = test.n_prompt == 0 && test.n_batch == 1;
-    let read = model.weight_bytes() as f64 * samples.avg_ts / 1e9;
+    let read = read_bytes(model)? as f64 * samples.avg_ts / 1e9;
     let device = model.device();
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
@@ -205,6 +224,15 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
     })
 }
 
+/// Bytes of weights that one token reads: of the embedding table, one row. The table is the last to be out of the range of
+/// f16, so where formats are mixed it has the first of them.
+fn read_bytes(model: &Model) -> Result<u64> {
+    let facts = model.facts();
+    let format = quant::find(model.dtype().split('+').next().unwrap_or_default())?;
+    let other_rows = facts.n_vocab.saturating_sub(1) * format.size_bytes(padded(facts.n_embd));
+    Ok(model.weight_bytes().saturating_sub(other_rows as u64))
+}
+
 /// One repetition on forks of the base: nanoseconds, and milliseconds of each decode step.
 fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
@@ -233,13 +261,30 @@ fn tokens(model: &Model, n: usize, seed: usize) -> Vec<u32> {
 }
 
 #[cfg(test)]
-mod tests_of_flags {
-    use super::long_pg;
+mod tests_of_bench {
+    use super::*;
 
     #[test]
     fn pg_is_one_flag_of_bench_only() {
         let args = |s: &str| s.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
         assert_eq!(long_pg(args("w bench -pg 1,2")), args("w bench --pg 1,2"));
-        assert_eq!(long_pg(args("w score -pg")), args("w score -pg"));
+        assert_eq!(long_pg(args("w -v bench -r 1 -pg 1,2")), args("w -v bench -r 1 --pg 1,2"));
+        for other in ["w score -pg", "w generate bench -pg", "w -pg", "w"] {
+            assert_eq!(long_pg(args(other)), args(other));
+        }
+    }
+
+    #[test]
+    fn a_token_reads_all_matrices_but_one_row_of_the_table() {
+        let report = crate::report::inspect(&crate::session::embedded().unwrap(), false);
+        for dtype in ["f16", "f32"] {
+            let mut options = crate::session::Options::default();
+            (options.device, options.dtype) = ("cpu".into(), dtype.into());
+            let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+            // Beside the matrices `inspect` counts the vectors, which are f32 in every format.
+            let matrices_f16 = model.weight_bytes() / if dtype == "f16" { 1 } else { 2 };
+            let vectors = report.memory.as_ref().unwrap().weights - matrices_f16;
+            assert_eq!(read_bytes(&model).unwrap() + vectors, report.bytes_per_token[dtype], "{dtype}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::error::{Error, Kind};
 use crate::report::ErrorReport;
 use clap::{Parser, Subcommand};
 use output::{Output, say};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 /// Runs RWKV models on any GPU, or on the CPU.
@@ -84,7 +84,7 @@ pub fn run() -> ExitCode {
     std::panic::set_hook(Box::new(|info| say(format_args!("internal error: {}; please report", one_line(&info.to_string())))));
     let args: Vec<OsString> = bench::long_pg(std::env::args_os().collect());
     // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
-    let json = args.iter().any(|a| a == "--json");
+    let json = wants_json(&args);
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -122,6 +122,19 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// The first argument that is no flag: none of the program's own takes a value.
+fn verb(args: &[OsString]) -> Option<(usize, &OsStr)> {
+    let is_flag = |a: &OsStr| a.as_encoded_bytes().starts_with(b"-");
+    args.iter().map(OsString::as_os_str).enumerate().skip(1).find(|(_, a)| !is_flag(a))
+}
+
+/// Whether programs read our text, so that an error is an object, too.
+fn wants_json(args: &[OsString]) -> bool {
+    let flags: Vec<_> = args.iter().skip(1).take_while(|a| *a != "--").filter_map(|a| a.to_str()).collect();
+    let is_bench = verb(args).is_some_and(|(_, verb)| verb == "bench");
+    flags.iter().any(|f| matches!(*f, "--json" | "--jsonl")) || is_bench && bench::wants_json(&flags)
+}
+
 /// Mesa's layer that reorders devices prints to stdout's neighbour whenever Vulkan starts; we order devices ourselves.
 fn quiet_device_select() {
     if cfg!(target_os = "linux") && std::env::var_os("NODEVICE_SELECT").is_none() {
@@ -149,4 +162,20 @@ fn first_line(message: &str) -> &str {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wants_json;
+
+    #[test]
+    fn errors_are_objects_where_results_are() {
+        let wants = |line: &str| wants_json(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+        for line in ["w generate --json x", "w -v generate --jsonl", "w bench -o json", "w -v bench -ojsonl", "w bench --output=json"] {
+            assert!(wants(line), "{line}");
+        }
+        for line in ["w generate -- --json", "w generate x", "w bench -o csv", "w bench -o", "w convert -o json"] {
+            assert!(!wants(line), "{line}");
+        }
+    }
 }

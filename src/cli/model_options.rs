@@ -35,7 +35,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
     pub dtype: String,
     /// Tokens of a prompt that one step reads at the most
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
+    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
     pub chunk: u32,
     /// The same kernels for every batch size, so that a text never depends on what runs beside it
     #[arg(long, help_heading = "Model")]

@@ -2,13 +2,11 @@
 
 use crate::arch;
 use crate::quant::{self, FORMATS, Format, padded};
+use crate::session::Options;
 use crate::tape::{MatrixSpec, Rows, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// Tokens of a prompt that a step reads at the most, by default; what the estimate of scratch memory is for.
-const CHUNK: usize = 256;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct InspectReport {
@@ -51,7 +49,7 @@ pub struct Hyper {
 pub struct Memory {
     pub weights: u64,
     pub state_per_slot: u64,
-    /// Activations of a prompt's chunk.
+    /// Activations of a prompt's chunk, of the default length.
     pub scratch: u64,
 }
 
@@ -100,39 +98,41 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
             };
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
-            report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&tape, *f))).collect();
-            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16));
+            report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
+            report.memory = quant::find("f16").ok().map(|f16| memory(&mut tape, f16));
         }
         Err(e) => report.note = Some(e.to_string()),
     }
     report
 }
 
-fn matrix_bytes(m: &MatrixSpec, format: &dyn Format) -> u64 {
-    m.parts.iter().map(|p| (p.rows * format.size_bytes(padded(p.k))) as u64).sum()
-}
-
 fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Every matrix once, except that of the embedding only one row is read.
-fn bytes_per_token(tape: &Tape, format: &dyn Format) -> u64 {
-    let read = |m: &MatrixSpec| match m.parts.as_slice() {
-        [emb] if emb.tensor == "emb.weight" => format.size_bytes(padded(emb.k)) as u64,
-        _ => matrix_bytes(m, format),
-    };
-    tape.matrices.iter().map(read).sum::<u64>() + vector_bytes(tape)
+/// All matrices in one format.
+fn store_as(tape: &mut Tape, format: &'static dyn Format) {
+    tape.matrices.iter_mut().for_each(|m| m.format = format);
 }
 
-fn memory(tape: &Tape, format: &dyn Format) -> Memory {
+/// Every matrix once, except that of a table only one row is read.
+fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
+    store_as(tape, format);
+    let row = |m: &MatrixSpec| m.parts.iter().map(|p| format.size_bytes(padded(p.k))).sum::<usize>();
+    let read = |m: &MatrixSpec| if m.is_table { row(m) } else { m.size_bytes() };
+    tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
+}
+
+fn memory(tape: &mut Tape, format: &'static dyn Format) -> Memory {
+    store_as(tape, format);
+    let chunk = Options::default().chunk;
     let rows = |rows: Rows| match rows {
-        Rows::Tokens => CHUNK,
+        Rows::Tokens => chunk,
         Rows::Outputs => 1,
     };
     Memory {
-        weights: tape.matrices.iter().map(|m| matrix_bytes(m, format)).sum::<u64>() + vector_bytes(tape),
+        weights: tape.matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>() + vector_bytes(tape),
         state_per_slot: tape.states.iter().map(|s| s.total(1) as u64 * 4).sum(),
-        scratch: tape.vars.iter().map(|v| (rows(v.rows) * v.stride() * 4) as u64).sum(),
+        scratch: tape.vars.iter().map(|v| (v.planes * rows(v.rows) * v.stride() * 4) as u64).sum(),
     }
 }

@@ -68,10 +68,9 @@ impl Session {
     /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
         // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
-        if let Ok(checkpoint) = Checkpoint::open(path) {
-            if checkpoint.names().any(|n| n.ends_with(TUNED)) {
-                return self.load_tuned(&checkpoint);
-            }
+        let tuned = Checkpoint::open(path).ok().filter(|c| c.names().any(|n| n.ends_with(TUNED)));
+        if let Some(checkpoint) = tuned {
+            return self.load_tuned(&checkpoint);
         }
         let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
         self.load_bytes(&bytes, any_weights).map_err(|e| e.at(path.display()))

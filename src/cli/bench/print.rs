@@ -53,8 +53,9 @@ impl Printer {
         }
     }
 
-    pub fn finish(mut self) -> Result<(), Failure> {
-        if self.format == Format::Json {
+    /// Prints what was kept. An empty array says that nothing was asked for, not that it failed.
+    pub fn finish(mut self, succeeded: bool) -> Result<(), Failure> {
+        if self.format == Format::Json && (succeeded || !self.kept.is_empty()) {
             self.out.json(&self.kept)?;
         }
         self.out.finish()

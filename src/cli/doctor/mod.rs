@@ -1,7 +1,7 @@
 //! `doctor`: is this machine fit, and if not, why? A page to paste into a bug report.
 //!
 //! What the host offers, every word's kernels against their twins, the official logits of the built-in model, and how fast
-//! weights are read. Exit 3 where a kernel is wrong.
+//! weights are read. Exit 3 where a kernel is wrong, or the device cannot be examined.
 
 mod golden;
 mod host;
@@ -9,7 +9,7 @@ mod kernels;
 
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
-use super::{Outcome, bandwidth, devices};
+use super::{Failure, Outcome, bandwidth, devices};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, Backend, Device, adapters};
 use crate::exec::{Choice, Chosen, choose};
@@ -18,6 +18,8 @@ use golden::Golden;
 use host::Finding;
 use kernels::Family;
 use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -67,7 +69,9 @@ struct Results {
     kernels: Vec<Family>,
     golden: Golden,
     bandwidth: Option<Bandwidth>,
-    /// Whether all results are right.
+    /// Why some results are missing.
+    failure: Option<String>,
+    /// Whether all results are there and right.
     ok: bool,
 }
 
@@ -79,7 +83,6 @@ struct Bandwidth {
 
 /// The host's part is printed first: a driver may well crash in what follows.
 pub fn run(args: Args) -> Outcome {
-    let mut out = Output::new(false);
     let backend = args.on.backend()?;
     let choice = choose_or_software(&args.on, backend)?;
     let host = Host {
@@ -88,26 +91,23 @@ pub fn run(args: Args) -> Outcome {
         devices: report::devices(backend, &choice.id),
         device: choice.id.clone(),
     };
-    let mut page = host.page();
+    let mut page = Page::open(args.out)?;
     if !args.json {
-        out.text(&page)?;
+        page.add(&host.page())?;
     }
     say(format_args!("checking {}: this takes some seconds", choice.why));
-    let results = examine(&choice, backend)?;
+    let results = examine(&choice, backend);
     let ok = results.ok;
+    if let Some(failure) = &results.failure {
+        say(format_args!("error: {failure}"));
+    }
     if args.json {
         let report = Report { host, results };
-        page = serde_json::to_string(&report).map_err(|e| Error::input(format!("cannot write JSON: {e}")))? + "\n";
-        out.text(&page)?;
+        page.add(&(serde_json::to_string(&report).map_err(|e| Error::input(format!("cannot write JSON: {e}")))? + "\n"))?;
     } else {
-        let rest = results.page();
-        out.text(&rest)?;
-        page.push_str(&rest);
+        page.add(&results.page())?;
     }
-    out.finish()?;
-    if let Some(path) = &args.out {
-        std::fs::write(path, &page).map_err(|e| Error::io(e, path))?;
-    }
+    page.out.finish()?;
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(Kind::Device.exit_code()) })
 }
 
@@ -120,19 +120,46 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     }
 }
 
-fn examine(choice: &Choice, backend: Backend) -> Result<Results> {
+/// What cannot be examined is a result, too: the page is for those whose device fails.
+fn examine(choice: &Choice, backend: Backend) -> Results {
+    let mut failure = None;
+    let mut keep = |e: Error| _ = failure.get_or_insert(e.to_string());
     let (kernels, bandwidth) = match &choice.chosen {
-        Chosen::Gpu(adapter) => (kernels::check(adapter)?, Some(speed(adapter)?)),
-        Chosen::Cpu => (Vec::new(), None),
+        Chosen::Gpu(adapter) => (kernels::check(adapter).map_err(&mut keep).ok(), speed(adapter).map_err(&mut keep).ok()),
+        Chosen::Cpu => (None, None),
     };
+    let kernels = kernels.unwrap_or_default();
     let golden = golden::check(&choice.id, backend);
-    let ok = golden.is_right() && kernels.iter().all(Family::is_right);
-    Ok(Results { kernels, golden, bandwidth, ok })
+    let ok = failure.is_none() && golden.is_right() && kernels.iter().all(Family::is_right);
+    Results { kernels, golden, bandwidth, failure, ok }
 }
 
 fn speed(adapter: &Adapter) -> Result<Bandwidth> {
     let device = Arc::new(Device::open(adapter, false)?);
     Ok(Bandwidth { read_gb_s: bandwidth::measure(&device)?, what: bandwidth::WHAT })
+}
+
+/// Standard output, and the file that gets the same: each part at once, as the next may crash.
+struct Page {
+    out: Output,
+    file: Option<(File, PathBuf)>,
+}
+
+impl Page {
+    fn open(path: Option<PathBuf>) -> Result<Page> {
+        let create = |path: PathBuf| match File::create(&path) {
+            Ok(file) => Ok((file, path)),
+            Err(e) => Err(Error::io(e, &path)),
+        };
+        Ok(Page { out: Output::new(false), file: path.map(create).transpose()? })
+    }
+
+    fn add(&mut self, text: &str) -> std::result::Result<(), Failure> {
+        if let Some((file, path)) = &mut self.file {
+            file.write_all(text.as_bytes()).map_err(|e| Error::io(e, path))?;
+        }
+        self.out.text(text)
+    }
 }
 
 impl Host {
@@ -153,7 +180,8 @@ impl Results {
     fn page(&self) -> String {
         let mut lines = vec!["".to_string(), "kernels against their twins".into()];
         if self.kernels.is_empty() {
-            lines.push("  none: the host's own cores are what kernels are judged by".into());
+            let failed = self.failure.is_some();
+            lines.push(if failed { "  not examined" } else { "  none: the host's own cores are what kernels are judged by" }.into());
         }
         for family in &self.kernels {
             lines.push(format!("  {family}"));
@@ -163,9 +191,17 @@ impl Results {
         lines.extend(["".into(), "bandwidth".into()]);
         lines.push(match &self.bandwidth {
             Some(b) => format!("  {:.1} GB/s: {}", b.read_gb_s, b.what),
+            None if self.failure.is_some() => "  not measured".into(),
             None => "  not measured on the host's own cores".into(),
         });
-        let verdict = if self.ok { "all results are right" } else { "RESULTS ARE WRONG: please report this page" };
+        if let Some(failure) = &self.failure {
+            lines.extend(["".into(), "failure".into(), format!("  {failure}")]);
+        }
+        let verdict = match (&self.failure, self.ok) {
+            (Some(_), _) => "RESULTS ARE MISSING: please report this page",
+            (None, false) => "RESULTS ARE WRONG: please report this page",
+            (None, true) => "all results are right",
+        };
         lines.extend(["".into(), verdict.into()]);
         lines.join("\n") + "\n"
     }
