@@ -52,8 +52,8 @@ pub struct MatrixSpec {
 pub const WINDOW_BYTES: usize = 65536;
 /// Tiles that one dispatch binds.
 pub const WINDOWS: usize = 8;
-/// Where a uniform binding may begin.
-const WINDOW_ALIGN: usize = 256;
+/// A uniform binding begins at a multiple of so many bytes.
+pub const WINDOW_ALIGN: usize = 256;
 
 /// Rows of one part, cut into tiles: tile i holds units `i * tile_units ..` of each row, row after row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ mod step;
 mod word;
 
 pub use host::{Bytes, Host, HostMatrix, HostPart};
-pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, WINDOW_BYTES, WINDOWS};
+pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
@@ -57,7 +57,7 @@ pub struct VarSpec {
 
 /// Rows of activations and of packed vectors are a multiple of this many floats apart: each may begin a uniform binding
 /// (256 bytes), and one stride serves both.
-const ROW_PAD: usize = 64;
+const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
     /// Floats from one row to the next.

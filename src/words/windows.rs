@@ -1,7 +1,7 @@
 //! Matrix products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few tokens.
 
 use super::stack::{Segment, Stack};
-use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_BYTES, WINDOWS};
+use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
 /// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`.
 const LANES: usize = 8;
@@ -11,7 +11,7 @@ pub const GROUP: usize = LANES * ROWS;
 /// Floats of a window.
 const WINDOW: usize = WINDOW_BYTES / 4;
 /// Floats that a uniform binding may begin at a multiple of.
-const ALIGN: usize = 64;
+pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
 /// Dispatches of a stack whose matrix lies in blocks.
 pub fn lower(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {

@@ -5,9 +5,11 @@
 use super::moments;
 use super::stack::{Activation, Segment, Stack};
 use super::testing::{Case, steps};
+use super::windows::ALIGN;
 use crate::quant::padded;
 use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Part, Rows, State, Tape, Var, Vector, WINDOW_BYTES, Word, vector};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Columns of the projections that [`Tape::wkv7`] reads, in this order; the last is absent in layer 0.
 const R: usize = 0;
@@ -36,6 +38,13 @@ pub struct Wkv7 {
     pub state: State,
     /// v of layer 0; `None` in layer 0, which writes it.
     pub v_first: Option<Var>,
+}
+
+/// How the recurrence reads what was prepared for it.
+enum Feed {
+    Storage,
+    /// Through a uniform window.
+    Window,
 }
 
 struct Word7 {
@@ -86,7 +95,7 @@ impl Word for Word7 {
         let mut dispatches = self.gates.lower(cx);
         dispatches.push(prepare);
         match cx.caps.class {
-            Class::Groups => dispatches.push(self.recurrence(cx, 0, cx.tokens, 0, self.n_heads(cx.tape), false)),
+            Class::Groups => dispatches.push(self.recurrence(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)),
             Class::Lanes => dispatches.extend(self.windows(cx)),
         }
         dispatches.push(out);
@@ -212,29 +221,29 @@ impl Word7 {
         (prepare, out)
     }
 
-    /// The recurrence over some rows and heads.
-    fn recurrence(&self, cx: &Lowering<'_>, row: usize, n_rows: usize, head: usize, n_heads: usize, is_window: bool) -> Dispatch {
+    /// The recurrence over some rows of the step and some heads.
+    fn recurrence(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
         let size = self.spec.head_size;
-        let feed = cx.tape.var_spec(self.feed);
-        let at = row * feed.stride() + head * 5 * self.head_stride();
-        let (source, module) = match is_window {
-            true => (Binding::VarWindow(self.feed, at / 64 * 256), "rwkv::feed_window"),
-            false => (Binding::Var(self.feed), "rwkv::feed"),
+        let spec = cx.tape.var_spec(self.feed);
+        let at = rows.start * spec.stride() + heads.start * 5 * self.head_stride();
+        let (source, module, feed_at) = match feed {
+            Feed::Storage => (Binding::Var(self.feed), "rwkv::feed", at),
+            Feed::Window => (Binding::VarWindow(self.feed, at / ALIGN * ALIGN * 4), "rwkv::feed_window", at % ALIGN),
         };
         Dispatch {
             shader: "rwkv/wkv7",
             modules: vec![("rwkv::feed", module.to_string())],
             constants: vec![("HEAD", size as u32), ("QUARTERS", (self.head_stride() / 4) as u32)],
             params: vec![
-                ("first_row", row.into()),
-                ("n_rows", n_rows.into()),
+                ("first_row", rows.start.into()),
+                ("n_rows", rows.len().into()),
                 ("width", cx.tape.vector_spec(self.spec.vectors).width.into()),
-                ("first", (head * size).into()),
-                ("end", ((head + n_heads) * size).into()),
-                ("feed_stride", (feed.stride() / 4).into()),
+                ("first", (heads.start * size).into()),
+                ("end", (heads.end * size).into()),
+                ("feed_stride", (spec.stride() / 4).into()),
                 ("values_stride", cx.tape.var_spec(self.values).stride().into()),
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
-                ("feed_at", if is_window { at % 64 / 4 } else { at / 4 }.into()),
+                ("feed_at", (feed_at / 4).into()),
             ],
             bindings: vec![
                 ("values", Binding::Var(self.values)),
@@ -242,22 +251,23 @@ impl Word7 {
                 ("y", Binding::Var(self.y)),
                 ("feed", source),
             ],
-            grid: [(n_heads * size).div_ceil(8) as u32, cx.runs as u32, 1],
+            grid: [(heads.len() * size).div_ceil(8) as u32, cx.runs as u32, 1],
         }
     }
 
     /// The recurrence in pieces whose feed fits a uniform window: some rows of all heads, or some heads of one row.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let (n_heads, per_head) = (self.n_heads(cx.tape), 5 * self.head_stride());
+        let n_heads = self.n_heads(cx.tape);
         let window = WINDOW_BYTES / 4;
         let rows = window / cx.tape.var_spec(self.feed).stride();
         if rows > 0 {
-            return (0..cx.tokens).step_by(rows).map(|t| self.recurrence(cx, t, rows, 0, n_heads, true)).collect();
+            return (0..cx.tokens).step_by(rows).map(|t| self.recurrence(cx, t..t + rows, 0..n_heads, Feed::Window)).collect();
         }
-        // A window begins at a multiple of 64 floats, so up to 63 of it are lost.
-        let heads = (window - 64) / per_head;
-        let pieces = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.recurrence(cx, t, 1, h, heads.min(n_heads - h), true));
-        (0..cx.tokens).flat_map(pieces).collect()
+        // Where a window begins between two multiples of its alignment, what lies before is lost.
+        let heads = (window - ALIGN) / (5 * self.head_stride());
+        let of_row =
+            |t: usize| (0..n_heads).step_by(heads).map(move |h| self.recurrence(cx, t..t + 1, h..n_heads.min(h + heads), Feed::Window));
+        (0..cx.tokens).flat_map(of_row).collect()
     }
 
     /// One head and token: the output, and v before mixing. `s` is the head's state, `[v][k]`.
