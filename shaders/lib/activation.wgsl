@@ -9,6 +9,10 @@ fn activate(code: u32, z: f32) -> f32 {
         case 3u: { let p = max(z, 0.0); return p * p; }
         // RWKV-7 decay: exp(-e^(-1/2) sigmoid(z)), in (0.5452, 1)
         case 4u: { return exp(-0.60653066 * sigmoid(z)); }
+        // silu
+        case 5u: { return z * sigmoid(z); }
+        // RWKV-6 decay: exp(-exp(z)), zero in f32 from 5 on
+        case 6u: { return exp(-exp(clamp(z, -80.0, 20.0))); }
         default: { return z; }
     }
 }

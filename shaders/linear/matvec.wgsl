@@ -1,5 +1,6 @@
 // Matrix times one vector a workgroup: four rows, the width shared by all lanes, then one reduction.
-import package::linear::stack::{params, x, segment_of, finish};
+import package::linear::stack::{params, x, segment_of};
+import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::lib::reduce::{WG, reduce_sum};
 import package::weight::f16::weight8;
@@ -24,5 +25,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     let total = reduce_sum(sums, lane);
-    if lane < 4u && s.row + lane < s.rows { finish(s, t, s.row + lane, total[lane]); }
+    if lane < 4u && s.row + lane < s.rows { finish(s.epilogue, t, s.row + lane, total[lane]); }
 }

@@ -1,6 +1,7 @@
 // Matrix times many vectors: a workgroup computes 64 rows x 64 tokens, 16 of the width at a time. Weights are decoded once
 // into workgroup memory; every lane keeps 4 x 4 sums.
-import package::linear::stack::{params, x, segment_of, finish};
+import package::linear::stack::{params, x, segment_of};
+import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::weight::f16::weight8;
 
@@ -53,7 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var r = 0u; r < 4u; r++) {
             let row = s.row + 4u * i + r;
             let token = t0 + 4u * j + t;
-            if row < s.rows && token < n { finish(s, token, row, sums[t][r]); }
+            if row < s.rows && token < n { finish(s.epilogue, token, row, sums[t][r]); }
         }
     }
 }

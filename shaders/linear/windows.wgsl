@@ -1,8 +1,8 @@
 // Matrix product for adapters of type Cpu: weights and activations come through uniform bindings, which such an adapter reads
 // many times faster than storage. A dispatch takes one block of rows, its width cut into eight tiles, and TOKENS tokens; a lane
 // owns ROWS rows. No barriers, and an order of the sum that does not depend on TOKENS.
-//   y[t, row] = activation(bias[row] + sum over k of W[row, k] x[t, k]),  or  y[t, row] += the same
-import package::lib::activation::activate;
+//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::weight::f16_windows::{tile0};
 import package::constants::{ROWS, TOKENS};
@@ -17,33 +17,23 @@ struct Params {
     // Where x begins in its window and how far its rows are apart, in units of 4.
     x_at: u32,
     x_stride: u32,
-    y_at: u32,
-    y_stride: u32,
-    bias_at: u32,
-    activation: u32,
     // Rows are tokens (0) or outputs (1).
     of_outputs: u32,
-    // 1: add to what y holds.
-    accumulate: u32,
+    // The fields of the epilogue.
+    activation: u32,
+    store: u32,
+    bias_at: u32,
+    y_at: u32,
+    y_stride: u32,
+    a_at: u32,
+    b_at: u32,
+    side_stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<uniform> x: array<vec4<f32>, 4096>; // [TOKENS, x_stride]
-@group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows] where there is one
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, y_stride]
 
 const LANES: u32 = 8u;
-const NO_BIAS: u32 = 0xffffffffu;
-
-fn finish(t: u32, row: u32, sum: f32) {
-    if row >= params.rows || t >= n_rows(params.of_outputs) { return; }
-    var z = sum;
-    if params.bias_at != NO_BIAS { z += bias[params.bias_at + row]; }
-    z = activate(params.activation, z);
-    let at = t * params.y_stride + params.y_at + row;
-    if params.accumulate == 1u { z += y[at]; }
-    y[at] = z;
-}
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -69,5 +59,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     }
-    unroll t in TOKENS { unroll r in ROWS { finish(params.t0 + $tu, row0 + $ru, sum_$r_$t); } }
+    let epilogue = Epilogue(
+        params.activation, params.store, params.bias_at, params.y_at, params.y_stride, params.a_at, params.b_at, params.side_stride,
+    );
+    unroll t in TOKENS { if params.t0 + $tu < n { unroll r in ROWS {
+    if row0 + $ru < params.rows { finish(epilogue, params.t0 + $tu, row0 + $ru, sum_$r_$t); }
+    } } }
 }

@@ -1,6 +1,6 @@
 // x_hat = LN(x), p = x_hat of the previous token, and for each mix m:  mixed[m] = x_hat + (p - x_hat) * mix[m]
 // p comes from the row above or, in the first row of a run, from the state; the last row becomes the new state, in the other
-// half of the double buffer. The row above is normalised again rather than waited for.
+// half of the double buffer. The row above is normalised again rather than waited for. On request x_hat and p follow as planes.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::lib::reduce::{WG, reduce_sum};
 
@@ -10,6 +10,8 @@ struct Params {
     n_mixes: u32,
     // Rows from one plane of mixed to the next.
     capacity: u32,
+    // 1: x_hat and p become two planes behind those of the mixes.
+    with_inputs: u32,
     eps: f32,
 }
 
@@ -17,7 +19,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> vectors: array<f32>; // [2 + n_mixes, stride]: g, b, mixes
 @group(0) @binding(2) var<storage, read> x: array<f32>; // [T, stride]
 @group(0) @binding(3) var<storage, read_write> shift: array<f32>; // [2 pages, stride]
-@group(0) @binding(4) var<storage, read_write> mixed: array<f32>; // [n_mixes, capacity, stride]
+@group(0) @binding(4) var<storage, read_write> mixed: array<f32>; // [n_mixes (+ 2), capacity, stride]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -48,6 +50,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if row.first == 1u { p = shift[run.shift_in * params.stride + i]; }
         for (var m = 0u; m < params.n_mixes; m++) {
             mixed[(m * params.capacity + t) * params.stride + i] = x_hat + (p - x_hat) * vectors[(2u + m) * params.stride + i];
+        }
+        if params.with_inputs == 1u {
+            mixed[(params.n_mixes * params.capacity + t) * params.stride + i] = x_hat;
+            mixed[((params.n_mixes + 1u) * params.capacity + t) * params.stride + i] = p;
         }
         if row.last == 1u { shift[run.shift_out * params.stride + i] = x_hat; }
     }

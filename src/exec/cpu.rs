@@ -1,6 +1,6 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
-use super::load::{Progress, encode_part, pack_vectors};
+use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
 use super::{Executor, Loaded};
 use crate::error::{Error, Result};
 use crate::tape::{Bytes, Host, HostMatrix, HostPart, MatrixSpec, Rows, Source, State, Step, Tape, Var};
@@ -12,6 +12,7 @@ pub struct CpuModel {
     tape: Arc<Tape>,
     matrices: Vec<Vec<HostPart>>,
     vectors: Vec<Vec<f32>>,
+    initial: Vec<Option<Vec<f32>>>,
     batch_invariant: bool,
 }
 
@@ -26,13 +27,14 @@ impl CpuModel {
             progress(done as u64, total as u64);
         }
         let vectors = tape.vectors.iter().map(|v| pack_vectors(v, source)).collect::<Result<_>>()?;
-        Ok(Arc::new(CpuModel { tape, matrices, vectors, batch_invariant }))
+        let initial = initial_states(&tape, source)?;
+        Ok(Arc::new(CpuModel { tape, matrices, vectors, initial, batch_invariant }))
     }
 }
 
 fn host_part(part: &crate::tape::Part, spec: &MatrixSpec, source: &dyn Source) -> Result<HostPart> {
     let stored = matches!((source.dtype(&part.tensor), spec.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    let shared = if stored && !part.transposed { source.share(&part.tensor, &part.shape())? } else { None };
+    let shared = if stored && !part.transposed && part.slice.is_none() { source.share(&part.tensor, &part.shape())? } else { None };
     if let Some(bytes) = shared {
         return Ok(HostPart { rows: part.rows, k: part.k, bytes });
     }
@@ -66,7 +68,9 @@ impl Loaded for CpuModel {
             capacity: 0,
             tape,
         };
-        Ok(Box::new(CpuExecutor { host }))
+        let mut executor = CpuExecutor { host };
+        write_initial(&mut executor, &self.tape, &self.initial)?;
+        Ok(Box::new(executor))
     }
 
     fn is_watched(&self) -> bool {

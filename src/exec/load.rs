@@ -1,8 +1,9 @@
 //! What both executors do with a source: choose formats, pack vectors, encode rows in small blocks.
 
+use super::Executor;
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
-use crate::tape::{Part, Source, Tape, VectorSpec};
+use crate::tape::{Initial, Part, Source, State, StateSpec, Tape, VectorSpec};
 use crate::tensor::{DType, View};
 use half::f16;
 
@@ -72,6 +73,7 @@ pub fn encode_part(
         }
         return Ok(());
     }
+    let first = part.first_row() + first;
     source.with(&part.tensor, &part.shape(), &mut |view| {
         let view = if part.transposed { view.clone().transposed() } else { view.clone() };
         if let Some(bytes) = as_stored(&view, part, format) {
@@ -110,7 +112,37 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
         if part.optional && !source.has(&part.tensor) {
             continue;
         }
-        source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut row[..spec.width]))?;
+        let mut numbers = vec![0.0; spec.width / part.repeat];
+        source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut numbers))?;
+        let map = part.map.unwrap_or(|x| x);
+        for (to, from) in row[..spec.width].chunks_mut(part.repeat).zip(numbers) {
+            to.fill(map(from));
+        }
     }
     Ok(packed)
+}
+
+/// What every state is before the first token; none where that is zero.
+pub fn initial_states(tape: &Tape, source: &dyn Source) -> Result<Vec<Option<Vec<f32>>>> {
+    let numbers = |spec: &StateSpec| match &spec.initial {
+        Initial::Zeros => Ok(None),
+        Initial::Numbers(numbers) => Ok(Some(numbers.clone())),
+        Initial::Tensor(name) => {
+            let mut numbers = vec![0.0; spec.len()];
+            source.with(name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?;
+            Ok(Some(numbers))
+        }
+    };
+    tape.states.iter().map(numbers).collect()
+}
+
+/// Writes them to page 0, which no slot ever changes; vectors in halves to both.
+pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[Option<Vec<f32>>]) -> Result<()> {
+    for (i, numbers) in initial.iter().enumerate() {
+        let pages = if tape.states[i].halves { 2 } else { 1 };
+        for page in 0..numbers.as_ref().map_or(0, |_| pages) {
+            executor.write_state(State(i), page, numbers.as_deref().unwrap_or_default())?;
+        }
+    }
+    Ok(())
 }

@@ -31,7 +31,7 @@ const GUARD_ROWS: usize = 2;
 
 /// Plays a case on the device and on the host.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
-    let Case { name, mut tape, steps, bound } = case;
+    let Case { name, mut tape, steps, bound, from_nothing } = case;
     tape.matrices.iter_mut().for_each(|m| m.format = format);
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
@@ -42,7 +42,8 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
         let mut worst = 0f64;
         for (i, spec) in tape.states.iter().enumerate() {
             for page in 0..pages(spec) {
-                let values: Vec<f32> = numbers((i * 1000 + page) as u64).take(spec.len()).collect();
+                let seeded = || numbers((i * 1000 + page) as u64).take(spec.len()).collect();
+                let values = if from_nothing { cpu.read_state(State(i), 0)? } else { seeded() };
                 gpu.write_state(State(i), page, &values)?;
                 cpu.write_state(State(i), page, &values)?;
             }

@@ -16,12 +16,22 @@ pub struct Part {
     pub transposed: bool,
     /// Zeros where the file has no such tensor.
     pub optional: bool,
+    /// The file's tensor holds several such matrices, and this is one of them.
+    pub slice: Option<Slice>,
+}
+
+/// One matrix among `of` in a tensor: a dimension more in front, or their rows under one another.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice {
+    pub index: usize,
+    pub of: usize,
+    pub is_plane: bool,
 }
 
 impl Part {
     /// `W [rows, k]`, as PyTorch's Linear stores it.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false }
+        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false, slice: None }
     }
 
     /// `M [k, rows]`, in x out.
@@ -29,9 +39,30 @@ impl Part {
         Part { transposed: true, ..Self::new(tensor, rows, k) }
     }
 
+    /// Plane `index` of the file's tensor `[of, …]`.
+    pub fn plane(self, index: usize, of: usize) -> Self {
+        Part { slice: Some(Slice { index, of, is_plane: true }), ..self }
+    }
+
+    /// Rows `index * rows ..` of the file's matrix of `of` times as many.
+    pub fn slice(self, index: usize, of: usize) -> Self {
+        Part { slice: Some(Slice { index, of, is_plane: false }), ..self }
+    }
+
     /// Shape of the tensor in the file.
-    pub fn shape(&self) -> [usize; 2] {
-        if self.transposed { [self.k, self.rows] } else { [self.rows, self.k] }
+    pub fn shape(&self) -> Vec<usize> {
+        let (planes, stacked) = match self.slice {
+            Some(Slice { of, is_plane: true, .. }) => (Some(of), 1),
+            Some(Slice { of, is_plane: false, .. }) => (None, of),
+            None => (None, 1),
+        };
+        let rows = self.rows * stacked;
+        planes.into_iter().chain(if self.transposed { [self.k, rows] } else { [rows, self.k] }).collect()
+    }
+
+    /// First of its rows among all that the tensor has.
+    pub fn first_row(&self) -> usize {
+        self.slice.map_or(0, |s| s.index * self.rows)
     }
 
     /// Units of [`PAD`] elements in a row.

@@ -11,7 +11,7 @@ mod step;
 mod word;
 
 pub use host::{Bytes, Host, HostMatrix, HostPart};
-pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
@@ -79,12 +79,26 @@ pub struct VectorPart {
     pub optional: bool,
     /// Shape in the file, where it is not `[width]`.
     pub shape: Option<[usize; 2]>,
+    /// So many numbers of the vector share one of the file.
+    pub repeat: usize,
+    /// What is done to every number once, while loading.
+    pub map: Option<fn(f32) -> f32>,
 }
 
 impl VectorPart {
     /// Stored as a matrix of that shape.
     pub fn shaped(self, rows: usize, columns: usize) -> Self {
         VectorPart { shape: Some([rows, columns]), ..self }
+    }
+
+    /// Stored as one number for `n` of the vector.
+    pub fn repeated(self, n: usize) -> Self {
+        VectorPart { repeat: n, ..self }
+    }
+
+    /// Mapped while loading, in f32.
+    pub fn map(self, map: fn(f32) -> f32) -> Self {
+        VectorPart { map: Some(map), ..self }
     }
 }
 
@@ -97,7 +111,7 @@ pub struct VectorSpec {
 impl VectorSpec {
     /// Shape of a part's tensor in the file.
     pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
-        part.shape.map_or_else(|| vec![self.width], |s| s.to_vec())
+        part.shape.map_or_else(|| vec![self.width / part.repeat], |s| s.to_vec())
     }
 
     pub fn stride(&self) -> usize {
@@ -113,6 +127,17 @@ pub struct StateSpec {
     pub shape: Vec<usize>,
     /// Two halves a page, read and written in turn: for vectors that a step reads and writes in one dispatch.
     pub halves: bool,
+    pub initial: Initial,
+}
+
+/// What a state is before the first token.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Initial {
+    #[default]
+    Zeros,
+    Numbers(Vec<f32>),
+    /// A tensor of the checkpoint, of the state's shape.
+    Tensor(String),
 }
 
 impl StateSpec {
@@ -202,8 +227,13 @@ impl Tape {
     }
 
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
-        self.states.push(StateSpec { name, shape: shape.to_vec(), halves });
+        self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros });
         State(self.states.len() - 1)
+    }
+
+    /// Says what a state is before the first token.
+    pub fn begin_with(&mut self, state: State, initial: Initial) {
+        self.states[state.0].initial = initial;
     }
 
     pub fn record(&mut self, word: impl Word + 'static) {
@@ -228,20 +258,26 @@ impl Tape {
         self.states.iter().position(|s| s.name == name).map(State)
     }
 
-    /// Every tensor that the tape reads: name, shape in the file, whether it may be absent.
+    /// Every tensor that the tape reads, once: name, shape in the file, whether it may be absent.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
-        let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape().to_vec(), p.optional));
+        let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape(), p.optional));
         let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
-        matrices.chain(vectors).collect()
+        let states = self.states.iter().filter_map(|s| match &s.initial {
+            Initial::Tensor(name) => Some((name.as_str(), s.shape.clone(), false)),
+            _ => None,
+        });
+        // Several parts may read one tensor.
+        let mut seen = std::collections::HashSet::new();
+        matrices.chain(vectors).chain(states).filter(|(name, ..)| seen.insert(*name)).collect()
     }
 }
 
 /// A vector that must be there.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
-    VectorPart { tensor: tensor.into(), optional: false, shape: None }
+    VectorPart { tensor: tensor.into(), optional: false, shape: None, repeat: 1, map: None }
 }
 
 /// A vector of zeros where the file has none.
 pub fn optional_vector(tensor: impl Into<String>) -> VectorPart {
-    VectorPart { tensor: tensor.into(), optional: true, shape: None }
+    VectorPart { optional: true, ..vector(tensor) }
 }

@@ -1,7 +1,7 @@
 //! logits = W LN(x), for the rows whose logits are wanted.
 
 use super::layer_norm;
-use super::stack::{Activation, Segment, Stack};
+use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, Tape, Var, Vector, Word, vector};
 
@@ -19,8 +19,8 @@ impl Tape {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let matrix = self.matrix(vec![part]);
-        let segments = vec![Segment { part: 0, plane: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
-        let stack = Stack { matrix, x: normed, y: logits, bias: None, segments, accumulate: false, rows: Rows::Outputs };
+        let segments = vec![Segment::of(0)];
+        let stack = Stack { matrix, x: normed, y: logits, bias: None, segments, store: Store::Set, rows: Rows::Outputs };
         self.record(Head { x, norm, normed, stack });
         (self.logits, self.hidden) = (Some(logits), Some(normed));
         logits

@@ -1,6 +1,6 @@
-//! x += W y: the way back into the residual stream.
+//! x += W y, or x += gate ⊙ W y: the way back into the residual stream.
 
-use super::stack::{Activation, Segment, Stack};
+use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, Word};
 
@@ -9,9 +9,17 @@ struct LinearAdd(Stack);
 impl Tape {
     /// `x [T, C] += W [C, K] y [T, K]`.
     pub fn linear_add(&mut self, part: Part, y: Var, x: Var) {
+        self.linear_into(part, y, x, Store::Add);
+    }
+
+    /// `x [T, C] += y's column gate [T, C] ⊙ W [C, K] y's first column [T, K]`.
+    pub fn linear_add_gated(&mut self, part: Part, y: Var, gate: usize, x: Var) {
+        self.linear_into(part, y, x, Store::AddGated { a: y, column: gate });
+    }
+
+    fn linear_into(&mut self, part: Part, y: Var, x: Var, store: Store) {
         let matrix = self.matrix(vec![part]);
-        let segments = vec![Segment { part: 0, plane: 0, x: 0, y: 0, bias: None, activation: Activation::None }];
-        self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments, accumulate: true, rows: Rows::Tokens }));
+        self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments: vec![Segment::of(0)], store, rows: Rows::Tokens }));
     }
 
     /// The same where most of y is zero (relu² leaves a tenth). Lowers to the dense product so far.
@@ -42,6 +50,12 @@ pub fn cases() -> Vec<Case> {
         let x = tape.var("x", Rows::Tokens, &[rows]);
         tape.linear_add(Part::new("w", rows, k), y, x);
         cases.push(Case::new(format!("linear_add/{rows}x{k}"), tape, steps(2), 1e-10));
+
+        let mut tape = Tape::new();
+        let y = tape.var("y", Rows::Tokens, &[k, 3, rows]);
+        let x = tape.var("x", Rows::Tokens, &[rows]);
+        tape.linear_add_gated(Part::new("w", rows, k), y, 2, x);
+        cases.push(Case::new(format!("linear_add/gated/{rows}x{k}"), tape, steps(2), 1e-10));
     }
     cases
 }

@@ -6,16 +6,23 @@
 mod embed;
 mod head;
 mod linear_add;
+mod norm_ddlerp_linear;
 mod norm_shift_linear;
+mod recurrence;
+mod shift_mix;
 pub mod stack;
 pub mod synthetic;
 pub mod testing;
 mod windows;
+mod wkv4;
+mod wkv6;
 mod wkv7;
 
+pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
 pub use stack::Activation;
 pub use windows::GROUP;
+pub use wkv6::{Decay, Wkv6};
 pub use wkv7::Wkv7;
 
 use testing::Case;
@@ -30,6 +37,9 @@ pub struct Entry {
 pub static WORDS: &[Entry] = &[
     Entry { name: "embed", cases: embed::cases },
     Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
+    Entry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
+    Entry { name: "wkv4", cases: wkv4::cases },
+    Entry { name: "wkv6", cases: wkv6::cases },
     Entry { name: "wkv7", cases: wkv7::cases },
     Entry { name: "linear_add", cases: linear_add::cases },
     Entry { name: "head", cases: head::cases },

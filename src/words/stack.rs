@@ -4,7 +4,7 @@
 //! has the twin.
 
 use super::windows;
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, Piece, PieceSegment, Rows, Tape, Var, Vector};
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, Param, Piece, PieceSegment, Rows, Tape, Var, Vector};
 use rayon::prelude::*;
 
 /// What happens to a sum before it is stored. The codes are those of `shaders/lib/activation.wgsl`.
@@ -17,10 +17,22 @@ pub enum Activation {
     ReluSquared,
     /// RWKV-7's decay, exp(−e^(−1/2) σ(z)).
     Decay7,
+    /// z σ(z)
+    Silu,
+    /// RWKV-6's decay, exp(−exp(z)).
+    Decay6,
 }
 
 impl Activation {
-    pub const ALL: [Activation; 5] = [Activation::None, Activation::Tanh, Activation::Sigmoid, Activation::ReluSquared, Activation::Decay7];
+    pub const ALL: [Activation; 7] = [
+        Activation::None,
+        Activation::Tanh,
+        Activation::Sigmoid,
+        Activation::ReluSquared,
+        Activation::Decay7,
+        Activation::Silu,
+        Activation::Decay6,
+    ];
 
     pub(super) fn code(self) -> u32 {
         self as u32
@@ -33,6 +45,8 @@ impl Activation {
             Activation::Sigmoid => sigmoid(z),
             Activation::ReluSquared => z.max(0.0) * z.max(0.0),
             Activation::Decay7 => (-0.60653066 * sigmoid(z)).exp(),
+            Activation::Silu => z * sigmoid(z),
+            Activation::Decay6 => (-z.exp()).exp(),
         }
     }
 }
@@ -47,26 +61,95 @@ pub struct Segment {
     pub part: usize,
     /// Plane of x.
     pub plane: usize,
-    /// First float within a row of x and of y.
+    /// First float within a row of x and of y, and the plane of y.
     pub x: usize,
     pub y: usize,
+    pub y_plane: usize,
     /// Row of the bias vectors.
     pub bias: Option<usize>,
     pub activation: Activation,
 }
 
-/// `y[t] = activation(bias + W x[t])`, or `y[t] += …`, segment by segment.
+impl Segment {
+    /// Part `i` from the beginning of x to the beginning of y.
+    pub fn of(part: usize) -> Segment {
+        Segment { part, plane: 0, x: 0, y: 0, y_plane: 0, bias: None, activation: Activation::None }
+    }
+}
+
+/// How z = activation(bias + W x) enters y. The codes are those of `shaders/linear/epilogue.wgsl`.
+#[derive(Debug, Clone, Copy)]
+pub enum Store {
+    /// y = z
+    Set,
+    /// y += z
+    Add,
+    /// y += a ⊙ z, a a column of another activation.
+    AddGated { a: Var, column: usize },
+    /// y = a + (b − a) ⊙ z, a and b planes of another activation.
+    Lerp { of: Var, a: usize, b: usize },
+}
+
+impl Store {
+    fn code(self) -> u32 {
+        match self {
+            Store::Set => 0,
+            Store::Add => 1,
+            Store::AddGated { .. } => 2,
+            Store::Lerp { .. } => 3,
+        }
+    }
+
+    fn apply(self, y: f32, a: f32, b: f32, z: f32) -> f32 {
+        match self {
+            Store::Set => z,
+            Store::Add => y + z,
+            Store::AddGated { .. } => y + a * z,
+            Store::Lerp { .. } => a + (b - a) * z,
+        }
+    }
+
+    fn var(self) -> Option<Var> {
+        match self {
+            Store::Set | Store::Add => None,
+            Store::AddGated { a, .. } => Some(a),
+            Store::Lerp { of, .. } => Some(of),
+        }
+    }
+
+    pub(super) fn side(self) -> Binding {
+        self.var().map_or(Binding::Nothing, Binding::Var)
+    }
+
+    /// First floats of a and b in row 0, and the stride of a row.
+    pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
+        let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
+        match self {
+            Store::Set | Store::Add => [0; 3],
+            Store::AddGated { a, column } => [tape.var_spec(a).column(column), 0, stride],
+            Store::Lerp { a, b, .. } => [a * capacity * stride, b * capacity * stride, stride],
+        }
+    }
+}
+
+impl From<Store> for Param {
+    fn from(store: Store) -> Param {
+        Param::U32(store.code())
+    }
+}
+
+/// `y[t] = store(activation(bias + W x[t]))`, segment by segment.
 pub struct Stack {
     pub matrix: Matrix,
     pub x: Var,
     pub y: Var,
     pub bias: Option<Vector>,
     pub segments: Vec<Segment>,
-    pub accumulate: bool,
+    pub store: Store,
     pub rows: Rows,
 }
 
-/// Segments that one dispatch takes: the length of `segments` in `shaders/linear/stack.wgsl`, halved.
+/// Segments that one dispatch takes: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
 const MAX_SEGMENTS: usize = 8;
 /// From so many rows on, a real GPU takes the tiled product.
 const TILED_FROM: usize = 8;
@@ -113,6 +196,7 @@ impl Stack {
     fn dispatch(&self, cx: &Lowering<'_>, shape: &Shape, n: usize, piece: usize, group: &[(&Segment, &PieceSegment)]) -> Dispatch {
         let spec = cx.tape.matrix_spec(self.matrix);
         let bias_stride = self.bias.map_or(0, |b| cx.tape.vector_spec(b).stride());
+        let [a, b, side_stride] = self.store.places(cx.tape, cx.capacity);
         let mut blocks = 0;
         let mut rows = Vec::new();
         for (segment, p) in group {
@@ -120,13 +204,14 @@ impl Stack {
             rows.push([blocks as u32, p.rows as u32, spec.parts[p.part].units() as u32, p.unit as u32]);
             rows.push([
                 (self.x_at(segment, cx.tape, cx.capacity) / 4) as u32,
-                (segment.y + p.first_row) as u32,
+                (self.y_at(segment, cx.tape, cx.capacity) + p.first_row) as u32,
                 bias,
                 segment.activation.code(),
             ]);
+            rows.push([(a + p.first_row) as u32, (b + p.first_row) as u32, 0, 0]);
             blocks += p.rows.div_ceil(shape.block_rows);
         }
-        rows.resize(2 * MAX_SEGMENTS, [0; 4]);
+        rows.resize(3 * MAX_SEGMENTS, [0; 4]);
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
@@ -137,14 +222,16 @@ impl Stack {
                 ("x_stride", (cx.tape.var_spec(self.x).stride() / 4).into()),
                 ("y_stride", cx.tape.var_spec(self.y).stride().into()),
                 ("of_outputs", (self.rows == Rows::Outputs).into()),
-                ("accumulate", self.accumulate.into()),
+                ("side_stride", side_stride.into()),
+                ("store", self.store.into()),
                 ("fold", fold.into()),
-                ("segments", crate::tape::Param::Rows(rows)),
+                ("segments", Param::Rows(rows)),
             ],
             bindings: vec![
                 ("x", Binding::Var(self.x)),
                 ("bias", self.bias.map_or(Binding::Nothing, Binding::Vector)),
                 ("y", Binding::Var(self.y)),
+                ("side", self.store.side()),
                 ("weight", Binding::Piece(self.matrix, piece)),
             ],
             grid: [fold as u32, blocks.div_ceil(fold) as u32, n.div_ceil(shape.tokens) as u32],
@@ -154,6 +241,11 @@ impl Stack {
     /// First float of a segment's x in row 0.
     pub(super) fn x_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.plane * capacity * tape.var_spec(self.x).stride() + segment.x
+    }
+
+    /// First float of a segment's y in row 0.
+    pub(super) fn y_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
+        segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }
 
     pub fn twin(&self, host: &mut Host) {
@@ -172,10 +264,15 @@ impl Stack {
             let mut out: Vec<&mut [f32]> = sums.chunks_exact_mut(part.rows).collect();
             host.matrix(self.matrix).product(s.part, &x, &mut out, host.batch_invariant);
             let bias = s.bias.map(|row| host.vector(self.bias.expect("a segment with a bias has bias vectors"), row));
-            y.par_chunks_mut(y_stride).zip(sums.par_chunks(part.rows)).for_each(|(y, sums)| {
+            let [a, b, side_stride] = self.store.places(&tape, host.capacity);
+            let side = self.store.var().map(|v| host.var(v));
+            let rows = y[s.y_plane * host.capacity * y_stride..].par_chunks_mut(y_stride).zip(sums.par_chunks(part.rows));
+            rows.enumerate().for_each(|(t, (y, sums))| {
                 for (row, (y, sum)) in y[s.y..][..part.rows].iter_mut().zip(sums).enumerate() {
                     let z = s.activation.apply(sum + bias.map_or(0.0, |b| b[row]));
-                    *y = if self.accumulate { *y + z } else { z };
+                    let from = t * side_stride + row;
+                    let (a, b) = side.map_or((0.0, 0.0), |side| (side[from + a], side[from + b]));
+                    *y = self.store.apply(*y, a, b, z);
                 }
             });
         }

@@ -22,18 +22,23 @@ impl Synthetic {
     }
 }
 
-/// Half width and centre of a tensor's numbers: matrices keep the size of activations, norms stay near one.
+/// Half width and centre of a tensor's numbers: matrices keep the size of activations, norms stay near one, decays and mixes lie
+/// where trained ones do.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
-    let fan_in = |in_out: bool| shape[if in_out { 0 } else { shape.len() - 1 }] as f32;
-    match name.rsplit('.').next().unwrap_or(name) {
-        "w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2" => (1.0 / fan_in(true).sqrt(), 0.0),
-        "w0" => (2.0, 0.0),
-        "k_k" | "k_a" => (0.1, 1.0),
-        "weight" if shape.len() == 1 => (0.1, 1.0),
-        "weight" => (1.0 / fan_in(false).sqrt(), 0.0),
-        "bias" => (0.05, 0.0),
-        "r_k" => (0.2, 0.0),
-        n if n.starts_with("x_") => (0.5, 0.5),
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);
+    match (last, shape) {
+        // Low-rank pairs are stored in x out.
+        ("w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2", [.., fan_in, _]) => matrix(*fan_in),
+        ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
+        ("w0", _) => (2.0, 0.0),
+        ("time_decay", _) => (2.5, -3.0),
+        ("k_k" | "k_a", _) => (0.1, 1.0),
+        ("weight", [_]) => (0.1, 1.0),
+        ("weight", [.., fan_in]) => matrix(*fan_in),
+        ("bias", _) => (0.05, 0.0),
+        ("r_k", _) => (0.2, 0.0),
+        (mix, _) if ["x_", "time_mix_", "time_maa_"].iter().any(|p| mix.starts_with(p)) => (0.5, 0.5),
         _ => (0.5, 0.0),
     }
 }

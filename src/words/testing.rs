@@ -11,6 +11,8 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// Normalised mean squared error that is still right.
     pub bound: f64,
+    /// States start as they do before the first token, not with seeded numbers.
+    pub from_nothing: bool,
 }
 
 /// Pages that the steps of [`steps`] use.
@@ -18,7 +20,7 @@ pub const PAGES: usize = 4;
 
 impl Case {
     pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
-        Case { name, tape, steps, bound }
+        Case { name, tape, steps, bound, from_nothing: false }
     }
 }
 

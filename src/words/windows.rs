@@ -43,6 +43,7 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
         (Some(row), Some(vectors)) => (row * cx.tape.vector_spec(vectors).stride() + block.first_row) as u32,
         _ => u32::MAX,
     };
+    let [a, b, side_stride] = stack.store.places(cx.tape, cx.capacity);
     let window = |i: usize| {
         let tile = i.min(block.n_tiles - 1);
         (WINDOW_NAMES[i], Binding::Window(stack.matrix, block.buffer, block.at + tile * block.tile_bytes))
@@ -51,6 +52,7 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
         ("x", Binding::VarWindow(stack.x, x_at / ALIGN * ALIGN * 4)),
         ("bias", stack.bias.map_or(Binding::Nothing, Binding::Vector)),
         ("y", Binding::Var(stack.y)),
+        ("side", stack.store.side()),
     ];
     Dispatch {
         shader: "linear/windows",
@@ -63,12 +65,15 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
             ("tile_units", block.tile_units.into()),
             ("x_at", (x_at % ALIGN / 4).into()),
             ("x_stride", (x.stride() / 4).into()),
-            ("y_at", (segment.y + block.first_row).into()),
-            ("y_stride", y.stride().into()),
-            ("bias_at", bias.into()),
-            ("activation", segment.activation.code().into()),
             ("of_outputs", (stack.rows == Rows::Outputs).into()),
-            ("accumulate", stack.accumulate.into()),
+            ("activation", segment.activation.code().into()),
+            ("store", stack.store.into()),
+            ("bias_at", bias.into()),
+            ("y_at", (stack.y_at(segment, cx.tape, cx.capacity) + block.first_row).into()),
+            ("y_stride", y.stride().into()),
+            ("a_at", (a + block.first_row).into()),
+            ("b_at", (b + block.first_row).into()),
+            ("side_stride", side_stride.into()),
         ],
         bindings: (0..WINDOWS).map(window).chain(rest).collect(),
         grid: [block.rows.div_ceil(GROUP) as u32, 1, 1],

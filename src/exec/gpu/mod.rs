@@ -6,7 +6,7 @@ mod kernel;
 mod plan;
 mod reflect;
 
-use super::load::{Progress, encode_part, pack_vectors};
+use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
 use super::{Executor, Loaded};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
@@ -32,6 +32,7 @@ pub struct GpuModel {
     /// One buffer a piece.
     matrices: Vec<Vec<wgpu::Buffer>>,
     vectors: Vec<wgpu::Buffer>,
+    initial: Vec<Option<Vec<f32>>>,
     nothing: wgpu::Buffer,
 }
 
@@ -54,7 +55,8 @@ impl GpuModel {
         let nothing = device.buffer("nothing", 256, usage)?;
         device.queue.submit([]);
         device.wait()?;
-        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, nothing }))
+        let initial = initial_states(&tape, source)?;
+        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing }))
     }
 }
 
@@ -152,6 +154,7 @@ impl Loaded for GpuModel {
         };
         let states = self.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
         let cursor = self.device.buffer("cursor", CURSOR_WORDS * 4, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?;
+        let (tape, initial) = (self.tape.clone(), self.initial.clone());
         let mut executor = GpuExecutor {
             vars: Vec::new(),
             capacity: Size { tokens: 0, runs: 0, outputs: 0 },
@@ -163,6 +166,7 @@ impl Loaded for GpuModel {
             model: self,
         };
         executor.grow(Size { tokens: 1, runs: 1, outputs: 1 })?;
+        write_initial(&mut executor, &tape, &initial)?;
         Ok(Box::new(executor))
     }
 

@@ -1,11 +1,12 @@
-// RWKV-7 recurrence, one lane a row of the state (head h, value index i), its row in registers, tokens in sequence. RWKV-7
-// paper, eq. 17:
-//   s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v'[i] k'[j]   y[i] = sum over j of S[i, j] r[j]
+// The recurrence of RWKV-5, 6 and 7, one lane a row of the state (head h, value index i), its row in registers, tokens in
+// sequence. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17:
+//   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
+//   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
 // A dispatch takes rows first_row .. first_row + n_rows of the step and heads from first_head on; a run that goes on from the
 // dispatch before finds its state on the page that it writes.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::feed::feed;
-import package::constants::{HEAD, QUARTERS};
+import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 
 struct Params {
     first_row: u32,
@@ -18,12 +19,14 @@ struct Params {
     feed_stride: u32,
     values_stride: u32,
     stride: u32,
+    // Column of values.
+    bonus: u32,
     // Where this dispatch's feed begins, in units of 4.
     feed_at: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> values: array<f32>; // [T, 2 (v', bonus)]
+@group(0) @binding(1) var<storage, read> values: array<f32>; // [T, 2 (v, bonus)]
 @group(0) @binding(2) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, stride]
 
@@ -43,19 +46,25 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     } }
     unroll q in QUARTERS { var row_$q = vec4(s_$q_0, s_$q_1, s_$q_2, s_$q_3); }
 
-    let head = params.feed_at + (i / HEAD - params.first / HEAD) * 5u * QUARTERS;
+    let head = params.feed_at + (i / HEAD - params.first / HEAD) * VECTORS * QUARTERS;
     for (var t = begin; t < end; t++) {
+        // Vectors of feed: r, w, k in v5 and v6; kappa, w, b, k, r in v7.
         let at = head + (t - params.first_row) * params.feed_stride;
         let v = values[t * params.values_stride + i];
         var sums = vec4(0.0);
         unroll q in QUARTERS { sums += row_$q * feed[at + $qu]; }
         let s = dot(sums, vec4(1.0));
-        sums = vec4(0.0);
-        unroll q in QUARTERS {
-        row_$q = row_$q * feed[at + QUARTERS + $qu] - s * feed[at + 2u * QUARTERS + $qu] + v * feed[at + 3u * QUARTERS + $qu];
-        sums += row_$q * feed[at + 4u * QUARTERS + $qu];
+        if DELTA == 0u {
+            unroll q in QUARTERS { row_$q = row_$q * feed[at + QUARTERS + $qu] + v * feed[at + 2u * QUARTERS + $qu]; }
+            y[t * params.stride + i] = s + values[t * params.values_stride + params.bonus + i];
+        } else {
+            sums = vec4(0.0);
+            unroll q in QUARTERS {
+            row_$q = row_$q * feed[at + QUARTERS + $qu] - s * feed[at + 2u * QUARTERS + $qu] + v * feed[at + 3u * QUARTERS + $qu];
+            sums += row_$q * feed[at + 4u * QUARTERS + $qu];
+            }
+            y[t * params.stride + i] = dot(sums, vec4(1.0));
         }
-        y[t * params.stride + i] = dot(sums, vec4(1.0));
     }
 
     let to = (run.page_out * params.width + i) * HEAD;

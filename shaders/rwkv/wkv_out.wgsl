@@ -1,22 +1,27 @@
-// What follows the RWKV-7 recurrence, a workgroup a token and head:  y = (GN(y) * g_x + b_x + bonus) * g, GN per head.
+// What follows the recurrence of RWKV-5, 6 and 7, a workgroup a token and head:  y = (GN(y) * g_x + b_x + bonus) * g, GN per
+// head. Only v7 adds its bonus here; v5.0 has no gate.
 import package::lib::cursor::n_tokens;
 import package::lib::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    gates_stride: u32,
+    // First float of g_x in vectors; b_x follows a stride later.
+    norm: u32,
     values_stride: u32,
+    gates_stride: u32,
     stride: u32,
     // Column of values, column of gates.
     bonus: u32,
     g: u32,
+    add_bonus: u32,
+    is_gated: u32,
     eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> vectors: array<f32>; // [5, stride]: k_k, k_a, r_k, g_x, b_x
+@group(0) @binding(1) var<storage, read> vectors: array<f32>; // [.., stride]: …, g_x, b_x
 @group(0) @binding(2) var<storage, read> gates: array<f32>; // [T, gates_stride]
-@group(0) @binding(3) var<storage, read> values: array<f32>; // [T, 2 (v', bonus)]
+@group(0) @binding(3) var<storage, read> values: array<f32>; // [T, 2 (v, bonus)]
 @group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, stride]
 
 @compute @workgroup_size(WG)
@@ -34,8 +39,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var j = lane; j < params.head_size; j += WG) { let d = y[at + j] - mean; square += d * d; }
     let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
     for (var j = lane; j < params.head_size; j += WG) {
-        let normed = (y[at + j] - mean) * scale * vectors[3u * params.stride + head + j] + vectors[4u * params.stride + head + j];
-        let bonus = values[t * params.values_stride + params.bonus + head + j];
-        y[at + j] = (normed + bonus) * gates[t * params.gates_stride + params.g + head + j];
+        let norm = params.norm + head + j;
+        var o = (y[at + j] - mean) * scale * vectors[norm] + vectors[norm + params.stride];
+        if params.add_bonus == 1u { o += values[t * params.values_stride + params.bonus + head + j]; }
+        if params.is_gated == 1u { o *= gates[t * params.gates_stride + params.g + head + j]; }
+        y[at + j] = o;
     }
 }

@@ -1,0 +1,57 @@
+// What the recurrence of RWKV-5 and 6 needs of a token, a workgroup a token and head: r, w and k beside each other, v, and
+//   bonus = (sum over j of r[j] u[j] k[j]) v
+import package::lib::cursor::n_tokens;
+import package::lib::reduce::{WG, reduce_sum};
+
+struct Params {
+    head_size: u32,
+    // Floats of one of the three vectors of feed.
+    head_stride: u32,
+    proj_stride: u32,
+    feed_stride: u32,
+    values_stride: u32,
+    // Columns of proj and values.
+    r: u32,
+    k: u32,
+    v: u32,
+    bonus: u32,
+    // Where decay begins, and its stride a token: 0 in v5, whose decay never changes.
+    w: u32,
+    decay_stride: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> vectors: array<f32>; // [.., stride]: u, …
+@group(0) @binding(2) var<storage, read> proj: array<f32>; // [T, proj_stride]
+@group(0) @binding(3) var<storage, read> decay: array<f32>; // [T or 1, decay_stride]
+@group(0) @binding(4) var<storage, read_write> feed: array<f32>; // [T, H, 3 (r, w, k), head_stride]
+@group(0) @binding(5) var<storage, read_write> values: array<f32>; // [T, 2 (v, bonus)]
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = group.y;
+    if t >= n_tokens() { return; }
+    let head = group.x * params.head_size;
+    let at = t * params.proj_stride + head;
+    let to = t * params.feed_stride + 3u * group.x * params.head_stride;
+
+    var sum = 0.0;
+    for (var j = lane; j < params.head_size; j += WG) {
+        let r = proj[at + params.r + j];
+        let k = proj[at + params.k + j];
+        sum += r * vectors[head + j] * k;
+        feed[to + j] = r;
+        feed[to + params.head_stride + j] = decay[t * params.decay_stride + params.w + head + j];
+        feed[to + 2u * params.head_stride + j] = k;
+    }
+    let ruk = reduce_sum(vec4(sum), lane).x;
+    for (var j = lane; j < params.head_size; j += WG) {
+        let v = proj[at + params.v + j];
+        values[t * params.values_stride + head + j] = v;
+        values[t * params.values_stride + params.bonus + head + j] = ruk * v;
+    }
+    // The recurrence reads whole quarters: what pads a head is zero.
+    for (var j = params.head_size + lane; j < params.head_stride; j += WG) {
+        for (var c = 0u; c < 3u; c++) { feed[to + c * params.head_stride + j] = 0.0; }
+    }
+}

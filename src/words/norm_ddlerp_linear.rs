@@ -1,0 +1,103 @@
+//! RWKV-6's way into the time mix: LN, token shift, lerps whose weights depend on the token, and a stack of matrices.
+//! Eagle and Finch paper, section 4 (ddlerp).
+//!
+//!   x̂ = LN(x)   p = x̂ of the token before   z = tanh(W1 lerp(x̂, p, m_x))
+//!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
+
+use super::norm_shift_linear::{Projection, projections_of};
+use super::shift_mix::{Inputs, ShiftMix};
+use super::stack::{Activation, Segment, Stack, Store};
+use super::testing::{Case, steps};
+use crate::quant::PAD;
+use crate::tape::{Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+
+/// The weights of the lerps.
+pub struct DdLerp {
+    pub rank: usize,
+    /// `[C, n * rank]`, in x out; columns in the order of `mixes`.
+    pub w1: String,
+    /// `[n, rank, C]`, in x out.
+    pub w2: String,
+    /// m, `[n, C]`.
+    pub mixes: Vector,
+}
+
+struct NormDdLerpLinear {
+    mix: ShiftMix,
+    /// z, then X, then y.
+    stacks: [Stack; 3],
+}
+
+impl Tape {
+    /// One column a projection; `mix` of a projection is an index of `lerp.mixes`. `vectors`: norm weight, norm bias, m_x.
+    pub fn norm_ddlerp_linear(
+        &mut self,
+        name: &'static str,
+        x: Var,
+        vectors: Vector,
+        lerp: DdLerp,
+        projections: Vec<Projection>,
+        shift: State,
+    ) -> Var {
+        let width = self.vector_spec(vectors).width;
+        let n = self.vector_spec(lerp.mixes).parts.len();
+        let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Kept);
+
+        let z = self.scratch("ddlerp", Rows::Tokens, &vec![lerp.rank; n]);
+        // Columns lie side by side where their widths need no padding: then one matrix writes them all.
+        let slices = if lerp.rank.is_multiple_of(PAD) { 1 } else { n };
+        let rows = n * lerp.rank / slices;
+        let columns: Vec<usize> = (0..n).map(|i| self.var_spec(z).column(i)).collect();
+        let w1 = self.matrix((0..slices).map(|i| Part::in_out(&lerp.w1, rows, width).slice(i, slices)).collect());
+        let into = |i| Segment { y: columns[i], activation: Activation::Tanh, ..Segment::of(i) };
+        let segments = (0..slices).map(into).collect();
+        let z_of = Stack { matrix: w1, x: mix.mixed, y: z, bias: None, segments, store: Store::Set, rows: Rows::Tokens };
+
+        let from = |i| Segment { x: columns[i], y_plane: i, bias: Some(i), ..Segment::of(i) };
+        let segments = (0..n).map(from).collect();
+        let w2 = self.matrix((0..n).map(|i| Part::in_out(&lerp.w2, width, lerp.rank).plane(i, n)).collect());
+        let lerped = self.planes("lerped", width, n);
+        let store = Store::Lerp { of: mix.mixed, a: mix.x_hat(), b: mix.x_hat() + 1 };
+        let lerps = Stack { matrix: w2, x: z, y: lerped, bias: Some(lerp.mixes), segments, store, rows: Rows::Tokens };
+
+        let projected = projections_of(self, name, lerped, projections);
+        let y = projected.y;
+        self.record(NormDdLerpLinear { mix, stacks: [z_of, lerps, projected] });
+        y
+    }
+}
+
+impl Word for NormDdLerpLinear {
+    fn name(&self) -> &'static str {
+        "norm_ddlerp_linear"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        std::iter::once(self.mix.lower(cx)).chain(self.stacks.iter().flat_map(|s| s.lower(cx))).collect()
+    }
+
+    fn twin(&self, host: &mut Host) {
+        self.mix.twin(host);
+        self.stacks.iter().for_each(|s| s.twin(host));
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (width, rank, rows) in [(1, 1, vec![1]), (24, 3, vec![24, 7, 1]), (64, 8, vec![64; 5]), (130, 32, vec![65, 130, 33, 5])] {
+        let mut tape = Tape::new();
+        let x = tape.var("x", Rows::Tokens, &[width]);
+        let vectors = tape.vectors(width, ["g", "b", "x_x"].map(vector).into());
+        let n = rows.len();
+        let mixes = tape.vectors(width, (0..n).map(|i| vector(format!("x_{i}"))).collect());
+        let lerp = DdLerp { rank, w1: "time_maa_w1".into(), w2: "time_maa_w2".into(), mixes };
+        let shift = tape.state("shift".into(), &[width], true);
+        let projection = |(i, &r): (usize, &usize)| {
+            let activation = Activation::ALL[i % Activation::ALL.len()];
+            Projection { part: Part::new(format!("w{i}"), r, width), mix: n - 1 - i, activation }
+        };
+        tape.norm_ddlerp_linear("y", x, vectors, lerp, rows.iter().enumerate().map(projection).collect(), shift);
+        cases.push(Case::new(format!("norm_ddlerp_linear/{width}/{rank}"), tape, steps(2), 1e-10));
+    }
+    cases
+}

@@ -1,0 +1,235 @@
+//! The recurrence of RWKV-5, 6 and 7 with the norm and gate that follow it, as a part of their words: heads with a state
+//! `[v][k]` of their own, tokens in sequence. What a token feeds it, each version prepares for itself.
+
+use super::moments;
+use super::windows::ALIGN;
+use crate::quant::padded;
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Rows, State, Tape, Var, Vector, WINDOW_BYTES};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Which rule updates the state, and so which vectors of a token it reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// RWKV-5 and 6: r, w, k; the bonus enters before the norm.
+    Decay,
+    /// RWKV-7: kappa, w, b, k, r; the bonus enters after the norm.
+    Delta,
+}
+
+impl Rule {
+    /// Vectors of a head and token.
+    pub fn n_vectors(self) -> usize {
+        match self {
+            Rule::Decay => 3,
+            Rule::Delta => 5,
+        }
+    }
+}
+
+/// A column of an activation that multiplies the output.
+#[derive(Clone, Copy)]
+pub struct Gate {
+    pub of: Var,
+    pub column: usize,
+}
+
+pub struct Recurrence {
+    pub rule: Rule,
+    pub head_size: usize,
+    /// Group-norm epsilon.
+    pub eps: f32,
+    /// `[heads, head_size (v), head_size (k)]`
+    pub state: State,
+    /// Vectors of which two are the weight and bias of the group norm, from row `norm` on.
+    pub vectors: Vector,
+    pub norm: usize,
+    pub gate: Option<Gate>,
+    /// `[H, n_vectors, head_stride]` a token.
+    pub feed: Var,
+    /// v and bonus.
+    pub values: Var,
+    pub y: Var,
+}
+
+/// Column of the values.
+pub const BONUS: usize = 1;
+
+/// Feed, values and output.
+pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var; 3] {
+    let feed = tape.device_scratch("feed", Rows::Tokens, &[width / head_size * rule.n_vectors() * padded(head_size)]);
+    let values = tape.device_scratch("values", Rows::Tokens, &[width; 2]);
+    [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
+}
+
+/// How the recurrence reads what was prepared for it.
+enum Feed {
+    Storage,
+    /// Through a uniform window.
+    Window,
+}
+
+impl Recurrence {
+    pub fn width(&self, tape: &Tape) -> usize {
+        tape.vector_spec(self.vectors).width
+    }
+
+    pub fn n_heads(&self, tape: &Tape) -> usize {
+        self.width(tape) / self.head_size
+    }
+
+    /// Floats of one of feed's vectors.
+    pub fn head_stride(&self) -> usize {
+        padded(self.head_size)
+    }
+
+    /// A workgroup a head and token.
+    pub fn grid(&self, cx: &Lowering<'_>) -> [u32; 3] {
+        [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
+    }
+
+    /// The recurrence and what follows it.
+    pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let mut dispatches = match cx.caps.class {
+            Class::Groups => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
+            Class::Lanes => self.windows(cx),
+        };
+        dispatches.push(self.out(cx));
+        dispatches
+    }
+
+    /// The recurrence over some rows of the step and some heads.
+    fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
+        let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
+        let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
+        let at = rows.start * spec.stride() + heads.start * n_vectors * self.head_stride();
+        let (source, module, feed_at) = match feed {
+            Feed::Storage => (Binding::Var(self.feed), "rwkv::feed", at),
+            Feed::Window => (Binding::VarWindow(self.feed, at / ALIGN * ALIGN * 4), "rwkv::feed_window", at % ALIGN),
+        };
+        Dispatch {
+            shader: "rwkv/wkv",
+            modules: vec![("rwkv::feed", module.to_string())],
+            constants: vec![
+                ("HEAD", size as u32),
+                ("QUARTERS", (self.head_stride() / 4) as u32),
+                ("VECTORS", n_vectors as u32),
+                ("DELTA", u32::from(self.rule == Rule::Delta)),
+            ],
+            params: vec![
+                ("first_row", rows.start.into()),
+                ("n_rows", rows.len().into()),
+                ("width", self.width(cx.tape).into()),
+                ("first", (heads.start * size).into()),
+                ("end", (heads.end * size).into()),
+                ("feed_stride", (spec.stride() / 4).into()),
+                ("values_stride", values.stride().into()),
+                ("stride", cx.tape.var_spec(self.y).stride().into()),
+                ("bonus", values.column(BONUS).into()),
+                ("feed_at", (feed_at / 4).into()),
+            ],
+            bindings: vec![
+                ("values", Binding::Var(self.values)),
+                ("state", Binding::State(self.state)),
+                ("y", Binding::Var(self.y)),
+                ("feed", source),
+            ],
+            grid: [(heads.len() * size).div_ceil(8) as u32, cx.runs as u32, 1],
+        }
+    }
+
+    /// The recurrence in pieces whose feed fits a uniform window: some rows of all heads, or some heads of one row.
+    fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let n_heads = self.n_heads(cx.tape);
+        let window = WINDOW_BYTES / 4;
+        let rows = window / cx.tape.var_spec(self.feed).stride();
+        if rows > 0 {
+            return (0..cx.tokens).step_by(rows).map(|t| self.part(cx, t..t + rows, 0..n_heads, Feed::Window)).collect();
+        }
+        // Where a window begins between two multiples of its alignment, what lies before is lost.
+        let heads = (window - ALIGN) / (self.rule.n_vectors() * self.head_stride());
+        let of_row = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.part(cx, t..t + 1, h..n_heads.min(h + heads), Feed::Window));
+        (0..cx.tokens).flat_map(of_row).collect()
+    }
+
+    fn out(&self, cx: &Lowering<'_>) -> Dispatch {
+        let vectors = cx.tape.vector_spec(self.vectors);
+        let values = cx.tape.var_spec(self.values);
+        let gates = self.gate.map(|g| (cx.tape.var_spec(g.of), g.column));
+        Dispatch {
+            shader: "rwkv/wkv_out",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: vec![
+                ("head_size", self.head_size.into()),
+                ("norm", (self.norm * vectors.stride()).into()),
+                ("values_stride", values.stride().into()),
+                ("gates_stride", gates.map_or(0, |(spec, _)| spec.stride()).into()),
+                ("stride", vectors.stride().into()),
+                ("bonus", values.column(BONUS).into()),
+                ("g", gates.map_or(0, |(spec, column)| spec.column(column)).into()),
+                ("add_bonus", (self.rule == Rule::Delta).into()),
+                ("is_gated", self.gate.is_some().into()),
+                ("eps", self.eps.into()),
+            ],
+            bindings: vec![
+                ("vectors", Binding::Vector(self.vectors)),
+                ("gates", self.gate.map_or(Binding::Nothing, |g| Binding::Var(g.of))),
+                ("values", Binding::Var(self.values)),
+                ("y", Binding::Var(self.y)),
+            ],
+            grid: self.grid(cx),
+        }
+    }
+
+    /// Calls `head(h, state of h, token, y [head_size])` for every head and token, heads side by side, tokens in order.
+    pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
+        let tape = host.tape.clone();
+        let (n, stride) = (self.head_size, host.stride(self.y));
+        let page = tape.state_spec(self.state).stride();
+        let mut y = host.take(self.y);
+        let mut state = host.take_state(self.state);
+        for run in &host.step.runs {
+            if run.page_in != run.page_out {
+                let from = run.page_in as usize * page;
+                state.copy_within(from..from + page, run.page_out as usize * page);
+            }
+        }
+        let host_ref: &Host = host;
+        for run in &host_ref.step.runs {
+            let rows = run.first_row as usize..(run.first_row + run.len) as usize;
+            let heads = state[run.page_out as usize * page..][..page].par_chunks_mut(n * n).enumerate();
+            let outputs: Vec<Vec<f32>> = heads
+                .map(|(h, s)| {
+                    let mut out = vec![0.0; rows.len() * n];
+                    rows.clone().zip(out.chunks_exact_mut(n)).for_each(|(t, y)| head(host_ref, h, s, t, y));
+                    out
+                })
+                .collect();
+            for (h, out) in outputs.iter().enumerate() {
+                for (t, o) in rows.clone().zip(out.chunks_exact(n)) {
+                    y[t * stride + h * n..][..n].copy_from_slice(o);
+                }
+            }
+        }
+        host.put(self.y, y);
+        host.put_state(self.state, state);
+    }
+
+    /// y = (GN(y) + bonus) ⊙ gate of one head, in place.
+    pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: impl Fn(usize) -> f32, y: &mut [f32]) {
+        let at = h * self.head_size;
+        let (g, b) = (&host.vector(self.vectors, self.norm)[at..], &host.vector(self.vectors, self.norm + 1)[at..]);
+        let gate = self.gate.map(|gate| column(host, gate.of, gate.column, t, at, self.head_size));
+        let (mean, scale) = moments(y, self.eps);
+        for (i, y) in y.iter_mut().enumerate() {
+            *y = ((*y - mean) * scale * g[i] + b[i] + bonus(i)) * gate.map_or(1.0, |g| g[i]);
+        }
+    }
+}
+
+/// `n` numbers of a column of token `t`, from its `at`th on.
+pub fn column(host: &Host, var: Var, i: usize, t: usize, at: usize, n: usize) -> &[f32] {
+    let spec = host.tape.var_spec(var);
+    &host.var(var)[t * spec.stride() + spec.column(i) + at..][..n]
+}

@@ -1,0 +1,96 @@
+//! LN, token shift and lerps: what every block of RWKV begins with, as a part of other words.
+//!
+//!   x̂ = LN(x)   p = x̂ of the token before   X_m = x̂ + (p − x̂) ⊙ mix_m
+
+use super::layer_norm;
+use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
+
+pub struct ShiftMix {
+    x: Var,
+    /// g, b, then the mixes.
+    vectors: Vector,
+    n_mixes: usize,
+    /// x̂ of the last token, `[width]`, in halves.
+    shift: State,
+    inputs: Inputs,
+    /// A plane a mix, then those of x̂ and p.
+    pub mixed: Var,
+}
+
+/// Whether x̂ and p are kept beside the lerps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Inputs {
+    Dropped,
+    Kept,
+}
+
+impl ShiftMix {
+    pub fn new(tape: &mut Tape, x: Var, vectors: Vector, shift: State, inputs: Inputs) -> ShiftMix {
+        let spec = tape.vector_spec(vectors);
+        let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
+        let mixed = tape.planes("mixed", width, n_mixes + if inputs == Inputs::Kept { 2 } else { 0 });
+        ShiftMix { x, vectors, n_mixes, shift, inputs, mixed }
+    }
+
+    /// Plane of x̂, where it is kept; that of p follows.
+    pub fn x_hat(&self) -> usize {
+        self.n_mixes
+    }
+
+    pub fn lower(&self, cx: &Lowering<'_>) -> Dispatch {
+        let spec = cx.tape.vector_spec(self.vectors);
+        Dispatch {
+            shader: "norm/shift_mix",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: vec![
+                ("width", spec.width.into()),
+                ("stride", spec.stride().into()),
+                ("n_mixes", self.n_mixes.into()),
+                ("capacity", cx.capacity.into()),
+                ("with_inputs", (self.inputs == Inputs::Kept).into()),
+                ("eps", EPS.into()),
+            ],
+            bindings: vec![
+                ("vectors", Binding::Vector(self.vectors)),
+                ("x", Binding::Var(self.x)),
+                ("shift", Binding::State(self.shift)),
+                ("mixed", Binding::Var(self.mixed)),
+            ],
+            grid: [cx.tokens as u32, 1, 1],
+        }
+    }
+
+    pub fn twin(&self, host: &mut Host) {
+        let (x_stride, stride) = (host.stride(self.x), host.tape.vector_spec(self.vectors).stride());
+        let width = host.tape.vector_spec(self.vectors).width;
+        let mut mixed = host.take(self.mixed);
+        let mut shift = host.take_state(self.shift);
+        for run in &host.step.runs {
+            let mut p = shift[run.shift_in as usize * stride..][..width].to_vec();
+            let mut x_hat = vec![0.0; width];
+            for t in (run.first_row as usize..).take(run.len as usize) {
+                let x = &host.var(self.x)[t * x_stride..][..width];
+                layer_norm(x, host.vector(self.vectors, 0), host.vector(self.vectors, 1), EPS, &mut x_hat);
+                let mut plane = |i: usize, value: &dyn Fn(usize) -> f32| {
+                    let out = &mut mixed[(i * host.capacity + t) * stride..][..width];
+                    out.iter_mut().enumerate().for_each(|(i, o)| *o = value(i));
+                };
+                for m in 0..self.n_mixes {
+                    let mix = host.vector(self.vectors, 2 + m);
+                    plane(m, &|i| x_hat[i] + (p[i] - x_hat[i]) * mix[i]);
+                }
+                if self.inputs == Inputs::Kept {
+                    plane(self.n_mixes, &|i| x_hat[i]);
+                    plane(self.n_mixes + 1, &|i| p[i]);
+                }
+                std::mem::swap(&mut p, &mut x_hat);
+            }
+            shift[run.shift_out as usize * stride..][..width].copy_from_slice(&p);
+        }
+        host.put(self.mixed, mixed);
+        host.put_state(self.shift, shift);
+    }
+}
+
+const EPS: f32 = 1e-5;

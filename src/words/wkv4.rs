@@ -1,0 +1,115 @@
+//! RWKV-4's recurrence over decayed exponentials of k, kept finite by the largest exponent seen. RWKV paper, appendix D.
+
+use super::testing::{Case, steps};
+use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, Rows, State, Tape, Var, Vector, Word, vector};
+
+/// Columns of the projections.
+const R: usize = 0;
+const K: usize = 1;
+const V: usize = 2;
+/// Rows of the vectors.
+const W: usize = 0;
+const U: usize = 1;
+/// The exponent before the first token: as good as minus infinity, and nothing overflows with it.
+const NO_EXPONENT: f32 = -1e30;
+
+struct Wkv4 {
+    proj: Var,
+    /// w = −exp(time_decay), u.
+    vectors: Vector,
+    /// `[3 (a, b, p), A]`
+    state: State,
+    y: Var,
+}
+
+impl Tape {
+    /// Numerator, denominator and exponent of every channel, `[3, width]`.
+    pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
+        let state = self.state(name, &[3, width], false);
+        let rows = [0.0, 0.0, NO_EXPONENT];
+        self.begin_with(state, Initial::Numbers(rows.iter().flat_map(|&x| vec![x; width]).collect()));
+        state
+    }
+
+    /// `proj` has the columns r (after its sigmoid), k, v. `vectors`: w, u. Gives `r ⊙ wkv [T, A]`.
+    pub fn wkv4(&mut self, proj: Var, vectors: Vector, state: State) -> Var {
+        let width = self.vector_spec(vectors).width;
+        let y = self.scratch("wkv", Rows::Tokens, &[width]);
+        self.record(Wkv4 { proj, vectors, state, y });
+        y
+    }
+}
+
+impl Word for Wkv4 {
+    fn name(&self) -> &'static str {
+        "wkv4"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let (proj, width) = (cx.tape.var_spec(self.proj), cx.tape.vector_spec(self.vectors).width);
+        vec![Dispatch {
+            shader: "rwkv/wkv4",
+            modules: vec![],
+            constants: vec![],
+            params: vec![
+                ("width", width.into()),
+                ("proj_stride", proj.stride().into()),
+                ("r", proj.column(R).into()),
+                ("k", proj.column(K).into()),
+                ("v", proj.column(V).into()),
+                ("stride", cx.tape.var_spec(self.y).stride().into()),
+            ],
+            bindings: vec![
+                ("vectors", Binding::Vector(self.vectors)),
+                ("proj", Binding::Var(self.proj)),
+                ("state", Binding::State(self.state)),
+                ("y", Binding::Var(self.y)),
+            ],
+            grid: [width.div_ceil(8) as u32, cx.runs as u32, 1],
+        }]
+    }
+
+    fn twin(&self, host: &mut Host) {
+        let tape = host.tape.clone();
+        let (proj, stride) = (tape.var_spec(self.proj), host.stride(self.y));
+        let width = tape.vector_spec(self.vectors).width;
+        let mut y = host.take(self.y);
+        let mut state = host.take_state(self.state);
+        let (w, u) = (host.vector(self.vectors, W), host.vector(self.vectors, U));
+        for run in &host.step.runs {
+            for c in 0..width {
+                let from = |row: usize| (run.page_in as usize * 3 + row) * width + c;
+                let (mut a, mut b, mut p) = (state[from(0)], state[from(1)], state[from(2)]);
+                for t in (run.first_row as usize..).take(run.len as usize) {
+                    let x = |column: usize| host.var(self.proj)[t * proj.stride() + proj.column(column) + c];
+                    let (r, k, v) = (x(R), x(K), x(V));
+                    let q = p.max(u[c] + k);
+                    let (before, now) = ((p - q).exp(), (u[c] + k - q).exp());
+                    y[t * stride + c] = r * (before * a + now * v) / (before * b + now);
+                    let q = (p + w[c]).max(k);
+                    let (before, now) = ((p + w[c] - q).exp(), (k - q).exp());
+                    (a, b, p) = (before * a + now * v, before * b + now, q);
+                }
+                for (row, value) in [a, b, p].into_iter().enumerate() {
+                    state[(run.page_out as usize * 3 + row) * width + c] = value;
+                }
+            }
+        }
+        host.put(self.y, y);
+        host.put_state(self.state, state);
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for width in [1, 7, 64, 130] {
+        let mut tape = Tape::new();
+        let proj = tape.var("proj", Rows::Tokens, &[width; 3]);
+        let vectors = tape.vectors(width, vec![vector("time_decay").map(|d| -d.exp()), vector("time_first")]);
+        let state = tape.wkv4_state("wkv".into(), width);
+        tape.wkv4(proj, vectors, state);
+        // Seeded states have denominators that are negative or near zero: a start from nothing is what is compared.
+        cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4/{width}"), tape, steps(2), 1e-9) });
+    }
+    cases
+}

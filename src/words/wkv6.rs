@@ -1,0 +1,167 @@
+//! Everything between the projections of the time mix of RWKV-5 and 6 and its output matrix: decay, recurrence with the bonus of
+//! the current token, group norm and gate. Eagle and Finch paper, section 4. In RWKV-5 the decay is a constant of the model, in
+//! RWKV-6 the output of a low-rank pair.
+//!
+//!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
+
+use super::recurrence::{self, BONUS, Gate, Recurrence, Rule, column};
+use super::stack::{Activation, Segment, Stack, Store};
+use super::testing::{Case, steps};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+
+/// Columns of the projections that [`Tape::wkv6`] reads.
+const R: usize = 0;
+const K: usize = 1;
+const V: usize = 2;
+/// Rows of the vectors: u, then weight and bias of the norm, then the decay where it is constant.
+const U: usize = 0;
+const NORM: usize = 1;
+const W: usize = 3;
+
+/// What [`Tape::wkv6`] needs beside the projections.
+pub struct Wkv6 {
+    pub head_size: usize,
+    /// Group-norm epsilon.
+    pub eps: f32,
+    /// u, ln_x weight, ln_x bias and, where the decay is constant, w in (0, 1).
+    pub vectors: Vector,
+    pub decay: Decay,
+    /// Column of the projections that multiplies the output.
+    pub gate: Option<usize>,
+    /// `[heads, head_size (v), head_size (k)]`
+    pub state: State,
+}
+
+pub enum Decay {
+    /// The last of the vectors.
+    Constant,
+    /// exp(−exp(bias + W2 x)), x a column of the projections; W2 `[A, rank]`.
+    LowRank { part: Part, bias: Vector, column: usize },
+}
+
+struct Word6 {
+    proj: Var,
+    decay: Option<Stack>,
+    recurrence: Recurrence,
+}
+
+impl Tape {
+    /// `proj` has the columns r, k, v and whatever the decay and the gate name. Gives `y [T, A]`.
+    pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
+        let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
+        let width = self.vector_spec(vectors).width;
+        let [feed, values, y] = recurrence::vars(self, Rule::Decay, width, head_size);
+        let decay = match decay {
+            Decay::Constant => None,
+            Decay::LowRank { part, bias, column } => {
+                let w = self.scratch("decay", Rows::Tokens, &[width]);
+                let x = self.var_spec(proj).column(column);
+                let segments = vec![Segment { x, bias: Some(0), activation: Activation::Decay6, ..Segment::of(0) }];
+                let matrix = self.matrix(vec![part]);
+                Some(Stack { matrix, x: proj, y: w, bias: Some(bias), segments, store: Store::Set, rows: Rows::Tokens })
+            }
+        };
+        let gate = gate.map(|column| Gate { of: proj, column });
+        let recurrence = Recurrence { rule: Rule::Decay, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
+        self.record(Word6 { proj, decay, recurrence });
+        y
+    }
+}
+
+impl Word for Word6 {
+    fn name(&self) -> &'static str {
+        "wkv6"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let mut dispatches = self.decay.as_ref().map_or_else(Vec::new, |d| d.lower(cx));
+        dispatches.push(self.prepare(cx));
+        dispatches.extend(self.recurrence.lower(cx));
+        dispatches
+    }
+
+    fn twin(&self, host: &mut Host) {
+        if let Some(decay) = &self.decay {
+            decay.twin(host);
+        }
+        let n = self.recurrence.head_size;
+        self.recurrence.twin(host, |host, h, s, t, y| {
+            let at = h * n;
+            let [r, k, v] = [R, K, V].map(|c| column(host, self.proj, c, t, at, n));
+            let u = &host.vector(self.recurrence.vectors, U)[at..];
+            let w = match &self.decay {
+                Some(decay) => column(host, decay.y, 0, t, at, n),
+                None => &host.vector(self.recurrence.vectors, W)[at..at + n],
+            };
+            let ruk: f32 = (0..n).map(|j| r[j] * u[j] * k[j]).sum();
+            for (i, row) in s.chunks_exact_mut(n).enumerate() {
+                y[i] = ruk * v[i];
+                for j in 0..n {
+                    y[i] += row[j] * r[j];
+                    row[j] = row[j] * w[j] + v[i] * k[j];
+                }
+            }
+            self.recurrence.finish(host, h, t, |_| 0.0, y);
+        });
+    }
+}
+
+impl Word6 {
+    fn prepare(&self, cx: &Lowering<'_>) -> Dispatch {
+        let r = &self.recurrence;
+        let (proj, values) = (cx.tape.var_spec(self.proj), cx.tape.var_spec(r.values));
+        let (decay, w, decay_stride) = match &self.decay {
+            Some(decay) => (Binding::Var(decay.y), 0, cx.tape.var_spec(decay.y).stride()),
+            None => (Binding::Vector(r.vectors), W * cx.tape.vector_spec(r.vectors).stride(), 0),
+        };
+        Dispatch {
+            shader: "rwkv/wkv6_prepare",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: vec![
+                ("head_size", r.head_size.into()),
+                ("head_stride", r.head_stride().into()),
+                ("proj_stride", proj.stride().into()),
+                ("feed_stride", cx.tape.var_spec(r.feed).stride().into()),
+                ("values_stride", values.stride().into()),
+                ("r", proj.column(R).into()),
+                ("k", proj.column(K).into()),
+                ("v", proj.column(V).into()),
+                ("bonus", values.column(BONUS).into()),
+                ("w", w.into()),
+                ("decay_stride", decay_stride.into()),
+            ],
+            bindings: vec![
+                ("vectors", Binding::Vector(r.vectors)),
+                ("proj", Binding::Var(self.proj)),
+                ("decay", decay),
+                ("feed", Binding::Var(r.feed)),
+                ("values", Binding::Var(r.values)),
+            ],
+            grid: r.grid(cx),
+        }
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (heads, head_size, rank) in [(1, 16, 1), (3, 20, 8), (2, 64, 13), (1, 128, 0), (5, 33, 0), (2, 8, 0)] {
+        let width = heads * head_size;
+        let mut tape = Tape::new();
+        let proj = tape.var("proj", Rows::Tokens, &[width, width, width, width, rank.max(1)]);
+        let mut parts = vec![vector("u"), vector("g_x"), vector("b_x")];
+        let decay = if rank > 0 {
+            let bias = tape.vectors(width, vec![vector("time_decay")]);
+            Decay::LowRank { part: Part::in_out("time_decay_w2", width, rank), bias, column: 4 }
+        } else {
+            parts.push(vector("time_decay").repeated(head_size).map(|d| (-d.exp()).exp()));
+            Decay::Constant
+        };
+        let vectors = tape.vectors(width, parts);
+        let state = tape.state("wkv".into(), &[heads, head_size, head_size], false);
+        let gate = (heads != 5).then_some(3);
+        tape.wkv6(proj, Wkv6 { head_size, eps: 64e-5, vectors, decay, gate, state });
+        cases.push(Case::new(format!("wkv6/{heads}x{head_size}/{rank}"), tape, steps(2), 1e-9));
+    }
+    cases
+}
