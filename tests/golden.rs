@@ -1,15 +1,17 @@
-//! The official logits of the tiny trained model, on every device that is here.
+//! The official logits of the tiny trained models, one of every architecture, on every device that is here.
 
-use crate::support::{devices, golden, nmse, options, tiny};
+use crate::support::{GOLDENS, devices, nmse, options};
 use std::ops::ControlFlow;
+use wingbeat::arch::ARCHS;
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Request, Session};
+use wingbeat::session::{Model, Request, Session};
 
 #[test]
 fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
-    let golden = golden();
-    for device in devices() {
-        let model = tiny(&options(device));
+    for (arch, device) in GOLDENS.iter().flat_map(|a| devices().iter().map(move |d| (a, *d))) {
+        let golden = arch.golden();
+        let model = Model::load(&arch.source(), &options(device), &mut |_, _| ()).unwrap();
+        assert_eq!(model.facts().architecture, arch.name);
         let n_vocab = model.facts().n_vocab;
         let mut session = Session::new(&model, 1).unwrap();
         let slot = session.open().unwrap();
@@ -21,13 +23,19 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
         session.score(slot, &golden.tokens, &mut each, &mut |_, _| ()).unwrap();
         assert_eq!(logits.len(), golden.tokens.len() * n_vocab);
         let error = nmse(&logits, &golden.logits);
-        eprintln!("{device}: {error:.2e}");
-        assert!(error <= 1e-7, "{device}: error {error:.2e}");
+        eprintln!("{} on {device}: {error:.2e}", arch.name);
+        assert!(error <= 1e-7, "{} on {device}: error {error:.2e}", arch.name);
         session.close(slot).unwrap();
 
         let request = Request { stop_ids: vec![], ..Request::new(golden.greedy.len()) };
         let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(())).unwrap();
-        assert_eq!(made.tokens, golden.greedy, "{device}");
-        eprintln!("{:?}", made.text);
+        assert_eq!(made.tokens, golden.greedy, "{} on {device}", arch.name);
+    }
+}
+
+#[test]
+fn every_architecture_has_golden_logits() {
+    for arch in ARCHS {
+        assert!(GOLDENS.iter().any(|g| g.name == arch.name()), "{} has none", arch.name());
     }
 }

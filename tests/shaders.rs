@@ -2,7 +2,7 @@
 //! pipeline on the null device, and translated to SPIR-V, MSL and HLSL.
 
 use std::collections::HashSet;
-use wingbeat::arch::{Blueprint, Ranks, Rwkv7};
+use wingbeat::arch::ARCHS;
 use wingbeat::exec::gpu::{Access, Device, Recipe, Signature, parse};
 use wingbeat::quant::FORMATS;
 use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Tape};
@@ -38,12 +38,13 @@ fn all() -> Vec<(Recipe, Dispatch)> {
         }
     };
     WORDS.iter().flat_map(|w| (w.cases)()).for_each(|case| lowerings(case.tape, &[1, 2, 4, 8, 16, 64, 256], &mut each));
-    // One layer of a published width: the largest matrices, without the time that all layers would take.
-    let ranks = Ranks { w: 128, a: 128, v: 96, g: 480 };
-    let large = Rwkv7 { n_layer: 2, n_embd: 4096, n_ffn: 16384, n_vocab: 65536, head_size: 64, ranks, has_ln0: true };
-    let mut tape = Tape::new();
-    large.record(&mut tape);
-    lowerings(tape, &[1, 16], &mut each);
+    // Two layers of a published width: the largest matrices, without the time that all layers would take.
+    for arch in ARCHS {
+        let mut tape = Tape::new();
+        arch.published("7.2b").expect("every family has that size").record(&mut tape);
+        tape.words.truncate(14);
+        lowerings(tape, &[1, 16], &mut each);
+    }
     found
 }
 

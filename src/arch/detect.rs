@@ -3,35 +3,41 @@
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result};
 
-/// Names that only an unsupported model has, and what to call it. Several of them satisfy a later rule too.
+/// Beginnings of names that only an unsupported model has, and what to call it. Many of them satisfy a later rule too.
 const REFUSED: &[(&str, &str)] = &[
-    ("blocks.0.ffn.s_emb.weight", "RWKV-7a (DeepEmbed)"),
-    ("blocks.0.qkv.k_emb.weight", "RWKV-7b (DeepEmbed attention)"),
-    ("blocks.0.ffn.enn.weight", "an RWKV-8 release candidate"),
-    ("blocks.0.rosa.rosa_qkv.emb", "an RWKV-8 ROSA experiment"),
+    ("blocks.0.ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
+    ("blocks.0.qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
+    ("blocks.0.ffn.enn.", "an RWKV-8 release candidate"),
+    ("blocks.0.rosa.", "an RWKV-8 ROSA experiment"),
     ("blocks.0.att.gate_w1", "RWKV x060a, a research variant"),
     ("blocks.0.att.time_maa_rkvw_w1", "RWKV x060b or x060c, a research variant"),
-    ("head_q.weight", "RWKV-2 or 3, or a research variant of RWKV-4"),
+    ("tiny_q.", "a research variant of RWKV-4 with attention (tiny_q)"),
+    ("head_q.", "RWKV-2 or 3, or a research variant of RWKV-4"),
+    ("blocks.0.ffnPre.", "a research variant of RWKV-4 (ffnPre)"),
+    ("blocks.0.att.qq.", "a research variant of RWKV-4 with attention (qq)"),
+    ("blocks.0.ffn.aa.", "a research variant of RWKV-4 (ffn.aa)"),
+    ("pos_emb_x", "a research variant with position embeddings"),
     ("blocks.0.att.time_w", "RWKV-1"),
-    ("blocks.0.att.time_mix", "RWKV-2"),
-    ("blocks.0.att.time_maa_w1", "RWKV-6"),
-    ("blocks.0.att.ln_x.weight", "RWKV-5"),
-    ("blocks.0.att.time_first", "RWKV-4 or older"),
+    ("blocks.0.att.time_alpha", "RWKV-1"),
 ];
 
 /// The model's hyper-parameters, or what it is instead.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
-    // The last three rows also name tensors of versions that run.
-    let (research, versions) = REFUSED.split_at(REFUSED.len() - 3);
-    if let Some((tensor, what)) = research.iter().find(|(t, _)| shapes.shape(t).is_some()) {
-        return Err(Error::model(format!("this is {what}: it has {tensor}")).hint("wingbeat runs RWKV-7 (x070)"));
+    let hint = "wingbeat runs RWKV-4, 5.0 to 5.2, 6 (x060) and 7 (x070)";
+    let refuse = |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(hint));
+    if let Some((prefix, what)) = REFUSED.iter().find(|(prefix, _)| shapes.has_prefix(prefix)) {
+        return refuse(what, &format!("{}…", prefix.trim_end_matches('.')));
     }
-    if let Some(arch) = ARCHS.iter().find(|a| a.recognises(shapes)) {
-        return arch.read(shapes);
+    if shapes.has_att("time_mix") {
+        return refuse("RWKV-2", "blocks.0.att.time_mix, one for all");
     }
-    match versions.iter().find(|(t, _)| shapes.shape(t).is_some()) {
-        Some((tensor, what)) => Err(Error::model(format!("this is {what}, which is not run yet: it has {tensor}"))),
-        None => Err(Error::model("no known architecture: expected RWKV tensors such as emb.weight and blocks.0.att.r_k")
+    // In RWKV-2 and 3 the bonus has one more dimension.
+    if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(|s| matches!(s[..], [n, 1] if n > 1)) {
+        return refuse("RWKV-2 or 3", &format!("a blocks.0.att.time_first of shape {shape:?}"));
+    }
+    match ARCHS.iter().find(|a| a.recognises(shapes)) {
+        Some(arch) => arch.read(shapes),
+        None => Err(Error::model("no known architecture: expected RWKV tensors such as emb.weight and blocks.0.att.key.weight")
             .hint("`wingbeat inspect --tensors` lists what the file has")),
     }
 }

@@ -4,12 +4,19 @@
 //! two lines below.
 
 mod detect;
+mod rwkv4;
+mod rwkv5;
+mod rwkv6;
 mod rwkv7;
 mod stack;
 pub mod synthetic;
 
 pub use detect::detect;
+pub use rwkv4::Rwkv4;
+pub use rwkv5::{Bonus, Rwkv5};
+pub use rwkv6::Rwkv6;
 pub use rwkv7::{Ranks, Rwkv7};
+pub use stack::Base;
 
 use crate::error::Result;
 use crate::tape::Tape;
@@ -18,9 +25,26 @@ use crate::tensor::View;
 /// Names and shapes of a checkpoint.
 pub trait Shapes {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
+
     /// How many `blocks.N.` there are, N from 0 on without a gap.
     fn n_layer(&self) -> usize;
+
+    /// Whether any tensor's name begins so.
+    fn has_prefix(&self, prefix: &str) -> bool;
+
+    /// What the file or the user says beside the tensors.
+    fn metadata(&self, _key: &str) -> Option<&str> {
+        None
+    }
+
+    /// Whether layer 0 has this tensor of its time mix.
+    fn has_att(&self, tensor: &str) -> bool {
+        self.shape(&format!("blocks.0.att.{tensor}")).is_some()
+    }
 }
+
+/// The metadata that sets the epsilon of the group norm over a head.
+pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 
 /// A family of models.
 pub trait Architecture: Sync {
@@ -37,8 +61,9 @@ pub trait Architecture: Sync {
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
-/// All architectures that run. Detection, benchmarks and tests walk this list.
-pub static ARCHS: &[&dyn Architecture] = &[&rwkv7::Family];
+/// All architectures that run. Detection, benchmarks and tests walk this list; the first that recognises a file has it, so what is
+/// most particular comes first.
+pub static ARCHS: &[&dyn Architecture] = &[&rwkv7::Family, &rwkv6::Family, &rwkv5::Family, &rwkv4::Family];
 
 /// Hyper-parameters of one model.
 pub trait Blueprint: Send + Sync {
@@ -63,6 +88,14 @@ pub struct Facts {
 impl Shapes for crate::weights::Checkpoint {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         self.tensor(tensor).as_ref().map(View::shape).map(<[usize]>::to_vec)
+    }
+
+    fn has_prefix(&self, prefix: &str) -> bool {
+        self.names().any(|name| name.starts_with(prefix))
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata().get(key).map(String::as_str)
     }
 
     fn n_layer(&self) -> usize {

@@ -1,26 +1,233 @@
-//! What all RWKV share: the table and its norm, the names of a block's norms, the head.
+//! What all RWKV share: the sizes that every checkpoint tells, the table and its norm, the layers one after another with the
+//! names of their tensors and states, the head.
 
-use crate::tape::{Part, Tape, Var, Vector, VectorPart, vector};
+use super::detect::dims;
+use super::{Facts, Shapes};
+use crate::error::{Error, Result};
+use crate::tape::{Initial, Part, State, Tape, Var, Vector, VectorPart, vector};
+use crate::words::{Activation, Projection};
+
+/// Sizes of any RWKV.
+#[derive(Debug, Clone)]
+pub struct Base {
+    pub n_layer: usize,
+    /// C, width of the residual stream.
+    pub n_embd: usize,
+    /// A, width of the time mix; C in every published model.
+    pub n_att: usize,
+    pub n_ffn: usize,
+    pub n_vocab: usize,
+    /// S, so that there are A / S heads; 1 in RWKV-4, where every channel is alone.
+    pub head_size: usize,
+    /// Epsilon of the group norm over a head.
+    pub group_norm_eps: f32,
+    /// Absent where the file's embedding is normalised already.
+    pub has_ln0: bool,
+    /// The file has initial states, tuned for this model.
+    pub has_time_state: bool,
+    /// And initial token shifts.
+    pub has_ts_state: bool,
+}
+
+/// head_size_divisor² x 1e-5, whatever the head size.
+const GROUP_NORM_EPS: f32 = 64e-5;
+
+impl Base {
+    /// Sizes by shapes; the version knows its number of heads.
+    pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
+        let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
+        let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
+        let [n_ffn, _] = dims(shapes, "blocks.0.ffn.key.weight")?;
+        let text = |what: String| Err(Error::model(what));
+        if n_head == 0 || n_vocab == 0 || n_embd == 0 || n_att == 0 || n_ffn == 0 {
+            return text(format!(
+                "expected no empty matrix, found width {n_embd}, {n_head} heads over {n_att}, ffn {n_ffn}, vocabulary {n_vocab}"
+            ));
+        }
+        if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
+            return text(format!("expected heads of 1 to 128 channels, found {n_head} heads over {n_att} channels"));
+        }
+        let group_norm_eps = match shapes.metadata(super::GROUP_NORM_EPS) {
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|e: &f32| *e > 0.0 && e.is_finite())
+                .ok_or_else(|| Error::model(format!("expected a positive number as epsilon of the group norm, found {text:?}")))?,
+            None => GROUP_NORM_EPS,
+        };
+        Ok(Base {
+            n_layer: shapes.n_layer(),
+            n_embd,
+            n_att,
+            n_ffn,
+            n_vocab,
+            head_size: n_att / n_head,
+            group_norm_eps,
+            has_ln0: shapes.shape("blocks.0.ln0.weight").is_some(),
+            has_time_state: shapes.shape("blocks.0.att.time_state").is_some(),
+            has_ts_state: shapes.shape("blocks.0.att.ts_state").is_some(),
+        })
+    }
+
+    /// The World models of that size, with heads of 64; the version knows its ffn.
+    pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
+        let (n_layer, n_embd) = match size {
+            "0.1b" => (12, 768),
+            "0.4b" => (24, 1024),
+            "1.5b" => (24, 2048),
+            "2.9b" => (32, 2560),
+            "7.2b" => (32, 4096),
+            _ => return None,
+        };
+        Some(Base {
+            n_layer,
+            n_embd,
+            n_att: n_embd,
+            n_ffn: n_ffn(n_embd),
+            n_vocab: 65536,
+            head_size: 64,
+            group_norm_eps: GROUP_NORM_EPS,
+            has_ln0: true,
+            has_time_state: false,
+            has_ts_state: false,
+        })
+    }
+
+    pub fn n_head(&self) -> usize {
+        self.n_att / self.head_size
+    }
+
+    pub fn facts(&self, architecture: &'static str, version: &'static str) -> Facts {
+        Facts {
+            architecture,
+            version,
+            n_layer: self.n_layer,
+            n_embd: self.n_embd,
+            n_ffn: self.n_ffn,
+            n_head: self.n_head(),
+            head_size: self.head_size,
+            n_vocab: self.n_vocab,
+        }
+    }
+
+    /// x = LN0(E[token]); every block in turn; logits = W LN_out(x).
+    pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
+        let table = t.table(Part::new("emb.weight", self.n_vocab, self.n_embd));
+        let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
+        let x = t.embed(table, ln0);
+        for index in 0..self.n_layer {
+            block(t, &Layer { base: self, index }, x);
+        }
+        let ln_out = t.vectors(self.n_embd, norm("ln_out").into());
+        t.head(x, ln_out, Part::new("head.weight", self.n_vocab, self.n_embd));
+    }
+}
 
 /// Weight and bias of a layer norm.
-pub fn norm(prefix: &str) -> [VectorPart; 2] {
+fn norm(prefix: &str) -> [VectorPart; 2] {
     [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
 }
 
-/// Packed vectors that begin with a norm: what `norm_shift_linear` takes.
-pub fn norm_and(t: &mut Tape, width: usize, prefix: &str, rest: Vec<VectorPart>) -> Vector {
-    t.vectors(width, norm(prefix).into_iter().chain(rest).collect())
+/// One layer: the names of its tensors, and what versions share of it.
+pub struct Layer<'a> {
+    base: &'a Base,
+    index: usize,
 }
 
-/// x = LN0(E[token]).
-pub fn embed(t: &mut Tape, n_vocab: usize, width: usize, has_ln0: bool) -> Var {
-    let table = t.table(Part::new("emb.weight", n_vocab, width));
-    let ln0 = has_ln0.then(|| t.vectors(width, norm("blocks.0.ln0").into()));
-    t.embed(table, ln0)
+impl Layer<'_> {
+    pub fn name(&self, tensor: &str) -> String {
+        format!("blocks.{}.{tensor}", self.index)
+    }
+
+    /// A vector of the time mix.
+    pub fn att(&self, tensor: &str) -> VectorPart {
+        vector(self.name(&format!("att.{tensor}")))
+    }
+
+    /// A vector of the channel mix.
+    pub fn ffn(&self, tensor: &str) -> VectorPart {
+        vector(self.name(&format!("ffn.{tensor}")))
+    }
+
+    /// Weight and bias of the group norm.
+    pub fn ln_x(&self) -> [VectorPart; 2] {
+        norm(&self.name("att.ln_x"))
+    }
+
+    /// A norm and the mixes that follow it, packed as `norm_shift_linear` takes them.
+    pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
+        t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
+    }
+
+    /// `att.NAME.weight [A, C]` on one of the mixes.
+    pub fn projection(&self, name: &str, mix: usize, activation: Activation) -> Projection {
+        let part = Part::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd);
+        Projection { part, mix, activation }
+    }
+
+    /// The first matrix of a low-rank pair, `att.NAME [C, rank]`.
+    pub fn low_rank(&self, name: &str, rank: usize, mix: usize, activation: Activation) -> Projection {
+        Projection { part: Part::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd), mix, activation }
+    }
+
+    /// The second, `att.NAME [rank, A]`.
+    pub fn back(&self, name: &str, rank: usize) -> Part {
+        Part::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
+    }
+
+    /// x += att.output y
+    pub fn output(&self, t: &mut Tape, y: Var, x: Var) {
+        t.linear_add(Part::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att), y, x);
+    }
+
+    /// LN1(x) of the last token, `[C]`.
+    pub fn att_shift(&self, t: &mut Tape) -> State {
+        let shift = t.state(self.name("att.shift"), &[self.base.n_embd], true);
+        self.begin_with(t, shift, "att.ts_state", self.base.has_ts_state)
+    }
+
+    /// LN2(x) of the last token, `[C]`.
+    pub fn ffn_shift(&self, t: &mut Tape) -> State {
+        t.state(self.name("ffn.shift"), &[self.base.n_embd], true)
+    }
+
+    /// `[H, S (value), S (key)]`
+    pub fn wkv_state(&self, t: &mut Tape) -> State {
+        let size = self.base.head_size;
+        let wkv = t.state(self.name("att.wkv"), &[self.base.n_head(), size, size], false);
+        self.begin_with(t, wkv, "att.time_state", self.base.has_time_state)
+    }
+
+    fn begin_with(&self, t: &mut Tape, state: State, tensor: &str, is_there: bool) -> State {
+        if is_there {
+            t.begin_with(state, Initial::Tensor(self.name(tensor)));
+        }
+        state
+    }
+
+    /// Of RWKV-4 to 6: x += σ(W_r X_r) ⊙ W_v relu²(W_k X_k), X from LN2(x). `mixes`: how much of the token before k and r take.
+    pub fn channel_mix(&self, t: &mut Tape, x: Var, mixes: [VectorPart; 2]) {
+        let (c, f) = (self.base.n_embd, self.base.n_ffn);
+        let ln2 = self.norm_and(t, "ln2", mixes);
+        let projections = [("key", f, Activation::ReluSquared), ("receptance", c, Activation::Sigmoid)];
+        let projection = |(mix, (name, rows, activation)): (usize, (&str, usize, Activation))| Projection {
+            part: Part::new(self.name(&format!("ffn.{name}.weight")), rows, c),
+            mix,
+            activation,
+        };
+        let projections = projections.into_iter().enumerate().map(projection).collect();
+        let shift = self.ffn_shift(t);
+        let kr = t.norm_shift_linear("ffn", x, ln2, projections, shift);
+        t.linear_add_gated(Part::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
+    }
 }
 
-/// logits = W LN_out(x).
-pub fn head(t: &mut Tape, x: Var, n_vocab: usize, width: usize) -> Var {
-    let ln_out = t.vectors(width, norm("ln_out").into());
-    t.head(x, ln_out, Part::new("head.weight", n_vocab, width))
+/// Width of the ffn of RWKV-5 and 6.
+pub fn seven_halves(n_embd: usize) -> usize {
+    n_embd * 7 / 2 / 32 * 32
+}
+
+/// RWKV-4 and 5 store how much a mix takes of the current token; the words want how much of the one before.
+pub fn of_current(mu: f32) -> f32 {
+    1.0 - mu
 }

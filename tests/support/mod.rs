@@ -1,5 +1,6 @@
 //! Devices to test on, the official numbers, and the one number that judges.
 
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use wingbeat::exec::gpu::{Adapter, adapters};
 use wingbeat::session::{Model, ModelSource, Options};
@@ -41,7 +42,16 @@ pub fn tiny(options: &Options) -> Model {
     Model::load(&ModelSource::Embedded, options, &mut |_, _| ()).expect("the embedded model loads")
 }
 
-/// Official logits of the embedded model.
+/// A tiny trained model with its official logits: the embedded RWKV-7 and its siblings under `tests/models`.
+pub struct Tiny {
+    /// As `ARCHS` has it.
+    pub name: &'static str,
+}
+
+/// One of every architecture.
+pub const GOLDENS: &[Tiny] = &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }];
+
+/// Official logits of a tiny model for one prompt.
 pub struct Golden {
     pub tokens: Vec<u32>,
     /// `[T, V]`
@@ -49,11 +59,27 @@ pub struct Golden {
     pub greedy: Vec<u32>,
 }
 
+impl Tiny {
+    pub fn path(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}.safetensors", self.name))
+    }
+
+    pub fn source(&self) -> ModelSource {
+        if self.name == "rwkv7" { ModelSource::Embedded } else { ModelSource::Path(self.path()) }
+    }
+
+    pub fn golden(&self) -> Golden {
+        let folder = if self.name == "rwkv7" { "assets/golden" } else { "tests/models" };
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/tiny-{}.golden.safetensors", self.name));
+        let bytes = std::fs::read(path).expect("the golden file is part of the project");
+        let (tensors, _) = read_safetensors(&bytes).expect("the golden file is sound");
+        let ints = |name: &str| tensors[name].2.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let floats = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
+    }
+}
+
+/// Official logits of the embedded model.
 pub fn golden() -> Golden {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors");
-    let bytes = std::fs::read(path).expect("the golden file is part of the project");
-    let (tensors, _) = read_safetensors(&bytes).expect("the golden file is sound");
-    let ints = |name: &str| tensors[name].2.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let floats = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
+    GOLDENS[3].golden()
 }

@@ -1,0 +1,65 @@
+//! RWKV-4 "Dove". Letters as in the paper.
+
+use super::detect::dims;
+use super::stack::{Base, Layer, of_current};
+use super::{Architecture, Blueprint, Facts, Shapes};
+use crate::error::Result;
+use crate::tape::{Tape, Var};
+use crate::words::Activation;
+
+/// Blueprint: nothing but the sizes that all have. No heads: every channel is alone.
+#[derive(Debug, Clone)]
+pub struct Rwkv4(pub Base);
+
+pub struct Family;
+
+impl Architecture for Family {
+    fn name(&self) -> &'static str {
+        "rwkv4"
+    }
+
+    fn recognises(&self, shapes: &dyn Shapes) -> bool {
+        ["time_first", "time_decay", "time_mix_k", "time_mix_v", "time_mix_r"].iter().all(|n| shapes.has_att(n))
+    }
+
+    fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
+        let [n_att] = dims(shapes, "blocks.0.att.time_decay")?;
+        Ok(Box::new(Rwkv4(Base::read(shapes, n_att)?)))
+    }
+
+    fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
+        let base = Base::published(size, |c| 4 * c)?;
+        Some(Box::new(Rwkv4(Base { head_size: 1, ..base })))
+    }
+}
+
+impl Blueprint for Rwkv4 {
+    fn facts(&self) -> Facts {
+        Facts { n_head: 1, head_size: self.0.n_att, ..self.0.facts("rwkv4", "4.0") }
+    }
+
+    fn record(&self, t: &mut Tape) {
+        self.0.record(t, |t, layer, x| self.block(t, layer, x));
+    }
+}
+
+impl Rwkv4 {
+    fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
+        let mixes = ["time_mix_r", "time_mix_k", "time_mix_v"].map(|m| l.att(m).map(of_current));
+        let ln1 = l.norm_and(t, "ln1", mixes);
+        let projections = vec![
+            l.projection("receptance", 0, Activation::Sigmoid),
+            l.projection("key", 1, Activation::None),
+            l.projection("value", 2, Activation::None),
+        ];
+        let shift = l.att_shift(t);
+        let rkv = t.norm_shift_linear("proj", x, ln1, projections, shift);
+
+        // per channel: w = −exp(decay) is added to exponents, u to that of the current token
+        let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
+        let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
+        let y = t.wkv4(rkv, wu, state);
+        l.output(t, y, x);
+        l.channel_mix(t, x, ["time_mix_k", "time_mix_r"].map(|m| l.ffn(m).map(of_current)));
+    }
+}

@@ -1,0 +1,113 @@
+//! RWKV-5 "Eagle": 5.0, 5.1 and 5.2 (x052). Letters as in the paper.
+
+use super::detect::dims;
+use super::stack::{Base, Layer, of_current, seven_halves};
+use super::{Architecture, Blueprint, Facts, Shapes};
+use crate::error::{Error, Result};
+use crate::tape::{Tape, Var, VectorPart};
+use crate::words::{Activation, Decay, Wkv6};
+
+/// Blueprint: the three versions differ in who shares a decay and in the gate.
+#[derive(Debug, Clone)]
+pub struct Rwkv5 {
+    pub base: Base,
+    /// 5.2: decay and bonus for each channel. Before: for each head.
+    pub per_channel: bool,
+    pub bonus: Bonus,
+    /// From 5.1 on.
+    pub is_gated: bool,
+}
+
+/// How a file stores u.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bonus {
+    /// `time_faaaa`: u.
+    Raw,
+    /// `time_first` of the first models: u = exp(time_first).
+    Log,
+}
+
+pub struct Family;
+
+impl Architecture for Family {
+    fn name(&self) -> &'static str {
+        "rwkv5"
+    }
+
+    fn recognises(&self, shapes: &dyn Shapes) -> bool {
+        shapes.has_att("ln_x.weight")
+    }
+
+    fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
+        let tensor = "blocks.0.att.time_decay";
+        let decay = shapes.shape(tensor).ok_or_else(|| Error::model(format!("the tensor {tensor} is missing")))?;
+        let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
+        let per_channel = decay.len() >= 2 && decay.iter().product::<usize>() == n_att;
+        let n_head = if per_channel { dims::<2>(shapes, tensor)?[0] } else { decay.iter().product() };
+        Ok(Box::new(Rwkv5 {
+            base: Base::read(shapes, n_head)?,
+            per_channel,
+            bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
+            is_gated: shapes.has_att("gate.weight"),
+        }))
+    }
+
+    fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
+        let base = Base::published(size, seven_halves)?;
+        Some(Box::new(Rwkv5 { base, per_channel: true, bonus: Bonus::Raw, is_gated: true }))
+    }
+}
+
+impl Blueprint for Rwkv5 {
+    fn facts(&self) -> Facts {
+        let version = match (self.per_channel, self.is_gated) {
+            (true, _) => "x052",
+            (false, true) => "5.1",
+            (false, false) => "5.0",
+        };
+        self.base.facts("rwkv5", version)
+    }
+
+    fn record(&self, t: &mut Tape) {
+        self.base.record(t, |t, layer, x| self.block(t, layer, x));
+    }
+}
+
+impl Rwkv5 {
+    fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
+        let mut mixes = vec!["time_mix_r", "time_mix_k", "time_mix_v"];
+        let mut projections =
+            ["receptance", "key", "value"].into_iter().zip(0..).map(|(n, m)| l.projection(n, m, Activation::None)).collect::<Vec<_>>();
+        if self.is_gated {
+            mixes.push("time_mix_g");
+            projections.push(l.projection("gate", 3, Activation::Silu));
+        }
+        let ln1 = l.norm_and(t, "ln1", mixes.into_iter().map(|m| l.att(m).map(of_current)));
+        let shift = l.att_shift(t);
+        let proj = t.norm_shift_linear("proj", x, ln1, projections, shift);
+
+        // per head: a decay w = exp(−exp(decay)) that never changes, the bonus u for the current token
+        let u = match self.bonus {
+            Bonus::Raw => l.att("time_faaaa"),
+            Bonus::Log => l.att("time_first").map(f32::exp),
+        };
+        let w = l.att("time_decay").map(|d| (-d.exp()).exp());
+        let [ln_g, ln_b] = l.ln_x();
+        let wkv = Wkv6 {
+            head_size: self.base.head_size,
+            eps: self.base.group_norm_eps,
+            vectors: t.vectors(self.base.n_att, vec![self.spread(u), ln_g, ln_b, self.spread(w)]),
+            decay: Decay::Constant,
+            gate: self.is_gated.then_some(3),
+            state: l.wkv_state(t),
+        };
+        let y = t.wkv6(proj, wkv);
+        l.output(t, y, x);
+        l.channel_mix(t, x, ["time_mix_k", "time_mix_r"].map(|m| l.ffn(m).map(of_current)));
+    }
+
+    /// A number a channel, or one a head for all of its channels.
+    fn spread(&self, part: VectorPart) -> VectorPart {
+        if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
+    }
+}
