@@ -3,7 +3,8 @@
 #
 # usage: benches/compare_web_rwkv.sh [--rounds N] [--model NAME|FILE] [--prompt P] [--gen G] [--repeat R] [--device D]
 #   --rounds N    how often each engine runs (default 3)
-#   --model M     a synthetic model by its `wingbeat bench --synthetic` name (default rwkv7-0.1b), or a checkpoint file
+#   --model M     a synthetic model by its `wingbeat bench --synthetic` name (default rwkv7-0.1b), a checkpoint file, or `all`:
+#                 the 0.1b of every version, one after the other
 #   --prompt P    prefill length in tokens (default 128)
 #   --gen G       tokens to decode (default 16)
 #   --repeat R    measurements inside one run of an engine, after one that is not counted (default 1)
@@ -57,6 +58,12 @@ for number in rounds prompt gen repeat; do
   [[ ${!number} =~ ^[1-9][0-9]*$ ]] || { echo "compare_web_rwkv: --$number wants a positive number, not '${!number}'" >&2; exit 2; }
 done
 command -v python3 >/dev/null || die "python3 not found"
+if [ "$model" = all ]; then
+  for version in 4 5 6 7; do
+    "$0" --rounds "$rounds" --model "rwkv$version-0.1b" --prompt "$prompt" --gen "$gen" --repeat "$repeat" --device "$device"
+  done
+  exit
+fi
 if [ -e "$model" ]; then
   model=$(realpath "$model")
 fi

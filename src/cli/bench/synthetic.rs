@@ -37,11 +37,12 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
 }
 
-/// Official files hold the vectors of time mixing as `[1, 1, C]`.
+/// Official files hold the vectors that mix a token with the one before, and most of their kin, as `[1, 1, C]`.
 fn official_shape(tensor: &str, shape: &[usize]) -> Vec<usize> {
     let last = tensor.rsplit('.').next().unwrap_or(tensor);
+    let is_mix = ["x_", "time_mix_", "time_maa_"].iter().any(|p| last.starts_with(p));
     match shape {
-        [width] if last.starts_with("x_") || ["w0", "a0", "v0", "k_k", "k_a"].contains(&last) => vec![1, 1, *width],
+        [width] if is_mix || ["w0", "a0", "v0", "k_k", "k_a"].contains(&last) => vec![1, 1, *width],
         _ => shape.to_vec(),
     }
 }
