@@ -32,7 +32,8 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         return refuse("RWKV-2", "blocks.0.att.time_mix, one for all");
     }
     // In RWKV-2 and 3 the bonus has one more dimension.
-    if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(|s| matches!(s[..], [n, 1] if n > 1)) {
+    let is_old = |s: &Vec<usize>| matches!(s[..], [n, 1] if n > 1) && !shapes.has_att("ln_x.weight");
+    if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(is_old) {
         return refuse("RWKV-2 or 3", &format!("a blocks.0.att.time_first of shape {shape:?}"));
     }
     match ARCHS.iter().find(|a| a.recognises(shapes)) {

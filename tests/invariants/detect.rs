@@ -1,0 +1,133 @@
+//! Names and shapes decide the version, whatever their order; what does not run is refused by name.
+
+use wingbeat::arch::{Shapes, detect};
+
+struct Names(Vec<(&'static str, Vec<usize>)>);
+
+impl Shapes for Names {
+    fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
+        self.0.iter().find(|(n, _)| *n == tensor).map(|(_, s)| s.clone())
+    }
+    fn n_layer(&self) -> usize {
+        1
+    }
+    fn has_prefix(&self, prefix: &str) -> bool {
+        self.0.iter().any(|(n, _)| n.starts_with(prefix))
+    }
+}
+
+/// One layer of width 48; what all versions have, and `more`.
+fn names(more: &[(&'static str, &[usize])]) -> Names {
+    let common: [(&'static str, &[usize]); 3] =
+        [("emb.weight", &[40, 48]), ("blocks.0.att.key.weight", &[48, 48]), ("blocks.0.ffn.key.weight", &[100, 48])];
+    Names(common.iter().chain(more).map(|(n, s)| (*n, s.to_vec())).collect())
+}
+
+const V7: [(&str, &[usize]); 4] =
+    [("blocks.0.att.r_k", &[3, 16]), ("blocks.0.att.w1", &[48, 8]), ("blocks.0.att.a1", &[48, 9]), ("blocks.0.att.g1", &[48, 10])];
+const V6: [(&str, &[usize]); 5] = [
+    ("blocks.0.att.time_maa_w1", &[48, 20]),
+    ("blocks.0.att.time_decay_w1", &[48, 7]),
+    ("blocks.0.att.time_faaaa", &[3, 16]),
+    ("blocks.0.att.ln_x.weight", &[48]),
+    ("blocks.0.att.gate.weight", &[48, 48]),
+];
+const V4: [(&str, &[usize]); 5] = [
+    ("blocks.0.att.time_first", &[48]),
+    ("blocks.0.att.time_decay", &[48]),
+    ("blocks.0.att.time_mix_k", &[1, 1, 48]),
+    ("blocks.0.att.time_mix_v", &[1, 1, 48]),
+    ("blocks.0.att.time_mix_r", &[1, 1, 48]),
+];
+
+/// The time mix of a v5 with that decay and bonus.
+fn v5(decay: &'static [usize], bonus: &'static str, gate: bool) -> Vec<(&'static str, &'static [usize])> {
+    let mut more: Vec<(&'static str, &'static [usize])> = V4[2..].to_vec();
+    more.extend([("blocks.0.att.time_decay", decay), (bonus, decay), ("blocks.0.att.ln_x.weight", &[48][..])]);
+    if gate {
+        more.push(("blocks.0.att.gate.weight", &[48, 48]));
+    }
+    more
+}
+
+#[test]
+fn every_row_of_the_table_whatever_the_order() {
+    let (first, faaaa) = ("blocks.0.att.time_first", "blocks.0.att.time_faaaa");
+    let rows: Vec<(Names, &str, &str, usize)> = vec![
+        (names(&V7), "rwkv7", "x070", 3),
+        (names(&V6), "rwkv6", "x060", 3),
+        (names(&v5(&[3], first, false)), "rwkv5", "5.0", 3),
+        (names(&v5(&[3], faaaa, false)), "rwkv5", "5.0", 3),
+        (names(&v5(&[3], first, true)), "rwkv5", "5.1", 3),
+        (names(&v5(&[3], faaaa, true)), "rwkv5", "5.1", 3),
+        (names(&v5(&[1], faaaa, true)), "rwkv5", "5.1", 1),
+        (names(&v5(&[3, 16], faaaa, true)), "rwkv5", "x052", 3),
+        (names(&v5(&[1, 48], faaaa, true)), "rwkv5", "x052", 1),
+        (names(&V4), "rwkv4", "4.0", 1),
+    ];
+    for (mut names, architecture, version, n_head) in rows {
+        for _ in 0..names.0.len() {
+            names.0.rotate_left(1);
+            let facts = detect(&names).unwrap().facts();
+            assert_eq!((facts.architecture, facts.version, facts.n_head), (architecture, version, n_head));
+            assert_eq!((facts.n_layer, facts.n_embd, facts.n_ffn, facts.n_vocab), (1, 48, 100, 40));
+            assert_eq!(facts.head_size * n_head, 48);
+            names.0.reverse();
+            assert_eq!(detect(&names).unwrap().facts(), facts);
+        }
+    }
+}
+
+#[test]
+fn ancestors_and_variants_are_refused_by_name() {
+    for (tensor, word) in [
+        ("blocks.0.ffn.s_emb.weight", "DeepEmbed"),
+        ("blocks.0.qkv.k_emb.weight", "RWKV-7b"),
+        ("blocks.0.ffn.enn.weight", "RWKV-8"),
+        ("blocks.0.rosa.rosa_qkv.emb", "ROSA"),
+        ("blocks.0.att.gate_w1", "x060a"),
+        ("blocks.0.att.time_maa_rkvw_w1", "x060b"),
+        ("tiny_q.weight", "tiny_q"),
+        ("head_q.weight", "RWKV-2 or 3"),
+        ("blocks.0.ffnPre.key.weight", "ffnPre"),
+        ("blocks.0.att.qq.weight", "qq"),
+        ("blocks.0.ffn.aa.weight", "ffn.aa"),
+        ("pos_emb_x", "position"),
+        ("blocks.0.att.time_w", "RWKV-1"),
+        ("blocks.0.att.time_alpha", "RWKV-1"),
+        ("blocks.0.att.time_mix", "RWKV-2"),
+    ] {
+        for known in [&V7[..], &V6, &v5(&[3, 16], "blocks.0.att.time_faaaa", true), &V4] {
+            let mut names = names(known);
+            names.0.push((tensor, vec![1]));
+            let error = detect(&names).err().unwrap().to_string();
+            assert!(
+                error.contains(word)
+                    && error.contains(tensor.trim_end_matches(".weight").split("rosa_").next().unwrap().trim_end_matches('.')),
+                "{error}"
+            );
+        }
+    }
+    let mut third = names(&V4);
+    third.0.iter_mut().find(|(n, _)| n.ends_with("time_first")).unwrap().1 = vec![48, 1];
+    assert!(detect(&third).err().unwrap().to_string().contains("RWKV-2 or 3"));
+    assert!(detect(&names(&[])).err().unwrap().to_string().contains("no known architecture"));
+}
+
+#[test]
+fn nonsense_sizes_are_refused() {
+    let with = |known: &[(&'static str, &'static [usize])], tensor: &str, shape: &[usize]| {
+        let mut names = names(known);
+        names.0.iter_mut().find(|(n, _)| n.ends_with(tensor)).unwrap().1 = shape.to_vec();
+        detect(&names).err().unwrap_or_else(|| panic!("{tensor} {shape:?} was taken")).to_string()
+    };
+    assert!(with(&V7, "r_k", &[5, 10]).contains("5 heads"));
+    assert!(with(&V7, "r_k", &[0, 0]).contains("0 heads"));
+    assert!(with(&V7, "w1", &[48, 0]).contains("rank"));
+    assert!(with(&V6, "time_maa_w1", &[48, 21]).contains("low-rank"));
+    assert!(with(&V6, "time_faaaa", &[7, 7]).contains("7 heads"));
+    assert!(with(&v5(&[3], "blocks.0.att.time_first", false), "time_decay", &[5]).contains("5 heads"));
+    assert!(with(&V4, "time_decay", &[0]).contains("0 heads"));
+    assert!(with(&V4, "emb.weight", &[0, 48]).contains("vocabulary 0"));
+    assert!(with(&V4, "emb.weight", &[48]).contains("dimensions"));
+}
