@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct InspectReport {
-    /// `pth` or `safetensors`.
+    /// `pth`, `safetensors` or `gguf`.
     pub kind: &'static str,
-    /// `official` or `web-rwkv`.
+    /// `official`, `web-rwkv` or `gguf`.
     pub layout: &'static str,
     pub name: String,
     /// None where it is no model that runs; `note` says why.

@@ -11,8 +11,9 @@ impl Source for Checkpoint {
         self.tensor(name).is_some()
     }
 
+    /// Scaled numbers count as F32, in which they are read: in the type they are stored in, not all of them may fit.
     fn dtype(&self, name: &str) -> Option<DType> {
-        self.tensor(name).map(|v| v.dtype())
+        self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
     }
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
@@ -24,5 +25,34 @@ impl Source for Checkpoint {
         let Some(bytes) = self.require(name, shape)?.dense_bytes() else { return Ok(None) };
         let start = bytes.as_ptr() as usize - self.as_ref().as_ptr() as usize;
         Ok(Some(Bytes { owner: Arc::new(self.clone()), range: start..start + bytes.len() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::testing::{Gguf, gguf, halves, put, q8_0, singles};
+
+    #[test]
+    fn only_bytes_that_are_the_numbers_are_shared() {
+        let (x, shape) = (vec![2.0; 64], [2, 32]);
+        let tensors: [(&str, DType, &[usize], &[u8]); 4] = [
+            ("emb.weight", DType::F16, &shape, &halves(&x)),
+            ("head.weight", DType::Q8_0, &shape, &q8_0(&x)),
+            ("blocks.0.ffn.value.weight", DType::F32, &shape, &singles(&x)),
+            ("blocks.1.ffn.value.weight", DType::F32, &shape, &singles(&x)),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let c = Checkpoint::open(&put(&dir, "m.gguf", &gguf("rwkv6", &[("rescale_every_n_layers", 1)], &tensors))).unwrap();
+        let found = tensors.map(|(name, ..)| (c.dtype(name).unwrap(), c.share(name, &shape).unwrap().is_some()));
+        assert_eq!(found, [(DType::F16, true), (DType::Q8_0, false), (DType::F32, true), (DType::F32, false)]);
+        for (name, ..) in tensors {
+            c.with(name, &shape, &mut |view| Ok(assert_eq!(view.to_f32()?, x, "{name}"))).unwrap();
+        }
+        // A half that is scaled may become more than a half holds: it must not count as one.
+        let mut g = Gguf::new("rwkv6");
+        g.u32("rwkv6.rescale_every_n_layers", 1).tensor("blk.1.channel_mix_value.weight", 1, &shape, &halves(&x));
+        let c = Checkpoint::open(&put(&dir, "half.gguf", &g.finish())).unwrap();
+        assert_eq!(c.dtype("blocks.1.ffn.value.weight"), Some(DType::F32));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Plain data. Knows no files, no formats of weights and no devices.
 
+mod blocks;
 mod view;
 
 pub use view::{View, Walk};
@@ -9,6 +10,9 @@ pub use view::{View, Walk};
 use std::fmt;
 
 /// Element type of a tensor in a file.
+///
+/// Most give each number its own bytes. ggml's block types (from `Q8_0` on) put 32 or 256 numbers of a row together under
+/// shared scales: weights may be read from them, nothing is ever written in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DType {
@@ -22,20 +26,59 @@ pub enum DType {
     I8,
     U8,
     Bool,
+    Q8_0,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q4K,
+    Q5K,
+    Q6K,
 }
 
 impl DType {
-    pub const fn size_bytes(self) -> usize {
+    /// Every type.
+    #[rustfmt::skip]
+    pub const ALL: [DType; 18] = [
+        DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
+        DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
+    ];
+
+    /// The smallest run of numbers that has bytes of its own, and how many bytes: `(1, 2)` for F16, `(32, 34)` for Q8_0.
+    pub const fn block(self) -> (usize, usize) {
         match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::BF16 | DType::I16 => 2,
-            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::F64 | DType::I64 => (1, 8),
+            DType::F32 | DType::I32 => (1, 4),
+            DType::F16 | DType::BF16 | DType::I16 => (1, 2),
+            DType::I8 | DType::U8 | DType::Bool => (1, 1),
+            _ => match blocks::of(self) {
+                Some(block) => (block.len, block.size_bytes),
+                None => panic!("every type is listed here or in blocks"),
+            },
         }
     }
 
-    /// Whether weights may be stored in it.
+    /// Bytes of one number; `None` for a block type, where no number has bytes of its own.
+    pub const fn size_bytes(self) -> Option<usize> {
+        match self.block() {
+            (1, bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Bytes that `n` numbers take, begun blocks being whole; `None` where that overflows.
+    pub const fn bytes_of(self, n: usize) -> Option<usize> {
+        let (len, bytes) = self.block();
+        n.div_ceil(len).checked_mul(bytes)
+    }
+
+    /// Whether weights may be read from it.
     pub const fn is_weight(self) -> bool {
+        self.is_writable() || self.size_bytes().is_none()
+    }
+
+    /// Whether weights may be written in it.
+    pub const fn is_writable(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
@@ -51,6 +94,14 @@ impl DType {
             DType::I8 => "I8",
             DType::U8 => "U8",
             DType::Bool => "BOOL",
+            DType::Q8_0 => "Q8_0",
+            DType::Q4_0 => "Q4_0",
+            DType::Q4_1 => "Q4_1",
+            DType::Q5_0 => "Q5_0",
+            DType::Q5_1 => "Q5_1",
+            DType::Q4K => "Q4_K",
+            DType::Q5K => "Q5_K",
+            DType::Q6K => "Q6_K",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A strided view: shape, strides and bytes. Reading widens to f32, in row-major order of the shape.
 
-use super::{DType, dense_strides, n_elements};
+use super::{DType, blocks, dense_strides, n_elements};
 use crate::error::{Error, Result};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -11,8 +11,10 @@ pub struct View<'a> {
     shape: Vec<usize>,
     /// In elements.
     strides: Vec<usize>,
-    /// From the first element on.
+    /// From the first element on; of a block type, from the first block on.
     bytes: &'a [u8],
+    /// What every number is multiplied by when it is read.
+    scale: f32,
 }
 
 impl<'a> View<'a> {
@@ -29,13 +31,18 @@ impl<'a> View<'a> {
         }
         let len = n_elements(shape).ok_or_else(|| overflow(shape))?;
         let last = shape.iter().zip(strides).try_fold(0usize, |at, (&d, &s)| at.checked_add(d.saturating_sub(1).checked_mul(s)?));
-        let needed = if len == 0 { Some(0) } else { last.and_then(|l| l.checked_add(1)?.checked_mul(dtype.size_bytes())) };
+        let needed = if len == 0 { Some(0) } else { last.and_then(|l| dtype.bytes_of(l.checked_add(1)?)) };
         match needed {
             Some(n) if n <= bytes.len() => {}
             Some(n) => return Err(Error::file(format!("{dtype} tensor {shape:?} needs {n} bytes, {} are there", bytes.len()))),
             None => return Err(overflow(shape)),
         }
-        Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes })
+        Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0 })
+    }
+
+    /// The same tensor with every number multiplied when it is read: undoes a rescale, so a power of two.
+    pub fn scaled(self, by: f32) -> View<'a> {
+        View { scale: self.scale * by, ..self }
     }
 
     pub fn dtype(&self) -> DType {
@@ -43,6 +50,10 @@ impl<'a> View<'a> {
     }
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+    /// Whether the numbers are others than the bytes say.
+    pub fn is_scaled(&self) -> bool {
+        self.scale != 1.0
     }
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -53,7 +64,7 @@ impl<'a> View<'a> {
 
     /// The same numbers under another shape of as many elements; only for dense tensors and added or dropped ones.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
-        let strides = if self.dense_bytes().is_some() {
+        let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
         } else {
             let mut kept = self.shape.iter().zip(&self.strides).filter(|(d, _)| **d != 1);
@@ -74,16 +85,23 @@ impl<'a> View<'a> {
         self
     }
 
-    /// The bytes where they are already row-major without gaps.
-    pub fn dense_bytes(&self) -> Option<&'a [u8]> {
+    /// Whether the elements are row-major without gaps.
+    fn is_dense(&self) -> bool {
         let mut expected = 1;
         for (&d, &s) in self.shape.iter().zip(&self.strides).rev() {
             if d != 1 && s != expected {
-                return None;
+                return false;
             }
             expected *= d;
         }
-        Some(&self.bytes[..self.len() * self.dtype.size_bytes()])
+        true
+    }
+
+    /// The bytes where they are the numbers themselves, row-major without gaps. A block type or a scaled view has none: who
+    /// takes bytes takes them for plain numbers.
+    pub fn dense_bytes(&self) -> Option<&'a [u8]> {
+        let size = self.dtype.size_bytes()?;
+        (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
     }
 
     /// Widens `out.len()` elements from row-major index `start` on to f32. Integers are refused.
@@ -92,13 +110,26 @@ impl<'a> View<'a> {
         if end.is_none() {
             return Err(Error::input(format!("elements {start}..+{} of a tensor of {}", out.len(), self.len())));
         }
-        if let Some(dense) = self.dense_bytes() {
-            let size = self.dtype.size_bytes();
-            return widen(self.dtype, &dense[start * size..(start + out.len()) * size], out);
+        if self.is_dense() {
+            self.read_stored(start, out)?;
+        } else {
+            for (slot, at) in out.iter_mut().zip(Walk::new(&self.shape, &self.strides, start)) {
+                self.read_stored(at, std::slice::from_mut(slot))?;
+            }
         }
-        for (slot, at) in out.iter_mut().zip(Walk::new(&self.shape, &self.strides, start)) {
-            let from = at * self.dtype.size_bytes();
-            widen(self.dtype, &self.bytes[from..from + self.dtype.size_bytes()], std::slice::from_mut(slot))?;
+        if self.is_scaled() {
+            out.iter_mut().for_each(|x| *x *= self.scale);
+        }
+        Ok(())
+    }
+
+    /// Widens `out.len()` elements that lie one after the other, without the scale. A single one out of a block costs as much
+    /// as the block: only matrices that lie transposed are read so, and those are small.
+    fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
+        match (self.dtype.size_bytes(), blocks::of(self.dtype)) {
+            (Some(size), _) => widen(self.dtype, &self.bytes[at * size..(at + out.len()) * size], out)?,
+            (None, Some(block)) => block.read(self.bytes, at, out),
+            (None, None) => unreachable!("a type is plain or has blocks"),
         }
         Ok(())
     }
@@ -190,5 +221,58 @@ mod tests {
         assert!(View::dense(DType::F32, &[usize::MAX, 2], &[]).is_err());
         assert!(View::strided(DType::F32, &[2, 2], &[usize::MAX, 1], &[0; 64]).is_err());
         assert!(View::dense(DType::F32, &[0, 5], &[]).unwrap().is_empty());
+        assert!(View::dense(DType::Q8_0, &[64], &[0; 67]).is_err());
+        assert!(View::dense(DType::Q8_0, &[usize::MAX], &[0; 67]).is_err());
+        assert!(View::dense(DType::Q6K, &[0, 256], &[]).unwrap().to_f32().unwrap().is_empty());
+    }
+
+    /// Q8_0 rows of `blocks` blocks: number i is i % 96 - 40, scaled by 1/2 in odd blocks.
+    fn q8_0(blocks: usize) -> (Vec<u8>, Vec<f32>) {
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        for i in 0..blocks {
+            let d = if i % 2 == 0 { 1.0 } else { 0.5 };
+            bytes.extend(f16::from_f32(d).to_le_bytes());
+            let q = (32 * i..32 * i + 32).map(|n| (n % 96) as i8 - 40);
+            q.for_each(|q| {
+                bytes.push(q as u8);
+                numbers.push(d * f32::from(q));
+            });
+        }
+        (bytes, numbers)
+    }
+
+    #[test]
+    fn blocks_are_read_from_anywhere() {
+        let (bytes, numbers) = q8_0(8);
+        let view = View::dense(DType::Q8_0, &[4, 64], &bytes).unwrap();
+        for start in 0..numbers.len() {
+            for n in [0, 1, 31, 32, 33, 64, 97].into_iter().filter(|n| start + n <= numbers.len()) {
+                let mut out = vec![f32::NAN; n];
+                view.read_f32(start, &mut out).unwrap();
+                assert_eq!(out, numbers[start..start + n], "{start} {n}");
+            }
+        }
+        assert!(view.read_f32(numbers.len(), &mut [0.0]).is_err());
+        let transposed = view.clone().transposed();
+        let expected: Vec<f32> = (0..256).map(|i| numbers[i % 4 * 64 + i / 4]).collect();
+        assert_eq!(transposed.to_f32().unwrap(), expected);
+        let mut tail = [0.0; 5];
+        transposed.read_f32(251, &mut tail).unwrap();
+        assert_eq!(tail, expected[251..]);
+        assert_eq!(view.reshaped(&[256]).unwrap().to_f32().unwrap(), numbers);
+        assert_eq!(transposed.reshaped(&[64, 1, 4]).unwrap().to_f32().unwrap(), expected);
+        assert!(view.dense_bytes().is_none(), "nobody may take blocks for numbers");
+    }
+
+    #[test]
+    fn a_scale_is_applied_once_and_hides_the_bytes() {
+        let bytes: Vec<u8> = [1.0f32, -2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let view = View::dense(DType::F32, &[2, 2], &bytes).unwrap();
+        assert!(view.clone().scaled(1.0).dense_bytes().is_some());
+        let view = view.scaled(4.0);
+        assert!(view.dense_bytes().is_none() && view.is_scaled());
+        assert_eq!(view.to_f32().unwrap(), [4.0, -8.0, 12.0, 16.0]);
+        assert_eq!(view.reshaped(&[4, 1]).unwrap().to_f32().unwrap(), [4.0, -8.0, 12.0, 16.0]);
+        assert_eq!(view.transposed().scaled(0.5).to_f32().unwrap(), [2.0, 6.0, -4.0, 8.0]);
     }
 }

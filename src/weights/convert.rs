@@ -40,9 +40,10 @@ impl Layout {
 }
 
 /// Writes all tensors of `input` to the safetensors file `out`. Without a `dtype`, each tensor keeps its own in the official
-/// layout and becomes F16 in web-rwkv's; integers always stay as they are. Progress gets (bytes done, bytes in total).
+/// layout (or becomes F16, if it has blocks) and becomes F16 in web-rwkv's; integers always stay as they are. Progress gets
+/// (bytes done, bytes in total).
 pub fn convert(input: &Checkpoint, out: &Path, dtype: Option<DType>, layout: Layout, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    if let Some(d) = dtype.filter(|d| !d.is_weight()) {
+    if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
     }
     refuse_same_file(input, out)?;
@@ -56,7 +57,9 @@ pub fn convert(input: &Checkpoint, out: &Path, dtype: Option<DType>, layout: Lay
     for name in input.names() {
         let view = input.tensor(name).expect("names() lists what tensor() finds");
         let wanted = match layout {
-            Layout::Official => dtype.unwrap_or(view.dtype()),
+            Layout::Official if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
+            // Blocks are read, never written.
+            Layout::Official => dtype.unwrap_or(DType::F16),
             Layout::WebRwkv => dtype.unwrap_or(DType::F16),
         };
         let dtype = if view.dtype().is_weight() { wanted } else { view.dtype() };
@@ -78,7 +81,8 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
         Box::new(move |out: &mut dyn Write| {
             let mut bytes = Vec::new(); // one number a head
             write_view(&view, dtype, &mut bytes)?;
-            let repeated: Vec<u8> = bytes.chunks(dtype.size_bytes()).flat_map(|number| number.repeat(repeat)).collect();
+            let size = dtype.size_bytes().expect("write_view wrote numbers one by one");
+            let repeated: Vec<u8> = bytes.chunks(size).flat_map(|number| number.repeat(repeat)).collect();
             out.write_all(&repeated).map_err(|e| Error::io(e, Path::new("output")))
         })
     };

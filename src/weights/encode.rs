@@ -16,12 +16,12 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
     if let Some(bytes) = view.dense_bytes().filter(|_| view.dtype() == dtype) {
         return bytes.chunks(BLOCK_BYTES).try_for_each(|block| out.write_all(block).map_err(io));
     }
-    if !dtype.is_weight() {
+    if !dtype.is_writable() {
         return Err(Error::model(format!("expected to write F32, F16 or BF16, found {dtype}")));
     }
     let block_len = BLOCK_BYTES / 4;
     let mut numbers = vec![0f32; block_len.min(view.len())];
-    let mut bytes = Vec::with_capacity(numbers.len() * dtype.size_bytes());
+    let mut bytes = Vec::with_capacity(numbers.len() * 4);
     let mut start = 0;
     while start < view.len() {
         let n = block_len.min(view.len() - start);
@@ -97,6 +97,9 @@ mod tests {
         let max = singles(&[f32::MAX]);
         assert!(written(&View::dense(DType::F32, &[1], &max).unwrap(), DType::BF16).is_err());
         assert!(written(&view, DType::I64).is_err());
+        let block = View::dense(DType::Q8_0, &[32], &[0; 34]).unwrap();
+        assert!(written(&block, DType::Q8_0).unwrap_err().to_string().contains("found Q8_0"));
+        assert_eq!(written(&block, DType::F16).unwrap(), [0; 64]);
         let ints = View::dense(DType::I64, &[2], &bytes).unwrap();
         assert_eq!(written(&ints, DType::I64).unwrap(), bytes);
         assert!(written(&ints, DType::F32).is_err());

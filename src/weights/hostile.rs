@@ -1,6 +1,6 @@
 //! Files that are cut, flipped or random: always an answer, never a panic.
 
-use super::testing::{Dice, pth, put, singles};
+use super::testing::{Dice, Gguf, pth, put, q8_0, singles};
 use super::*;
 use crate::tensor::DType;
 
@@ -21,6 +21,18 @@ fn small_safetensors() -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
+fn small_gguf() -> Vec<u8> {
+    let x: Vec<f32> = (0..64).map(|i| i as f32).collect();
+    let (blocks, numbers) = (q8_0(&x), singles(&x[..32]));
+    let mut g = Gguf::new("rwkv6");
+    g.u32("rwkv6.wkv.head_size", 8).u32("rwkv6.rescale_every_n_layers", 1).text("general.name", "x");
+    g.value("tokens", 9, &[&8u32.to_le_bytes()[..], &2u64.to_le_bytes(), &1u64.to_le_bytes(), b"a", &1u64.to_le_bytes(), b"b"].concat());
+    g.tensor("token_embd.weight", 8, &[2, 32], &blocks).tensor("blk.1.time_mix_output.weight", 8, &[2, 32], &blocks);
+    g.tensor("blk.0.time_mix_w2.weight", 0, &[2, 4, 4], &numbers).tensor("blk.0.time_mix_first.weight", 0, &[32], &numbers);
+    g.tensor("blk.0.time_mix_lerp_fused.weight", 0, &[5, 1, 1, 6], &numbers.repeat(2)[..120]);
+    g.finish()
+}
+
 /// Everything that `open` does after it mapped the file, and then reads every number.
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
@@ -37,7 +49,7 @@ fn judge(bytes: &[u8]) -> Result<()> {
 
 #[test]
 fn every_truncation_is_an_error() {
-    for file in [small_pth(), small_safetensors()] {
+    for file in [small_pth(), small_safetensors(), small_gguf()] {
         judge(&file).unwrap();
         for n in 0..file.len() {
             assert!(judge(&file[..n]).is_err(), "{n} of {} bytes", file.len());
@@ -48,8 +60,8 @@ fn every_truncation_is_an_error() {
 #[test]
 fn flipped_bytes_never_panic() {
     let mut dice = Dice(0x5eed);
-    for original in [small_pth(), small_safetensors()] {
-        for _ in 0..2000 {
+    for original in [small_pth(), small_safetensors(), small_gguf()] {
+        for _ in 0..3000 {
             let mut file = original.clone();
             for _ in 0..1 + dice.roll(4) {
                 let at = dice.roll(file.len());
@@ -65,7 +77,7 @@ fn flipped_bytes_never_panic() {
 #[test]
 fn random_bytes_are_an_error() {
     let mut dice = Dice(99);
-    for start in [&b""[..], b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{", b"PK\x05\x06"] {
+    for start in [&b""[..], b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{", b"PK\x05\x06", b"GGUF\x03\0\0\0"] {
         for _ in 0..200 {
             let mut file = start.to_vec();
             let n = dice.roll(300);
@@ -81,7 +93,7 @@ fn messages_name_the_file() {
     let message = |name: &str, bytes: &[u8]| Checkpoint::open(&put(&dir, name, bytes)).unwrap_err().to_string();
     assert!(message("empty.pth", b"").contains("empty.pth: expected a checkpoint, found an empty file"));
     assert!(message("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n").contains("lfs.pth: expected"));
-    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("not yet supported"));
+    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF header goes on for 8 bytes at byte 8"));
     let evil = testing::zip(&[("r/data.pkl", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.")]);
     let text = message("evil.pth", &evil);
     assert!(text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks for os.system; nothing was executed"), "{text}");

@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In the order in which they are tried.
-const EXTENSIONS: [&str; 3] = ["safetensors", "st", "pth"];
+const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The formats we read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileKind {
     Pth,
     Safetensors,
+    Gguf,
 }
 
 impl FileKind {
@@ -22,6 +23,7 @@ impl FileKind {
         match self {
             FileKind::Pth => "pth",
             FileKind::Safetensors => "safetensors",
+            FileKind::Gguf => "gguf",
         }
     }
 }
@@ -82,12 +84,12 @@ fn only_checkpoint_in(folder: &Path) -> Result<PathBuf> {
 /// What a file is, by its first bytes. What we cannot read is named, with the way out.
 pub(super) fn sniff(bytes: &[u8]) -> Result<FileKind> {
     let refuse =
-        |found: &str, hint: &str| Err(Error::file(format!("expected a .pth or .safetensors checkpoint, found {found}")).hint(hint));
+        |found: &str, hint: &str| Err(Error::file(format!("expected a .pth, .safetensors or .gguf checkpoint, found {found}")).hint(hint));
     match bytes {
         [] => refuse("an empty file", "download it again"),
         [b'P', b'K', 3, 4, ..] => Ok(FileKind::Pth),
         [b'P', b'K', 5, 6, ..] => refuse("an empty zip archive", "download it again"),
-        [b'G', b'G', b'U', b'F', ..] => refuse("a GGUF file, not yet supported", "convert from the original .pth, or download that"),
+        [b'G', b'G', b'U', b'F', ..] => Ok(FileKind::Gguf),
         [b'f', b'm', b'g', b'g', ..] => refuse("an rwkv.cpp file, not supported", "use the original .pth"),
         [_, _, _, _, _, _, _, _, b'{', ..] => Ok(FileKind::Safetensors),
         [0x80, 0..=5, ..] => refuse(
@@ -139,7 +141,7 @@ mod tests {
         let text = |b: &[u8]| sniff(b).unwrap_err().to_string();
         assert_eq!(sniff(b"PK\x03\x04....").unwrap(), FileKind::Pth);
         assert_eq!(sniff(b"\x80\x02\0\0\0\0\0\0{").unwrap(), FileKind::Safetensors);
-        assert!(text(b"GGUF\x03\0\0\0{").contains("GGUF"), "123 tensors");
+        assert_eq!(sniff(b"GGUF\x03\0\0\0{").unwrap(), FileKind::Gguf, "123 tensors");
         assert!(text(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.").contains("before 2020"));
         assert!(text(b"version https://git-lfs.github.com/spec/v1\noid").contains("git lfs pull"));
         assert!(text(b"\n<!DOCTYPE html>").contains("web page"));

@@ -19,6 +19,8 @@ pub(super) struct Located {
     pub strides: Vec<usize>,
     /// From the first element on, in the whole file.
     pub bytes: Range<usize>,
+    /// A power of two that undoes what a converter divided by.
+    pub scale: f32,
 }
 
 impl Located {
@@ -26,7 +28,7 @@ impl Located {
         let bytes = file
             .get(self.bytes.clone())
             .ok_or_else(|| Error::file(format!("expected bytes {}..{}, the file has {}", self.bytes.start, self.bytes.end, file.len())))?;
-        View::strided(self.dtype, &self.shape, &self.strides, bytes)
+        Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 }
 

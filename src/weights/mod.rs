@@ -7,6 +7,7 @@
 mod archive;
 pub mod convert;
 mod encode;
+mod gguf;
 #[cfg(test)]
 mod hostile;
 mod locate;
@@ -64,7 +65,7 @@ impl Slot {
 }
 
 impl Checkpoint {
-    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, in this order); or a folder that
+    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, `.gguf`, in this order); or a folder that
     /// holds exactly one checkpoint.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
@@ -84,12 +85,16 @@ impl Checkpoint {
         let (tensors, metadata) = match kind {
             FileKind::Safetensors => safetensors::parse(map.bytes())?,
             FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
+            FileKind::Gguf => gguf::parse(map.bytes())?,
         };
         if tensors.is_empty() {
             return Err(Error::file("expected a checkpoint, found a file without any tensor"));
         }
         let dot_st = map.path().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
-        let declared = metadata.get(convert::LAYOUT_KEY).and_then(|word| Layout::from_name(word));
+        let declared = match kind {
+            FileKind::Gguf => Some(Layout::Official), // its reader has turned everything already
+            _ => metadata.get(convert::LAYOUT_KEY).and_then(|word| Layout::from_name(word)),
+        };
         let facts = orient::Facts { dot_st, declared };
         let (slots, layout) = names::canonical(tensors, facts)?;
         for (name, slot) in &slots {
@@ -110,14 +115,17 @@ impl Checkpoint {
         &self.0.name
     }
 
-    /// `pth` or `safetensors`, by content.
+    /// `pth`, `safetensors` or `gguf`, by content.
     pub fn kind(&self) -> &'static str {
         self.0.kind.name()
     }
 
-    /// Whose names and orientations the file has: `official` or `web-rwkv`.
+    /// Whose names and orientations the file has: `official`, `web-rwkv` or `gguf`.
     pub fn layout(&self) -> &'static str {
-        self.0.layout.name()
+        match self.0.kind {
+            FileKind::Gguf => self.kind(),
+            _ => self.0.layout.name(),
+        }
     }
 
     /// Canonical names, as in the official `.pth`; block 10 comes after block 9.
@@ -140,7 +148,7 @@ impl Checkpoint {
         reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
     }
 
-    /// The metadata of a safetensors file; empty for a `.pth`.
+    /// The metadata of a safetensors file, or numbers and short texts of a GGUF file; empty for a `.pth`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }

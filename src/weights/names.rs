@@ -90,7 +90,7 @@ mod tests {
     use crate::tensor::DType;
 
     fn tensor(name: &str, shape: &[usize]) -> Located {
-        Located { name: name.into(), dtype: DType::F16, shape: shape.to_vec(), strides: vec![1; shape.len()], bytes: 0..0 }
+        Located { name: name.into(), dtype: DType::F16, shape: shape.to_vec(), strides: vec![1; shape.len()], bytes: 0..0, scale: 1.0 }
     }
 
     fn names(list: &[(&str, &[usize])]) -> (Vec<String>, &'static str) {

@@ -107,7 +107,14 @@ mod tests {
     fn decide(list: &[(&str, &[usize])], facts: Facts) -> Vec<bool> {
         let tensors: Vec<Located> = std::iter::once(&("emb.weight", &[99usize, 16][..]))
             .chain(list)
-            .map(|(n, s)| Located { name: n.to_string(), dtype: DType::F16, shape: s.to_vec(), strides: vec![1; s.len()], bytes: 0..0 })
+            .map(|(n, s)| Located {
+                name: n.to_string(),
+                dtype: DType::F16,
+                shape: s.to_vec(),
+                strides: vec![1; s.len()],
+                bytes: 0..0,
+                scale: 1.0,
+            })
             .collect();
         swapped(&tensors, false, &facts)[1..].to_vec()
     }

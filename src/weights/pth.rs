@@ -50,10 +50,9 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
 fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<Located> {
     let (tensor, storage) = (&t.tensor, &t.tensor.storage);
     check_shape(&tensor.shape)?;
-    let size = storage.dtype.size_bytes();
     let name = format!("{root}data/{}", storage.key);
     let range = member(&name).ok_or_else(|| Error::file(format!("expected its numbers in {name}, found no such member")))?;
-    let Some(stored_bytes) = storage.n_elements.checked_mul(size).filter(|&n| n <= range.len()) else {
+    let Some(stored_bytes) = storage.dtype.bytes_of(storage.n_elements).filter(|&n| n <= range.len()) else {
         return Err(Error::file(format!(
             "expected {} numbers of {} in {name}, found {} bytes",
             storage.n_elements,
@@ -62,7 +61,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
         )));
     };
     let end = range.start + stored_bytes;
-    let start = tensor.offset.checked_mul(size).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
+    let start = storage.dtype.bytes_of(tensor.offset).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
     let start =
         start.ok_or_else(|| Error::file(format!("it starts at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
     // Strides may skip numbers or change their order; repeating them would let a few bytes claim terabytes.
@@ -72,7 +71,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
-    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end })
+    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end, scale: 1.0 })
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! Small files for tests: a pickle and zip builder that can also lie.
+//! Small files for tests: builders of pickles, zips and GGUF files that can also lie.
+
+mod gguf;
+
+pub(crate) use gguf::{Gguf, gguf, q8_0};
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;

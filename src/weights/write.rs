@@ -34,7 +34,7 @@ pub fn write_safetensors(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     check_target(path)?;
-    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes())); // so that every tensor is aligned
+    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // so that every tensor is aligned
     let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -73,7 +73,7 @@ fn check_target(path: &Path) -> Result<()> {
 }
 
 fn data_bytes(entry: &Entry) -> Option<u64> {
-    n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes())?.try_into().ok()
+    n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
 }
 
 /// The header's JSON, padded so that data begin at a multiple of 8; and how many bytes the file will have.
@@ -88,6 +88,9 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
         let at = |error: Error| error.at(format!("tensor {}", e.name));
         if !names.insert(&e.name) {
             return Err(at(Error::input("two tensors to write have this name")));
+        }
+        if e.dtype.size_bytes().is_none() {
+            return Err(at(Error::input(format!("expected a type that gives each number its own bytes, found {}", e.dtype))));
         }
         let (start, bytes) = (end, data_bytes(e));
         end = bytes.and_then(|n| end.checked_add(n)).ok_or_else(|| at(Error::input(format!("the shape {:?} is too large", e.shape))))?;
@@ -212,6 +215,7 @@ mod tests {
         assert!(fails(vec![entry("a", DType::U8, &[1], b"a"), entry("a", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("__metadata__", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("a", DType::F32, &[usize::MAX, 2], b"")]).contains("too large"));
+        assert!(fails(vec![entry("a", DType::Q4K, &[256], &[0; 144])]).contains("tensor a: expected a type that gives"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let absent = dir.path().join("no/such/folder/x");
         let e = write_safetensors(&absent, &none, vec![], &mut |_, _| ()).unwrap_err();

@@ -1,0 +1,99 @@
+//! Random blocks, and what the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`) makes of them.
+
+use super::super::{DType, View};
+
+struct Golden {
+    dtype: DType,
+    blocks: &'static str,
+    /// Some numbers, by index, for whoever has to find the mistake.
+    some: &'static [(usize, f32)],
+    /// FNV-1a of all numbers as little-endian f32.
+    fnv: u64,
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
+}
+
+fn fnv(numbers: &[f32]) -> u64 {
+    let bytes = numbers.iter().flat_map(|x| x.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[test]
+fn every_block_type_decodes_as_its_reference_does() {
+    let mut seen = Vec::new();
+    for golden in &GOLDEN {
+        let bytes = bytes(golden.blocks);
+        let (len, size_bytes) = golden.dtype.block();
+        let view = View::dense(golden.dtype, &[bytes.len() / size_bytes, len], &bytes).unwrap();
+        let numbers = view.to_f32().unwrap();
+        for &(i, expected) in golden.some {
+            assert_eq!(numbers[i], expected, "{} {i}", golden.dtype);
+        }
+        assert_eq!(fnv(&numbers), golden.fnv, "{}", golden.dtype);
+        seen.push(golden.dtype);
+    }
+    let all = DType::ALL.into_iter().filter(|d| d.size_bytes().is_none());
+    assert_eq!(seen, all.collect::<Vec<_>>(), "a block type without a golden block");
+}
+
+#[rustfmt::skip] // It would give every pair a line of its own.
+const GOLDEN: [Golden; 8] = [
+    Golden {
+        dtype: DType::Q8_0,
+        blocks: "919ee5f1a94106a0956a26afbccdafe562f90a945f5693c642276ad5ab2da73945510ba999b2d74c3427fa48d732a1df70aca1e926115901dd06f27f\
+            8f063cd25e19a621",
+        some: &[(0, 0.17313766), (1, 0.09618759), (15, 0.044887543), (16, -0.06412506), (31, -0.519413), (33, 3.073059)],
+        fnv: 0x0e8d92112e899167,
+    },
+    Golden {
+        dtype: DType::Q4_0,
+        blocks: "7a210ccc85527357a2e64647f03e2fb81f22582e92c58efd5185f0711ef7677a1f132a81",
+        some: &[(0, 0.042785645), (1, 0.042785645), (15, -0.06417847), (16, -0.08557129), (31, -0.06417847), (33, -0.29736328)],
+        fnv: 0x7b68979324301e55,
+    },
+    Golden {
+        dtype: DType::Q4_1,
+        blocks: "c325d6ad3be4ebcab72f45b35223479f6e794d57f1ad191ae9e15a7789781e3721a557d8e5a70329",
+        some: &[(0, 0.15638733), (1, -0.001159668), (15, 0.06636047), (16, -0.023666382), (31, 0.021347046), (33, -0.0898571)],
+        fnv: 0x2f4329027a45d69b,
+    },
+    Golden {
+        dtype: DType::Q5_0,
+        blocks: "40ae63f82f4759778955f6ced681cbea7179ced2c8f8e0ab3472ff70ce369d8385452a44f318337f08cd1e61",
+        some: &[(0, -0.87890625), (1, -0.68359375), (15, -0.78125), (16, -0.48828125), (31, 0.09765625), (33, 0.6152344)],
+        fnv: 0x565c5e5276565fa1,
+    },
+    Golden {
+        dtype: DType::Q5_1,
+        blocks: "f3a9de2c7c9311f85e0429b19f7ec0e156f65a3322e791b80318722c3f0d307d2fbaf400693a179e0d027ed4e58be7a9",
+        some: &[(0, -0.574646), (1, -0.10986328), (15, -1.0394287), (16, -0.8999939), (31, -1.1788635), (33, 0.12038803)],
+        fnv: 0x4a007b47093961c5,
+    },
+    Golden {
+        dtype: DType::Q4K,
+        blocks: "842878ac116e3ab51681c4a374fec70a68b3e4bdc92b387987416c17ec90963ec766888ab4b80eba7c5cfd81121bea9cee1810dfd5169faf26cd7b5c\
+            30c8aba44d972299e8c7b41b9a1d2b0f180600a974d63b6332202c998e82b2522c49c4394c7d73265b6aaf61b288fbd0aecfa766616223611e764c93\
+            aa388ffabd0a6a6412b209971e2d827076f7e49ab8fa1972",
+        some: &[(0, 6.3339844), (31, 8.73291), (32, 9.806641), (100, 26.75061), (255, 12.606201)],
+        fnv: 0x59d4a932bc69f394,
+    },
+    Golden {
+        dtype: DType::Q5K,
+        blocks: "232356a6d74fc78f2562b8701097a55b5510543d27ed600de3200a6749307fd37899c118819af6674394c3f7aa5f93f32c810a37ca7bf1013ccdf8ab\
+            8ab4a6039954e84cbe3b3f7f1183c3df8375c517b4e786a9aadf7488f892b12191387ad86aca56d8531c927b931fe8f16e795b9b331767e712dbe8f5\
+            331dd9917f01e64710dd3c25f4d21690a049453135550ec0193a8bed1783d53ec944658d1d28960c44b0382e93438e60788d51e279a131f8",
+        some: &[(0, 9.892395), (31, 8.289421), (32, 1.2596588), (100, 3.2788239), (255, 19.100304)],
+        fnv: 0x67eb6cef15a24685,
+    },
+    Golden {
+        dtype: DType::Q6K,
+        blocks: "130b3ea48135bbfb885d346959a49b36402a4f3dcc489fb6511fbe09e5d72bf834e04fe028ca4991e02abd77279fedc206d2318ca8b8287a6f4b7952\
+            09575d7277d456c0f6e81a0e584d730660f56bb8b588475f7066c1cd7109c5079a933ee857db751ff223726ad90697f749f7c61bd80163a8c9a356ba\
+            91d79f6d24ee3a14ebd41386d8faef6e9e6c70df41dba9aeb5301e5824b7db0e504f1d970686934768f005af0d5a23ddb465fc5a489b43e76ea3e384\
+            969be487a440e7c3ea5204cabbf9bfe8e648caff7704ac26d227a06955ae",
+        some: &[(0, 129.7077), (31, 16.621582), (32, 25.723877), (100, 96.167725), (255, -176.60431)],
+        fnv: 0xa7338fb650ae8831,
+    },
+];

@@ -1,0 +1,58 @@
+//! Super-blocks of 256 numbers: sub-blocks with small integer scales s[i], under one f16 scale d for all of them.
+//!
+//! | type | bytes | x of sub-block i |
+//! |---|---|---|
+//! | Q4_K | d dmin p[12] n[128] | d s[i] q - dmin m[i], 8 sub-blocks of 32 |
+//! | Q5_K | d dmin p[12] h[32] n[128] | the same, with a fifth bit in h |
+//! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
+//!
+//! Nibbles come in runs of 32 bytes (Q6_K: 64), all low ones before all high ones.
+
+use super::half;
+
+pub fn q4_k(block: &[u8], x: &mut [f32]) {
+    affine(block, None, &block[16..], x);
+}
+
+pub fn q5_k(block: &[u8], x: &mut [f32]) {
+    affine(block, Some(&block[16..48]), &block[48..], x);
+}
+
+/// x = d s[i] q - dmin m[i]. Bit i of h[l] is above the nibble of number l of sub-block i.
+fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
+    let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
+    for (i, x) in x.chunks_exact_mut(32).enumerate() {
+        let (s, m) = scale_and_min(p, i);
+        let (d, m) = (d * f32::from(s), dmin * f32::from(m));
+        let run = &nibbles[i / 2 * 32..][..32];
+        for (l, x) in x.iter_mut().enumerate() {
+            let fifth = h.map_or(0, |h| (h[l] >> i & 1) << 4);
+            let q = run[l] >> (i % 2 * 4) & 15 | fifth;
+            *x = d * f32::from(q) - m;
+        }
+    }
+}
+
+/// Scale and minimum of sub-block i, six bits each. Bytes 0..4 hold s[0..4], bytes 4..8 m[0..4]; the nibbles of bytes
+/// 8..12 are the low ends of s[4..8] and m[4..8], whose two high bits are those left over in bytes 0..8.
+fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
+    match i {
+        0..4 => (p[i] & 63, p[i + 4] & 63),
+        _ => (p[i + 4] & 15 | p[i - 4] >> 6 << 4, p[i + 4] >> 4 | p[i] >> 6 << 4),
+    }
+}
+
+/// The numbers come in two halves of 128, each in four runs of 32. Run r takes nibble r / 2 of the bytes 32 (r % 2).. of
+/// its half's 64, and above it the bits 2 r of the half's 32 bytes of h.
+pub fn q6_k(block: &[u8], x: &mut [f32]) {
+    let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
+    for (run, x) in x.chunks_exact_mut(32).enumerate() {
+        let (part, r) = (run / 4, run % 4);
+        for (l, x) in x.iter_mut().enumerate() {
+            let low = n[part * 64 + r % 2 * 32 + l] >> (r / 2 * 4) & 15;
+            let high = h[part * 32 + l] >> (2 * r) & 3;
+            let q = i16::from(low | high << 4) - 32;
+            *x = d * f32::from(s[run * 2 + l / 16] as i8) * f32::from(q);
+        }
+    }
+}

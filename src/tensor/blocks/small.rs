@@ -1,0 +1,52 @@
+//! Blocks of 32 numbers x[0..32] with one scale d, and in two of them a minimum m. All are f16, little-endian, in this order:
+//!
+//! | type | bytes | x[j] | where q[j] is |
+//! |---|---|---|---|
+//! | Q8_0 | d q[32] | d q[j] | a signed byte |
+//! | Q4_0 | d n[16] | d (q[j] - 8) | nibble j: the low ones of n first, then the high ones |
+//! | Q4_1 | d m n[16] | d q[j] + m | the same |
+//! | Q5_0 | d h[4] n[16] | d (q[j] - 16) | nibble j, and bit j of h above it |
+//! | Q5_1 | d m h[4] n[16] | d q[j] + m | the same |
+
+use super::half;
+
+pub fn q8_0(block: &[u8], x: &mut [f32]) {
+    let d = half(block, 0);
+    for (x, &q) in x.iter_mut().zip(&block[2..]) {
+        *x = d * f32::from(q as i8);
+    }
+}
+
+pub fn q4_0(block: &[u8], x: &mut [f32]) {
+    let d = half(block, 0);
+    unpack(0, &block[2..], x, |q| d * (q - 8.0));
+}
+
+pub fn q4_1(block: &[u8], x: &mut [f32]) {
+    let (d, m) = (half(block, 0), half(block, 2));
+    unpack(0, &block[4..], x, |q| d * q + m);
+}
+
+pub fn q5_0(block: &[u8], x: &mut [f32]) {
+    let d = half(block, 0);
+    unpack(fifth_bits(&block[2..]), &block[6..], x, |q| d * (q - 16.0));
+}
+
+pub fn q5_1(block: &[u8], x: &mut [f32]) {
+    let (d, m) = (half(block, 0), half(block, 2));
+    unpack(fifth_bits(&block[4..]), &block[8..], x, |q| d * q + m);
+}
+
+fn fifth_bits(h: &[u8]) -> u32 {
+    u32::from_le_bytes([h[0], h[1], h[2], h[3]])
+}
+
+/// x[j] = f(nibble j, with bit j of `fifth` above it).
+fn unpack(fifth: u32, nibbles: &[u8], x: &mut [f32], f: impl Fn(f32) -> f32) {
+    let (low, high) = x.split_at_mut(16);
+    for (j, &n) in nibbles.iter().enumerate() {
+        let bit = |j: usize| ((fifth >> j & 1) << 4) as u8;
+        low[j] = f(f32::from(n & 15 | bit(j)));
+        high[j] = f(f32::from(n >> 4 | bit(j + 16)));
+    }
+}

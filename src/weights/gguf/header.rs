@@ -1,0 +1,308 @@
+//! The GGUF header: metadata, then names, shapes, types and places of tensors; checked before any of it is believed.
+//!
+//! Knows the container, not what is in it. Little-endian; strings and arrays carry their length before them:
+//!
+//! ```text
+//! "GGUF"  version u32  n_tensors u64  n_keys u64
+//! n_keys times     key string  type u32  value
+//! n_tensors times  name string  n_dims u32  dims u64[n_dims], fastest first  type u32  offset u64
+//! padding to the alignment; the data, from where the offsets count
+//! ```
+
+use super::super::located::check_shape;
+use crate::error::{Error, Result};
+use crate::tensor::DType;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A vocabulary of 150 000 words with its merges has 10 MB.
+const MAX_HEADER_BYTES: usize = 64 << 20;
+/// Of keys, and of tensors: a model of a hundred layers has 3000.
+const MAX_ENTRIES: u64 = 100_000;
+/// Of a key or the name of a tensor, for which ggml has 64.
+const MAX_NAME_BYTES: u64 = 256;
+/// Longer texts (templates, licences) are no facts of the model.
+const MAX_TEXT_BYTES: usize = 4 << 10;
+/// Arrays in arrays.
+const MAX_DEPTH: usize = 4;
+const DEFAULT_ALIGNMENT: usize = 32;
+const AGAIN: &str = "the download may be incomplete: download it again";
+
+/// Types that weights are read from, by their number in ggml.
+const TYPES: [(u32, DType); 11] = [
+    (0, DType::F32),
+    (1, DType::F16),
+    (2, DType::Q4_0),
+    (3, DType::Q4_1),
+    (6, DType::Q5_0),
+    (7, DType::Q5_1),
+    (8, DType::Q8_0),
+    (12, DType::Q4K),
+    (13, DType::Q5K),
+    (14, DType::Q6K),
+    (30, DType::BF16),
+];
+
+/// Types that are refused by name.
+#[rustfmt::skip]
+const REFUSED: [(u32, &str); 22] = [
+    (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
+    (20, "IQ4_NL"), (21, "IQ3_S"), (22, "IQ2_S"), (23, "IQ4_XS"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"),
+    (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
+];
+
+/// A header, read up to its tensors.
+pub struct Header<'a> {
+    /// Numbers and short texts, as text.
+    pub metadata: BTreeMap<String, String>,
+    n_tensors: u64,
+    /// At the first tensor.
+    reader: Reader<'a>,
+}
+
+/// A tensor as the file lists it.
+pub struct Listed<'a> {
+    pub name: &'a str,
+    pub dtype: DType,
+    /// Row-major: the last dimension is contiguous. Rows are whole blocks.
+    pub shape: Vec<usize>,
+    /// In the whole file.
+    pub bytes: Range<usize>,
+}
+
+impl<'a> Header<'a> {
+    pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
+        let mut reader = Reader { file, at: 0 };
+        if reader.take(4)? != b"GGUF" {
+            return Err(Error::file("expected a GGUF file, found another beginning"));
+        }
+        match reader.u32()? {
+            2 | 3 => {}
+            swapped if swapped & 0xffff == 0 && swapped != 0 => {
+                return Err(
+                    Error::file("expected a little-endian GGUF file, found a big-endian one").hint("download the little-endian one")
+                );
+            }
+            other => {
+                let text = format!("expected GGUF version 2 or 3, found {other}");
+                return Err(Error::file(text).hint("convert from the original .pth, or download that"));
+            }
+        }
+        let (n_tensors, n_keys) = (reader.u64()?, reader.u64()?);
+        for (what, n) in [("tensors", n_tensors), ("keys of metadata", n_keys)] {
+            if n > MAX_ENTRIES {
+                return Err(Error::file(format!("expected at most {MAX_ENTRIES} {what}, found the number {n}")));
+            }
+        }
+        let metadata = metadata(&mut reader, n_keys)?;
+        Ok(Header { metadata, n_tensors, reader })
+    }
+
+    /// The tensors, in the order of the file; no two share a name or a byte.
+    pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
+        let alignment = self.alignment()?;
+        let mut reader = self.reader;
+        let mut names = BTreeSet::new();
+        let mut tensors = Vec::new();
+        for i in 0..self.n_tensors {
+            let name = reader.name().map_err(|e| e.at(format!("name of tensor {i}")))?;
+            let at = |e: Error| e.at(format!("tensor {name}"));
+            if !names.insert(name) {
+                return Err(at(Error::file("two tensors have this name")));
+            }
+            tensors.push((name, Info::read(&mut reader).map_err(at)?));
+        }
+        let data = reader.at.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
+        let place = |(name, info): (&'a str, Info)| {
+            let bytes = info.range(data, alignment, reader.file.len()).map_err(|e| e.at(format!("tensor {name}")))?;
+            Ok(Listed { name, dtype: info.dtype, shape: info.shape, bytes })
+        };
+        let tensors = tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
+        let mut by_place: Vec<_> = tensors.iter().collect();
+        by_place.sort_by_key(|t| t.bytes.start);
+        match by_place.windows(2).find(|pair| pair[1].bytes.start < pair[0].bytes.end) {
+            Some(pair) => Err(Error::file(format!("its bytes are also those of {}", pair[0].name)).at(format!("tensor {}", pair[1].name))),
+            None => Ok(tensors),
+        }
+    }
+
+    fn alignment(&self) -> Result<usize> {
+        let key = "general.alignment";
+        let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
+        // Less than 8, which the format rules out, would put numbers where they cannot be read in place.
+        let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
+        good.ok_or_else(|| Error::file(format!("expected a power of two from 8 on, found {}", short(text))).at(key))
+    }
+}
+
+fn metadata(reader: &mut Reader, n_keys: u64) -> Result<BTreeMap<String, String>> {
+    let mut keys = BTreeSet::new();
+    let mut metadata = BTreeMap::new();
+    for i in 0..n_keys {
+        let key = reader.name().map_err(|e| e.at(format!("key {i} of the metadata")))?;
+        let at = |e: Error| e.at(key);
+        if !keys.insert(key) {
+            return Err(at(Error::file("two values have this key")));
+        }
+        let kind = reader.u32().map_err(at)?;
+        if let Some(text) = reader.value(kind).map_err(at)? {
+            metadata.insert(key.to_string(), text);
+        }
+    }
+    Ok(metadata)
+}
+
+/// For a message: a hostile text can be long.
+pub fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// What the list says of a tensor.
+struct Info {
+    dtype: DType,
+    shape: Vec<usize>,
+    size_bytes: usize,
+    offset: u64,
+}
+
+impl Info {
+    fn read(reader: &mut Reader) -> Result<Info> {
+        let n_dims = reader.u32()?;
+        if !(1..=4).contains(&n_dims) {
+            return Err(Error::file(format!("expected 1 to 4 dimensions, found {n_dims}")));
+        }
+        let dims = (0..n_dims).map(|_| reader.u64()).collect::<Result<Vec<_>>>()?;
+        let dtype = dtype_of(reader.u32()?)?;
+        let offset = reader.u64()?;
+        if dims.contains(&0) {
+            return Err(Error::file(format!("expected dimensions from 1 on, found {dims:?}")));
+        }
+        let shape: Vec<usize> = dims.iter().rev().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
+        check_shape(&shape)?;
+        let (block_len, _) = dtype.block();
+        let row = shape[shape.len() - 1];
+        if !row.is_multiple_of(block_len) {
+            return Err(Error::file(format!("expected rows of whole {dtype} blocks of {block_len}, found rows of {row}")));
+        }
+        let size_bytes = dtype.bytes_of(shape.iter().product()).expect("check_shape leaves room for 8 bytes a number");
+        Ok(Info { dtype, shape, size_bytes, offset })
+    }
+
+    fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
+        if !self.offset.is_multiple_of(alignment as u64) {
+            return Err(Error::file(format!("expected an offset that is a multiple of {alignment}, found {}", self.offset)));
+        }
+        let start = usize::try_from(self.offset).ok().and_then(|offset| offset.checked_add(data));
+        let range = start.and_then(|start| Some(start..start.checked_add(self.size_bytes)?)).filter(|r| r.end <= file_bytes);
+        let text =
+            || format!("expected {} bytes at offset {} of the data, the file of {file_bytes} ends before", self.size_bytes, self.offset);
+        range.ok_or_else(|| Error::file(text()).hint(AGAIN))
+    }
+}
+
+fn dtype_of(id: u32) -> Result<DType> {
+    if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == id) {
+        return Ok(*dtype);
+    }
+    let found =
+        REFUSED.iter().find(|(known, _)| *known == id).map_or_else(|| format!("the unknown type {id}"), |(_, name)| name.to_string());
+    let readable = TYPES.map(|(_, dtype)| dtype.name()).join(", ");
+    Err(Error::file(format!("expected one of the types {readable}, found {found}")).hint("download the model in another type"))
+}
+
+/// A place in the header.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: u64) -> Result<&'a [u8]> {
+        let rest = &self.file[self.at..];
+        let Some(taken) = usize::try_from(n).ok().and_then(|n| rest.get(..n)) else {
+            let text = format!("the GGUF header goes on for {n} bytes at byte {}, the file has {} more", self.at, rest.len());
+            return Err(Error::file(text).hint(AGAIN));
+        };
+        self.at += taken.len();
+        if self.at > MAX_HEADER_BYTES {
+            return Err(Error::file(format!("expected a GGUF header of at most {MAX_HEADER_BYTES} bytes, found a longer one")));
+        }
+        Ok(taken)
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N as u64)?.try_into().expect("take gives what it is asked for"))
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        self.number().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        self.number().map(u64::from_le_bytes)
+    }
+
+    fn name(&mut self) -> Result<&'a str> {
+        match self.u64()? {
+            0 => Err(Error::file("expected a name, found an empty one")),
+            n if n > MAX_NAME_BYTES => Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n}"))),
+            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("expected UTF-8: {e}"))),
+        }
+    }
+
+    /// A value as text; `None` of an array or a long text.
+    fn value(&mut self, kind: u32) -> Result<Option<String>> {
+        Ok(Some(match kind {
+            0 => self.number().map(u8::from_le_bytes)?.to_string(),
+            1 => self.number().map(i8::from_le_bytes)?.to_string(),
+            2 => self.number().map(u16::from_le_bytes)?.to_string(),
+            3 => self.number().map(i16::from_le_bytes)?.to_string(),
+            4 => self.u32()?.to_string(),
+            5 => self.number().map(i32::from_le_bytes)?.to_string(),
+            6 => self.number().map(f32::from_le_bytes)?.to_string(),
+            7 => (self.number::<1>()? != [0]).to_string(),
+            TEXT => {
+                let n = self.u64()?;
+                let text = self.take(n)?;
+                return Ok((text.len() <= MAX_TEXT_BYTES).then(|| String::from_utf8_lossy(text).into_owned()));
+            }
+            10 => self.u64()?.to_string(),
+            11 => self.number().map(i64::from_le_bytes)?.to_string(),
+            12 => self.number().map(f64::from_le_bytes)?.to_string(),
+            _ => return self.skip(kind, 1, 0).map(|()| None),
+        }))
+    }
+
+    /// Passes over `n` values of a kind. Each takes bytes, so a length that lies soon meets the end of the file.
+    fn skip(&mut self, kind: u32, n: u64, depth: usize) -> Result<()> {
+        let size = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            10..=12 => 8,
+            _ => 0,
+        };
+        if size > 0 {
+            return self.take(n.saturating_mul(size)).map(|_| ());
+        }
+        for _ in 0..n {
+            match kind {
+                TEXT => {
+                    let n = self.u64()?;
+                    self.take(n)?;
+                }
+                ARRAY if depth < MAX_DEPTH => {
+                    let (kind, n) = (self.u32()?, self.u64()?);
+                    self.skip(kind, n, depth + 1)?;
+                }
+                ARRAY => return Err(Error::file(format!("expected arrays at most {MAX_DEPTH} deep, found deeper ones"))),
+                _ => return Err(Error::file(format!("expected a type of value from 0 to 12, found {kind}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+const TEXT: u32 = 8;
+const ARRAY: u32 = 9;

@@ -1,0 +1,30 @@
+//! A GGUF file of llama.cpp: its own names and orientations become those of the official `.pth`.
+//!
+//! Glue between `header` and `names`. Nothing is decoded here: tensors stay in the file, blocks and all.
+
+mod header;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use super::located::Located;
+use crate::error::{Error, Result};
+use header::Header;
+use names::Model;
+use std::collections::BTreeMap;
+
+/// Lists a file's tensors by canonical name and in the official orientation, and its metadata but for arrays and long texts.
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+    let header = Header::read(file)?;
+    if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
+        return Err(
+            Error::file(format!("expected a whole GGUF file, found one of {} parts", header::short(parts))).hint("join the parts first")
+        );
+    }
+    let model = Model::of(&header.metadata)?;
+    let mut tensors = Vec::new();
+    for listed in header.tensors()? {
+        tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
+    }
+    Ok((tensors, header.metadata))
+}

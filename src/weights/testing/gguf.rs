@@ -1,0 +1,229 @@
+//! GGUF files for tests: complete models from canonical tensors, as llama.cpp's converter writes them, and files that lie.
+//!
+//! Names and forms are written down again here, on purpose: a mistake in the reader's table must not cancel itself.
+
+use super::singles;
+use crate::tensor::{DType, View};
+use std::collections::BTreeMap;
+
+const F32: u32 = 0;
+const STRING: u32 = 8;
+
+/// A GGUF file under construction.
+pub(crate) struct Gguf {
+    pub magic: [u8; 4],
+    pub version: u32,
+    /// What the header says; the builder counts along.
+    pub n_tensors: u64,
+    pub n_keys: u64,
+    pub alignment: usize,
+    keys: Vec<u8>,
+    infos: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Gguf {
+    pub fn new(architecture: &str) -> Self {
+        let (magic, version) = (*b"GGUF", 3);
+        let mut g = Gguf { magic, version, n_tensors: 0, n_keys: 0, alignment: 32, keys: vec![], infos: vec![], data: vec![] };
+        if !architecture.is_empty() {
+            g.text("general.architecture", architecture);
+        }
+        g
+    }
+
+    /// Any value: its type's number, and its bytes.
+    pub fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) -> &mut Self {
+        self.n_keys += 1;
+        string(&mut self.keys, key.as_bytes());
+        self.keys.extend(kind.to_le_bytes());
+        self.keys.extend(bytes);
+        self
+    }
+
+    pub fn text(&mut self, key: &str, text: &str) -> &mut Self {
+        let mut bytes = vec![];
+        string(&mut bytes, text.as_bytes());
+        self.value(key, STRING, &bytes)
+    }
+
+    pub fn u32(&mut self, key: &str, n: u32) -> &mut Self {
+        self.value(key, 4, &n.to_le_bytes())
+    }
+
+    /// A line of the tensor list alone. The dimensions are ggml's, fastest first.
+    pub fn info(&mut self, name: &[u8], dims: &[u64], kind: u32, offset: u64) -> &mut Self {
+        self.n_tensors += 1;
+        string(&mut self.infos, name);
+        self.infos.extend((dims.len() as u32).to_le_bytes());
+        dims.iter().for_each(|d| self.infos.extend(d.to_le_bytes()));
+        self.infos.extend(kind.to_le_bytes());
+        self.infos.extend(offset.to_le_bytes());
+        self
+    }
+
+    /// A tensor with its bytes. The shape is row-major.
+    pub fn tensor(&mut self, name: &str, kind: u32, shape: &[usize], bytes: &[u8]) -> &mut Self {
+        self.data.resize(self.data.len().next_multiple_of(self.alignment), 0);
+        let dims: Vec<u64> = shape.iter().rev().map(|&d| d as u64).collect();
+        self.info(name.as_bytes(), &dims, kind, self.data.len() as u64);
+        self.data.extend(bytes);
+        self
+    }
+
+    pub fn finish(&self) -> Vec<u8> {
+        let mut out = self.magic.to_vec();
+        out.extend(self.version.to_le_bytes());
+        out.extend(self.n_tensors.to_le_bytes());
+        out.extend(self.n_keys.to_le_bytes());
+        out.extend(&self.keys);
+        out.extend(&self.infos);
+        out.resize(out.len().next_multiple_of(self.alignment), 0);
+        out.extend(&self.data);
+        out
+    }
+}
+
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text);
+}
+
+/// ggml's number of a type.
+fn id(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 => F32,
+        DType::F16 => 1,
+        DType::Q4_0 => 2,
+        DType::Q4_1 => 3,
+        DType::Q5_0 => 6,
+        DType::Q5_1 => 7,
+        DType::Q8_0 => 8,
+        DType::Q4K => 12,
+        DType::Q5K => 13,
+        DType::Q6K => 14,
+        DType::BF16 => 30,
+        other => panic!("GGUF tests write no {other}"),
+    }
+}
+
+/// Rows of Q8_0 blocks; exact where each 32 numbers are whole multiples, up to 127, of a power of two.
+pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
+    let block = |x: &[f32]| {
+        let most = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+        let d = half::f16::from_f32(2f32.powi((most / 127.0).log2().ceil() as i32)); // 0 for zeros
+        let q = x.iter().map(move |x| if most == 0.0 { 0 } else { (x / d.to_f32()).round() as i8 as u8 });
+        d.to_le_bytes().into_iter().chain(q).collect::<Vec<_>>()
+    };
+    numbers.chunks(32).flat_map(block).collect()
+}
+
+/// Canonical tensor: name, type, official shape, bytes.
+type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
+
+/// A whole model (`rwkv6` or `rwkv7`) as llama.cpp's converter writes it, from canonical tensors with the official
+/// shapes. Metadata are numbers; the architecture's name is put before their keys. With `rescale_every_n_layers` the
+/// matrices are divided too (F32 only).
+pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
+    let mut g = Gguf::new(architecture);
+    for (key, n) in metadata {
+        g.u32(&format!("{architecture}.{key}"), *n);
+    }
+    let period = metadata.iter().find(|(key, n)| *key == "rescale_every_n_layers" && *n > 0).map(|(_, n)| *n);
+    let fused: &[&str] = match architecture {
+        "rwkv6" => &["time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g"],
+        _ => &["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"],
+    };
+    let mut lerps: BTreeMap<String, Vec<Vec<f32>>> = BTreeMap::new();
+    for &(name, dtype, shape, bytes) in tensors {
+        let view = View::dense(dtype, shape, bytes).unwrap();
+        let Some((block, part)) = name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) else {
+            g.tensor(top(name), id(dtype), shape, bytes);
+            continue;
+        };
+        if part.starts_with("ln0.") {
+            g.tensor(&part.replace("ln0", "token_embd_norm"), id(dtype), shape, bytes);
+            continue;
+        }
+        if let Some(slot) = part.strip_prefix("att.").and_then(|p| fused.iter().position(|f| *f == p)) {
+            let slots = lerps.entry(block.to_string()).or_default();
+            slots.resize(slots.len().max(slot + 1), vec![]);
+            slots[slot] = view.to_f32().unwrap();
+            continue;
+        }
+        let ours = format!("blk.{block}.{}", in_block(part));
+        match part.rsplit('.').next().unwrap() {
+            "weight" | "bias" => {
+                let shift = period.map_or(0, |p| block.parse::<u32>().unwrap() / p);
+                if shift > 0 && ["att.output.weight", "ffn.value.weight"].contains(&part) {
+                    let smaller = view.scaled(0.5f32.powi(shift as i32)).to_f32().unwrap();
+                    g.tensor(&ours, F32, shape, &singles(&smaller));
+                } else {
+                    g.tensor(&ours, id(dtype), shape, bytes);
+                }
+            }
+            "time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2" | "w1" | "w2" | "a1" | "a2" | "v1" | "v2" | "g1" | "g2" => {
+                let turned = view.transposed();
+                g.tensor(&ours, F32, turned.shape(), &singles(&turned.to_f32().unwrap()));
+                if ["a1", "a2"].iter().any(|a| part == format!("att.{a}")) && block == "0" {
+                    let dummy = ours.replace("_a", "_v");
+                    g.tensor(&dummy, F32, turned.shape(), &singles(&turned.to_f32().unwrap()));
+                }
+            }
+            "time_faaaa" => {
+                g.tensor(&ours, F32, shape, &singles(&view.to_f32().unwrap()));
+            }
+            _ => {
+                let numbers = singles(&view.to_f32().unwrap()); // squeezed; r_k flattened
+                g.tensor(&ours, F32, &[view.len()], &numbers);
+                if part == "att.a0" && block == "0" {
+                    g.tensor("blk.0.time_mix_v0.weight", F32, &[view.len()], &numbers);
+                }
+            }
+        }
+    }
+    for (block, slots) in lerps {
+        let shape = [slots.len(), 1, 1, slots[0].len()];
+        g.tensor(&format!("blk.{block}.time_mix_lerp_fused.weight"), F32, &shape, &singles(&slots.concat()));
+    }
+    g.finish()
+}
+
+fn top(name: &str) -> &str {
+    match name {
+        "emb.weight" => "token_embd.weight",
+        "head.weight" => "output.weight",
+        "ln_out.weight" => "output_norm.weight",
+        "ln_out.bias" => "output_norm.bias",
+        other => other,
+    }
+}
+
+/// After `blk.N.`. What has no place in llama.cpp's files, and v0 to v2 of block 0 (which become copies of a0 to a2), must not
+/// be among the tensors.
+fn in_block(part: &str) -> String {
+    let ours = match part {
+        "att.time_faaaa" => "time_mix_first",
+        "ffn.x_k" | "ffn.time_maa_k" => "channel_mix_lerp_k",
+        "ffn.time_maa_r" => "channel_mix_lerp_r",
+        "att.time_maa_x" => "time_mix_lerp_x",
+        "att.time_maa_w1" => "time_mix_w1",
+        "att.time_maa_w2" => "time_mix_w2",
+        "att.time_decay" => "time_mix_decay",
+        "att.time_decay_w1" => "time_mix_decay_w1",
+        "att.time_decay_w2" => "time_mix_decay_w2",
+        _ => {
+            let swaps = [
+                ("att.ln_x", "time_mix_ln"),
+                ("ln1", "attn_norm"),
+                ("ln2", "attn_norm_2"),
+                ("att.", "time_mix_"),
+                ("ffn.", "channel_mix_"),
+            ];
+            let (theirs, ours) = swaps.iter().find(|(theirs, _)| part.starts_with(theirs)).expect("a canonical name");
+            let name = part.replacen(theirs, ours, 1);
+            return if name.ends_with(".weight") || name.ends_with(".bias") { name } else { name + ".weight" };
+        }
+    };
+    format!("{ours}.weight")
+}
