@@ -245,6 +245,7 @@ fn text_to_ids_and_back() {
 fn inspect_and_devices_say_what_there_is() {
     let report = json(&run(&["inspect", tiny().to_str().unwrap(), "--tensors", "--json"]));
     assert_eq!((report["kind"].as_str(), report["architecture"].as_str()), (Some("safetensors"), Some("rwkv7")));
+    assert_eq!((report["layout"].as_str(), report["files"].as_u64()), (Some("official"), Some(1)));
     assert_eq!(report["n_params"], json(&run(&words("generate x -n 0 --json")))["model"]["n_params"]);
     let tensors = report["tensors"].as_array().unwrap();
     assert_eq!(tensors.len() as u64, report["dtypes"]["F16"].as_u64().unwrap());
@@ -272,6 +273,12 @@ fn convert_writes_what_generates_the_same() {
     let same = put(&folder, "same.safetensors", &std::fs::read(tiny()).unwrap());
     let same = same.to_str().unwrap();
     refused(&run(&["convert", same, same]), 2, "same.safetensors");
+    let out = folder.path().join("merged.safetensors");
+    let merge = run(&["convert", same, out.to_str().unwrap(), "--lora", same, "--lora-alpha", "8"]);
+    refused(&merge, 1, "expected an adapter with pairs of lora_A and lora_B");
+    let without_alpha = run(&["convert", same, out.to_str().unwrap(), "--lora", same]);
+    assert_eq!(code(&without_alpha), 2);
+    assert!(stderr(&without_alpha).contains("--lora-alpha") && !out.exists());
     refused(&run(&["convert", same, "/no/such/folder/x.safetensors"]), 1, "/no/such/folder");
     if Path::new("/dev/full").exists() {
         refused(&run(&["convert", same, "/dev/full"]), 1, "/dev/full");

@@ -246,7 +246,7 @@ fn a_callers_error_leaves_the_slot_after_its_tokens() {
 #[test]
 fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
     use wingbeat::tensor::DType;
-    use wingbeat::weights::{Checkpoint, Entry, Layout, convert, write_safetensors};
+    use wingbeat::weights::{Checkpoint, Conversion, Entry, Layout, convert, write_safetensors};
     let folder = tempfile::tempdir().unwrap();
     let (official, swapped) = (folder.path().join("tuned.safetensors"), folder.path().join("tuned.st"));
     let model = tiny(&options("cpu"));
@@ -263,7 +263,8 @@ fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
         }),
     };
     write_safetensors(&official, &Default::default(), (0..6).map(entry).collect(), &mut |_, _| ()).unwrap();
-    convert(&Checkpoint::open(&official).unwrap(), &swapped, Some(DType::F32), Layout::WebRwkv, &mut |_, _| ()).unwrap();
+    let what = Conversion { dtype: Some(DType::F32), layout: Layout::WebRwkv, lora: None };
+    convert(&Checkpoint::open(&official).unwrap(), &swapped, &what, &mut |_, _| ()).unwrap();
     let mut session = Session::new(&model, 2).unwrap();
     let mut after = Vec::new();
     for path in [&official, &swapped] {

@@ -1,10 +1,11 @@
-//! `convert`: a checkpoint rewritten as safetensors.
+//! `convert`: a checkpoint, in whatever form, rewritten as one safetensors file; with an adapter merged, if there is one.
 
 use super::Outcome;
+use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::Error;
 use crate::tensor::DType;
-use crate::weights::{Checkpoint, Layout, convert};
+use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,13 +13,15 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat convert model.pth model.safetensors
   wingbeat convert model.pth model-f16.safetensors --dtype f16
-  wingbeat convert model.pth model.st --layout web-rwkv";
+  wingbeat convert model.pth model.st --layout web-rwkv
+  wingbeat convert rwkv7-hf-folder/ model.safetensors
+  wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64";
 
 /// Rewrite a checkpoint as safetensors
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A checkpoint, its name without the extension, or a folder with one
+    /// A checkpoint, its name without the extension, or a folder with one (Hugging Face's too, of any number of files)
     input: PathBuf,
     /// The file to write
     output: PathBuf,
@@ -28,6 +31,12 @@ pub struct Args {
     /// Whose names and orientations: those of the official .pth, or web-rwkv's
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv"])]
     layout: String,
+    /// Merge a LoRA adapter into the weights; tensors that were trained in full replace the model's
+    #[arg(long, value_name = "FILE", requires = "lora_alpha")]
+    lora: Option<PathBuf>,
+    /// The alpha that the adapter's trainer was given: W += alpha / rank * B * A. No file holds it
+    #[arg(long, value_name = "ALPHA", requires = "lora")]
+    lora_alpha: Option<f32>,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -39,7 +48,16 @@ pub fn run(args: Args) -> Outcome {
     };
     let layout = Layout::from_name(&args.layout).ok_or_else(|| Error::usage(format!("unknown --layout {:?}", args.layout)))?;
     let input = Checkpoint::open(&args.input)?;
+    let lora = match (&args.lora, args.lora_alpha) {
+        (Some(path), Some(alpha)) => Some(Lora::open(path, alpha)?),
+        _ => None,
+    };
+    let what = Conversion { dtype, layout, lora: lora.as_ref() };
     let mut bar = Progress::new("writing", Unit::Bytes);
-    convert(&input, &args.output, dtype, layout, &mut |done, total| bar.show(done, total))?;
+    convert(&input, &args.output, &what, &mut |done, total| bar.show(done, total))?;
+    drop(bar);
+    if let Some(lora) = &lora {
+        say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,8 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat inspect model.pth
   wingbeat inspect model.pth --tensors
-  wingbeat inspect model.safetensors --json";
+  wingbeat inspect model.safetensors --json
+  wingbeat inspect rwkv7-hf-folder/";
 
 /// Show what a checkpoint is: architecture, sizes, memory
 #[derive(clap::Args)]
@@ -50,7 +51,8 @@ pub fn run(args: Args) -> Outcome {
 fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
     let mut line = |key: &str, value: String| out.line(format_args!("{key:<16} {value}"));
     line("name", r.name.clone())?;
-    line("file", format!("{}, {} layout", r.kind, r.layout))?;
+    let files = if r.files == 1 { String::new() } else { format!("{} files, ", r.files) };
+    line("file", format!("{}, {files}{} layout", r.kind, r.layout))?;
     line("architecture", format!("{} {}", r.architecture.unwrap_or("unknown"), r.version.unwrap_or_default()))?;
     let h = &r.hyper;
     let sizes = [

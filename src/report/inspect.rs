@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 pub struct InspectReport {
     /// `pth`, `safetensors` or `gguf`.
     pub kind: &'static str,
-    /// `official`, `web-rwkv` or `gguf`.
+    /// `official`, `web-rwkv`, `hf`, `fla` or `gguf`.
     pub layout: &'static str,
+    /// How many files hold the tensors.
+    pub files: usize,
     pub name: String,
     /// None where it is no model that runs; `note` says why.
     pub architecture: Option<&'static str>,
@@ -73,6 +75,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
     let mut report = InspectReport {
         kind: checkpoint.kind(),
         layout: checkpoint.layout(),
+        files: checkpoint.n_files(),
         name: checkpoint.name().into(),
         architecture: None,
         version: None,

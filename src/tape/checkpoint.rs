@@ -4,7 +4,6 @@ use super::{Bytes, Source};
 use crate::error::Result;
 use crate::tensor::{DType, View};
 use crate::weights::Checkpoint;
-use std::sync::Arc;
 
 impl Source for Checkpoint {
     fn has(&self, name: &str) -> bool {
@@ -23,8 +22,9 @@ impl Source for Checkpoint {
 
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
         let Some(bytes) = self.require(name, shape)?.dense_bytes() else { return Ok(None) };
-        let start = bytes.as_ptr() as usize - self.as_ref().as_ptr() as usize;
-        Ok(Some(Bytes { owner: Arc::new(self.clone()), range: start..start + bytes.len() }))
+        let Some(owner) = self.file_of(name) else { return Ok(None) };
+        let start = bytes.as_ptr() as usize - (*owner).as_ref().as_ptr() as usize;
+        Ok(Some(Bytes { owner, range: start..start + bytes.len() }))
     }
 }
 

@@ -1,11 +1,11 @@
 //! One checkpoint rewritten as safetensors: in the official layout, or in web-rwkv's for programs that read `.st`.
 //!
-//! Numbers change only by the type asked for. Streams: no tensor is ever whole in memory.
+//! Numbers change only by the type asked for, and by an adapter that is merged. Streams: no tensor is ever whole in memory.
 
 use super::names::to_web;
 use super::orient::swapped_by_web;
 use super::write::{Entry, WriteData, write_safetensors};
-use super::{Checkpoint, write_view};
+use super::{Checkpoint, Lora, config, write_view};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
@@ -15,10 +15,11 @@ use std::path::Path;
 /// Where the metadata say whose layout a file has, for pairs whose shapes cannot tell.
 pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
 
-/// Whose names and orientations a file has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whose names and orientations a written file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// The original `.pth`.
+    #[default]
     Official,
     /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
     WebRwkv,
@@ -39,16 +40,34 @@ impl Layout {
     }
 }
 
-/// Writes all tensors of `input` to the safetensors file `out`. Without a `dtype`, each tensor keeps its own in the official
-/// layout (or becomes F16, if it has blocks) and becomes F16 in web-rwkv's; integers always stay as they are. Progress gets
-/// (bytes done, bytes in total).
-pub fn convert(input: &Checkpoint, out: &Path, dtype: Option<DType>, layout: Layout, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+/// What to write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conversion<'a> {
+    /// The type of all numbers. None: each tensor keeps its own in the official layout (or becomes F16, if it has blocks) and becomes
+    /// F16 in web-rwkv's; integers always stay as they are.
+    pub dtype: Option<DType>,
+    pub layout: Layout,
+    /// An adapter to merge.
+    pub lora: Option<&'a Lora>,
+}
+
+/// Writes all tensors of `input` to the safetensors file `out`. Progress gets (bytes done, bytes in total).
+pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let Conversion { dtype, layout, lora } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
     }
-    refuse_same_file(input, out)?;
-    input.check_uncut()?;
+    for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
+        refuse_same_file(checkpoint, out)?;
+        checkpoint.check_uncut()?;
+    }
+    if let Some(lora) = lora {
+        lora.check(input)?;
+    }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    // No other file of the output could tell.
+    let told = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
+    metadata.extend(told.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
         metadata.extend(input.metadata().clone());
         metadata.insert(LAYOUT_KEY.to_string(), layout.name().to_string());
@@ -63,6 +82,15 @@ pub fn convert(input: &Checkpoint, out: &Path, dtype: Option<DType>, layout: Lay
             Layout::WebRwkv => dtype.unwrap_or(DType::F16),
         };
         let dtype = if view.dtype().is_weight() { wanted } else { view.dtype() };
+        let view = match lora.and_then(|lora| lora.replacement(name)) {
+            Some(trained) => trained?.reshaped(view.shape()).expect("check() compared the shapes"),
+            None => view,
+        };
+        if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
+            // A matrix has the same name and orientation in both layouts.
+            entries.push(Entry { name: name.to_string(), dtype, shape: view.shape().to_vec(), data });
+            continue;
+        }
         entries.push(match layout {
             Layout::Official => entry(name.to_string(), view, dtype, 1),
             Layout::WebRwkv => web_entry(input, name, view, dtype)?,
@@ -110,13 +138,14 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
 }
 
 fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
-    let Some(path) = input.path() else { return Ok(()) };
     let Ok(target) = std::fs::canonicalize(out) else { return Ok(()) }; // nothing there to overwrite
-    let source = std::fs::canonicalize(path).map_err(|e| Error::io(e, path))?;
-    if source == target || same_inode(&source, &target) {
-        return Err(Error::usage("expected another file to write to, found the one that is read")
-            .at(out.display())
-            .hint("give another name"));
+    for path in input.files() {
+        let source = std::fs::canonicalize(path).map_err(|e| Error::io(e, path))?;
+        if source == target || same_inode(&source, &target) {
+            return Err(Error::usage("expected another file to write to, found one that is read")
+                .at(out.display())
+                .hint("give another name"));
+        }
     }
     Ok(())
 }

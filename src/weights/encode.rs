@@ -26,14 +26,18 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
     while start < view.len() {
         let n = block_len.min(view.len() - start);
         view.read_f32(start, &mut numbers[..n])?;
-        bytes.clear();
-        encode(&numbers[..n], dtype, &mut bytes).map_err(|(i, x)| {
-            Error::model(format!("{x} (element {}) does not fit {dtype}", start + i)).hint("write F32 or BF16 instead")
-        })?;
-        out.write_all(&bytes).map_err(io)?;
+        write_numbers(&numbers[..n], start, dtype, &mut bytes, out)?;
         start += n;
     }
     Ok(())
+}
+
+/// Writes numbers as `dtype`, a type of weights; `start` is the index of the first in its tensor, `bytes` room to work in.
+pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
+    bytes.clear();
+    encode(numbers, dtype, bytes)
+        .map_err(|(i, x)| Error::model(format!("{x} (element {}) does not fit {dtype}", start + i)).hint("write F32 or BF16 instead"))?;
+    out.write_all(bytes).map_err(|e| Error::io(e, std::path::Path::new("output")))
 }
 
 /// Appends `numbers` as `dtype`; the index and value of one that does not fit.

@@ -17,7 +17,7 @@ fn small_safetensors() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let input = Checkpoint::open(&put(&dir, "a.pth", &small_pth())).unwrap();
     let out = dir.path().join("b");
-    convert(&input, &out, None, Layout::Official, &mut |_, _| ()).unwrap();
+    convert(&input, &out, &Conversion::default(), &mut |_, _| ()).unwrap();
     std::fs::read(out).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn small_gguf() -> Vec<u8> {
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
     let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // a few megabytes, in a test
-    let c = Checkpoint::build(Map::fixed(bytes), "test".into(), kind)?;
+    let c = Checkpoint::build(Parts::one(Map::fixed(bytes), kind)?, "test".into(), None)?;
     for name in c.names() {
         let view = c.tensor(name).expect("listed");
         if view.len() < 1 << 16 {

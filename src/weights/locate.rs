@@ -1,14 +1,15 @@
-//! From what the user typed to one file, and from its first bytes to its kind.
+//! From what the user typed to one file (or the index of several), and from its first bytes to its kind.
 //!
 //! Names only help to find a file; what it is, its content decides.
 
+use super::folder;
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In the order in which they are tried.
-const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
+pub(super) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The formats we read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +29,11 @@ impl FileKind {
     }
 }
 
-/// The one file that `path` means.
+/// The one file that `path` means; of a checkpoint in several files, their index.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     match fs::metadata(path) {
-        Ok(m) if m.is_file() => Ok(path.to_path_buf()),
-        Ok(m) if m.is_dir() => only_checkpoint_in(path),
+        Ok(m) if m.is_file() => folder::whole(path),
+        Ok(m) if m.is_dir() => folder::checkpoint_in(path),
         Ok(_) => Err(Error::file("expected a file, found a device or a pipe").at(path.display())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => with_extension(path),
         Err(e) => Err(Error::io(e, path)),
@@ -51,32 +52,6 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
         Some(found) => Ok(found),
         None => {
             Err(Error::file(format!("no such file, with or without .{}", EXTENSIONS.join(", ."))).at(path.display()).hint("check the path"))
-        }
-    }
-}
-
-fn only_checkpoint_in(folder: &Path) -> Result<PathBuf> {
-    let io = |e| Error::io(e, folder);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
-        if known && path.is_file() {
-            found.push(path);
-        }
-    }
-    found.sort();
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => {
-            let message = format!("expected one checkpoint (.{}) in this folder, found none", EXTENSIONS.join(", ."));
-            Err(Error::file(message).at(folder.display()).hint("give the path of the file"))
-        }
-        n => {
-            let some: Vec<_> = found.iter().take(8).filter_map(|p| Some(p.file_name()?.to_string_lossy())).collect();
-            let more = if n > some.len() { ", …" } else { "" };
-            let message = format!("expected one checkpoint in this folder, found {n}: {}{more}", some.join(", "));
-            Err(Error::file(message).at(folder.display()).hint("give the path of one of them"))
         }
     }
 }

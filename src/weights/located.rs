@@ -21,6 +21,8 @@ pub(super) struct Located {
     pub bytes: Range<usize>,
     /// A power of two that undoes what a converter divided by.
     pub scale: f32,
+    /// Which of the checkpoint's files.
+    pub file: usize,
 }
 
 impl Located {

@@ -13,6 +13,12 @@ pub(super) enum Map {
     Fixed(&'static [u8]),
 }
 
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 impl Map {
     /// Maps a whole file.
     pub fn open(path: &Path) -> Result<Map> {

@@ -5,46 +5,64 @@
 //! Knows no architecture: which tensors a model needs, and what they mean, is decided above.
 
 mod archive;
+mod config;
 pub mod convert;
 mod encode;
+mod folder;
 mod gguf;
 #[cfg(test)]
 mod hostile;
+mod index;
 mod locate;
 mod located;
+pub mod lora;
 mod map;
 mod names;
 mod orient;
+mod parts;
 mod pickle;
 mod pth;
 mod safetensors;
 #[cfg(test)]
+mod same;
+#[cfg(test)]
+mod sets;
+#[cfg(test)]
 pub(crate) mod testing;
 pub mod write;
 
-pub use convert::{Layout, convert};
+pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
+pub use convert::{Conversion, Layout, convert};
 pub use encode::write_view;
+pub use lora::Lora;
 pub use write::{Entry, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Result};
 use crate::tensor::View;
+use config::Config;
 use locate::FileKind;
 use located::Located;
 use map::Map;
+use names::Style;
+use parts::Parts;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An open checkpoint: named tensors over a memory map (or static bytes). Cheap to clone, shared between threads.
+/// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Checkpoint(Arc<Inner>);
 
 struct Inner {
-    map: Map,
+    /// `Located::file` counts these.
+    maps: Vec<Arc<Map>>,
+    /// The file, or the index of several.
+    path: Option<PathBuf>,
+    config: Option<PathBuf>,
     name: String,
     kind: FileKind,
-    layout: Layout,
+    style: Style,
     metadata: BTreeMap<String, String>,
     /// Canonical names, in natural order.
     slots: Vec<(String, Slot)>,
@@ -52,65 +70,84 @@ struct Inner {
 }
 
 /// Where a canonical tensor lies, and whether the file holds it with the last two dimensions swapped.
+#[derive(Clone)]
 struct Slot {
     located: Located,
     swapped: bool,
 }
 
 impl Slot {
-    fn view<'a>(&self, map: &'a Map) -> Result<View<'a>> {
-        let view = self.located.view(map.bytes())?;
+    fn view<'a>(&self, maps: &'a [Arc<Map>]) -> Result<View<'a>> {
+        let view = self.located.view(maps[self.located.file].bytes())?;
         Ok(if self.swapped { view.transposed() } else { view })
+    }
+
+    /// As the official file has it.
+    fn shape(&self) -> Vec<usize> {
+        let mut shape = self.located.shape.clone();
+        if let (true, &mut [.., ref mut rows, ref mut cols]) = (self.swapped, &mut shape[..]) {
+            std::mem::swap(rows, cols);
+        }
+        shape
     }
 }
 
 impl Checkpoint {
-    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, `.gguf`, in this order); or a folder that
-    /// holds exactly one checkpoint.
+    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, `.gguf`, in this order); the index of several
+    /// files, or one of those; or a folder that holds exactly one checkpoint. In a folder of Hugging Face's form,
+    /// `config.json` is read too.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
-        let at = |e: Error| e.at(path.display());
-        let map = Map::open(&path)?;
-        let kind = locate::sniff(map.bytes()).map_err(at)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Self::build(map, name, kind).map_err(at)
+        let config = folder::config_of(&path);
+        let parts = Parts::open(&path)?;
+        Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
     }
 
     /// A safetensors file that is part of the program.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint> {
-        Self::build(Map::fixed(bytes), name.to_string(), FileKind::Safetensors).map_err(|e| e.at(name))
+        let parts = Parts::one(Map::fixed(bytes), FileKind::Safetensors);
+        parts.and_then(|parts| Self::build(parts, name.to_string(), None)).map_err(|e| e.at(name))
     }
 
-    fn build(map: Map, name: String, kind: FileKind) -> Result<Checkpoint> {
-        let (tensors, metadata) = match kind {
-            FileKind::Safetensors => safetensors::parse(map.bytes())?,
-            FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
-            FileKind::Gguf => gguf::parse(map.bytes())?,
-        };
-        if tensors.is_empty() {
-            return Err(Error::file("expected a checkpoint, found a file without any tensor"));
-        }
-        let dot_st = map.path().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
+    fn build(parts: Parts, name: String, config: Option<PathBuf>) -> Result<Checkpoint> {
+        let Parts { maps, kind, tensors, mut metadata, path } = parts;
+        let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
             FileKind::Gguf => Some(Layout::Official), // its reader has turned everything already
             _ => metadata.get(convert::LAYOUT_KEY).and_then(|word| Layout::from_name(word)),
         };
         let facts = orient::Facts { dot_st, declared };
-        let (slots, layout) = names::canonical(tensors, facts)?;
+        let said = config.as_deref().map(Config::read).transpose()?;
+        let is_tied = said.as_ref().is_some_and(Config::is_tied);
+        let (slots, style) = names::canonical(tensors, &facts, is_tied)?;
         for (name, slot) in &slots {
-            slot.view(&map).map_err(|e| e.at(format!("tensor {name}")))?;
+            slot.view(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
+        }
+        if let Some(said) = said {
+            metadata.extend(said.metadata(&slots).map_err(|e| e.at("config.json"))?);
         }
         let index = slots.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
-        log::debug!("{name}: {} tensors, {}, {} layout", slots.len(), kind.name(), layout.name());
-        Ok(Checkpoint(Arc::new(Inner { map, name, kind, layout, metadata, slots, index })))
+        log::debug!("{name}: {} tensors in {} files, {}, {} layout", slots.len(), maps.len(), kind.name(), style.name());
+        Ok(Checkpoint(Arc::new(Inner { maps, path, config, name, kind, style, metadata, slots, index })))
     }
 
-    /// The file, unless the bytes are part of the program.
+    /// The file, or the index of several; none if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
-        self.0.map.path()
+        self.0.path.as_deref()
     }
 
-    /// The file's stem: its name without folder and extension.
+    /// How many files hold the tensors.
+    pub fn n_files(&self) -> usize {
+        self.0.maps.len()
+    }
+
+    /// Every file that was read: those with tensors, their index, the configuration.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let beside = self.0.path.iter().chain(&self.0.config).map(PathBuf::as_path);
+        self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
+    }
+
+    /// The file's stem: its name without folder and extension. In a folder of Hugging Face's form, the folder's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -120,11 +157,11 @@ impl Checkpoint {
         self.0.kind.name()
     }
 
-    /// Whose names and orientations the file has: `official`, `web-rwkv` or `gguf`.
+    /// Whose names and orientations the file has: `official`, `web-rwkv`, `hf`, `fla` or `gguf`.
     pub fn layout(&self) -> &'static str {
         match self.0.kind {
             FileKind::Gguf => self.kind(),
-            _ => self.0.layout.name(),
+            _ => self.0.style.name(),
         }
     }
 
@@ -136,7 +173,7 @@ impl Checkpoint {
     /// A tensor by canonical name, in the official orientation. No byte moves.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
-        slot.view(&self.0.map).ok()
+        slot.view(&self.0.maps).ok()
     }
 
     /// A tensor that must be there. Shapes are compared without their unit dimensions; the view has `shape`.
@@ -148,25 +185,25 @@ impl Checkpoint {
         reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
     }
 
-    /// The metadata of a safetensors file, or numbers and short texts of a GGUF file; empty for a `.pth`.
+    /// The metadata of a safetensors file, numbers and short texts of a GGUF file (empty for a `.pth`), and what a `config.json`
+    /// says that no shape tells.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
 
-    /// Whether the file still has the length that was mapped: reading beyond a cut would end the process.
+    /// The bytes of the file that holds a tensor, to be kept without the rest of the checkpoint.
+    pub fn file_of(&self, name: &str) -> Option<Arc<dyn AsRef<[u8]> + Send + Sync>> {
+        let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
+        Some(self.0.maps[slot.located.file].clone())
+    }
+
+    /// Whether every file still has the length that was mapped: reading beyond a cut would end the process.
     pub fn check_uncut(&self) -> Result<()> {
-        self.0.map.check_uncut()
+        self.0.maps.iter().try_for_each(|map| map.check_uncut())
     }
 
     fn place(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
-    }
-}
-
-/// The whole file.
-impl AsRef<[u8]> for Checkpoint {
-    fn as_ref(&self) -> &[u8] {
-        self.0.map.bytes()
     }
 }
 

@@ -114,6 +114,7 @@ mod tests {
                 strides: vec![1; s.len()],
                 bytes: 0..0,
                 scale: 1.0,
+                file: 0,
             })
             .collect();
         swapped(&tensors, false, &facts)[1..].to_vec()

@@ -101,11 +101,7 @@ fn ancestors_and_variants_are_refused_by_name() {
             let mut names = names(known);
             names.0.push((tensor, vec![1]));
             let error = detect(&names).err().unwrap().to_string();
-            assert!(
-                error.contains(word)
-                    && error.contains(tensor.trim_end_matches(".weight").split("rosa_").next().unwrap().trim_end_matches('.')),
-                "{error}"
-            );
+            assert!(error.contains(word), "{error}");
         }
     }
     let mut third = names(&V4);

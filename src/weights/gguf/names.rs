@@ -171,7 +171,15 @@ impl Model {
             let shape = vec![1, 1, width];
             let start = t.bytes.start + i * size;
             let strides = dense_strides(&shape);
-            Located { name: format!("blocks.{block}.{name}"), dtype: t.dtype, shape, strides, bytes: start..start + size, scale: 1.0 }
+            Located {
+                name: format!("blocks.{block}.{name}"),
+                dtype: t.dtype,
+                shape,
+                strides,
+                bytes: start..start + size,
+                scale: 1.0,
+                file: 0,
+            }
         };
         Ok(self.family.fused.iter().take(n).enumerate().map(vector).collect())
     }
@@ -204,7 +212,7 @@ impl Model {
 
 /// As the file has it.
 fn located(t: &Listed, name: String) -> Located {
-    Located { name, dtype: t.dtype, shape: t.shape.clone(), strides: dense_strides(&t.shape), bytes: t.bytes.clone(), scale: 1.0 }
+    Located { name, dtype: t.dtype, shape: t.shape.clone(), strides: dense_strides(&t.shape), bytes: t.bytes.clone(), scale: 1.0, file: 0 }
 }
 
 /// `blk.3.time_mix_key.weight` is (3, `time_mix_key`, `weight`). An index is written in one way only: 07 is none.

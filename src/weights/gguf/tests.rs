@@ -1,7 +1,7 @@
 //! Models written as llama.cpp's converter does and read back, and headers that lie. `hostile` flips and cuts.
 
 use super::super::testing::{Dice, Gguf, gguf, put, q8_0, singles};
-use super::super::{Checkpoint, Layout, convert};
+use super::super::{Checkpoint, Conversion, Layout, convert};
 use super::*;
 use crate::tensor::DType;
 
@@ -169,7 +169,7 @@ fn a_converted_model_is_the_official_one() {
             let c = open(&dir, &written(architecture, &metadata, &model, quantised));
             for (layout, file) in [(Layout::Official, "o.safetensors"), (Layout::WebRwkv, "w.st")] {
                 let out = dir.path().join(file);
-                convert(&c, &out, None, layout, &mut |_, _| ()).unwrap();
+                convert(&c, &out, &Conversion { layout, ..Conversion::default() }, &mut |_, _| ()).unwrap();
                 let back = Checkpoint::open(&out).unwrap();
                 assert_eq!(back.layout(), layout.name());
                 same(&back, &model);

@@ -1,0 +1,184 @@
+//! The files of a folder that together are one checkpoint: shards belong to their index, and of Hugging Face's standard names
+//! any is the same model.
+//!
+//! Knows names only, but for what an index claims; opens no weights.
+
+use super::index::Index;
+use super::locate::EXTENSIONS;
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The names that `transformers` saves a model under, in the order in which it looks for them: where several are there, they
+/// are the same weights in different forms.
+const STANDARD: [&str; 4] = ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+const INDEX: &str = ".index.json";
+
+/// The one checkpoint of a folder: its file, or its index.
+pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
+    let io = |e| Error::io(e, folder);
+    let (mut found, mut claimed) = (BTreeSet::new(), BTreeSet::new());
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = file_name(&path);
+        if !path.is_file() {
+            continue;
+        }
+        if name.ends_with(INDEX) {
+            // What is wrong with an index is told when it is opened.
+            let shards = Index::read(&path).map(|index| index.shards).unwrap_or_default();
+            claimed.extend(shards.into_iter().filter(|shard| !shard.ends_with(INDEX)));
+        }
+        let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
+        // Other .bin files are optimizers, arguments of a training run, anything.
+        if known || name.ends_with(INDEX) || STANDARD.contains(&name.as_str()) || Shard::of(&name).is_some() {
+            found.insert(name);
+        }
+    }
+    // By name too: of shards with an unreadable index, the index is to be told of.
+    let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
+    claimed.extend(by_name);
+    let found: Vec<String> = found.difference(&claimed).cloned().collect();
+    if found.len() > 1 && found.iter().all(|name| STANDARD.contains(&name.as_str())) {
+        let first = STANDARD.into_iter().find(|name| found.iter().any(|f| f == name)).expect("all found names are standard");
+        log::info!("{}: of {} the first is read: {first}", folder.display(), found.join(", "));
+        return Ok(folder.join(first));
+    }
+    if let [only] = &found[..] {
+        return whole(&folder.join(only));
+    }
+    if let Some(shard) = found.first().and_then(|name| Shard::of(name)).filter(|s| found.iter().all(|name| s.is_sibling(name))) {
+        return Err(shard.orphan().at(folder.display()));
+    }
+    let refuse = |message: String, hint: &str| Err(Error::file(message).at(folder.display()).hint(hint));
+    if found.is_empty() {
+        let message = format!("expected one checkpoint (.{}, or {}) in this folder, found none", EXTENSIONS.join(", ."), STANDARD[3]);
+        return refuse(message, "give the path of the file");
+    }
+    let some: Vec<_> = found.iter().take(8).map(String::as_str).collect();
+    let more = if found.len() > some.len() { ", …" } else { "" };
+    let message = format!("expected one checkpoint in this folder, found {}: {}{more}", found.len(), some.join(", "));
+    refuse(message, "give the path of one of them")
+}
+
+/// The file itself; if it is one shard of several, its index.
+pub(super) fn whole(path: &Path) -> Result<PathBuf> {
+    let name = file_name(path);
+    let Some(shard) = Shard::of(&name) else { return Ok(path.to_path_buf()) };
+    let index = path.with_file_name(shard.index());
+    match index.is_file() {
+        true => Ok(index),
+        false if shard.is_only => Ok(path.to_path_buf()),
+        false => Err(shard.orphan().at(path.display())),
+    }
+}
+
+/// The `config.json` that describes this file or index, if the folder is as `transformers` saves one.
+pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
+    let name = file_name(path);
+    let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();
+    Some(path.with_file_name("config.json")).filter(|config| described && config.is_file())
+}
+
+/// What to call the model. In Hugging Face's form all files have the same names, so the folder's name tells more.
+pub(super) fn model_name(path: &Path) -> String {
+    let name = file_name(path);
+    if name.ends_with(INDEX) || config_of(path).is_some() {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if let Some(name) = fs::canonicalize(folder).ok().as_deref().and_then(Path::file_name) {
+            return name.to_string_lossy().into_owned();
+        }
+    }
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
+}
+
+/// A file name such as `model-00001-of-00003.safetensors`.
+struct Shard<'a> {
+    stem: &'a str,
+    of: &'a str,
+    extension: &'a str,
+    is_only: bool,
+}
+
+impl<'a> Shard<'a> {
+    fn of(name: &'a str) -> Option<Shard<'a>> {
+        let (rest, extension) = name.rsplit_once('.').filter(|(_, e)| ["safetensors", "bin"].contains(e))?;
+        let (rest, of) = rest.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let digits = |s: &str| s.len() == 5 && s.bytes().all(|b| b.is_ascii_digit());
+        (digits(number) && digits(of)).then(|| Shard { stem, of, extension, is_only: of == "00001" })
+    }
+
+    fn index(&self) -> String {
+        format!("{}.{}{INDEX}", self.stem, self.extension)
+    }
+
+    fn is_sibling(&self, name: &str) -> bool {
+        Shard::of(name).is_some_and(|o| (o.stem, o.of, o.extension) == (self.stem, self.of, self.extension))
+    }
+
+    fn orphan(&self) -> Error {
+        let n = self.of.trim_start_matches('0');
+        Error::file(format!("expected the index {} beside the {n} shards, found none", self.index())).hint("download the index too")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::put;
+    use super::*;
+
+    fn chosen(files: &[(&str, &str)]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| drop(put(&dir, name, text.as_bytes())));
+        match checkpoint_in(dir.path()) {
+            Ok(path) => file_name(&path),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    const MAP: &str = r#"{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}"#;
+    const SHARDS: [(&str, &str); 2] = [("model-00001-of-00002.safetensors", "x"), ("model-00002-of-00002.safetensors", "x")];
+
+    #[test]
+    fn an_index_and_its_shards_are_one() {
+        let index = ("model.safetensors.index.json", MAP);
+        assert_eq!(chosen(&[SHARDS[0], SHARDS[1], index, ("config.json", "{}")]), index.0);
+        assert!(chosen(&SHARDS).contains("expected the index model.safetensors.index.json beside the 2 shards, found none"));
+        let both = chosen(&[SHARDS[0], SHARDS[1], index, ("old.pth", "x")]);
+        assert!(both.contains("found 2: model.safetensors.index.json, old.pth"), "{both}");
+        let other = chosen(&[("weights.safetensors.index.json", r#"{"weight_map":{"a":"one.st"}}"#), ("one.st", "x")]);
+        assert_eq!(other, "weights.safetensors.index.json");
+    }
+
+    #[test]
+    fn of_the_standard_names_the_first_is_read() {
+        assert_eq!(chosen(&[("pytorch_model.bin", "x"), ("training_args.bin", "x")]), "pytorch_model.bin");
+        assert_eq!(chosen(&[("pytorch_model.bin", "x"), ("model.safetensors", "x")]), "model.safetensors");
+        let all = [SHARDS[0], SHARDS[1], (STANDARD[1], MAP), ("pytorch_model.bin", "x")];
+        assert_eq!(chosen(&all), "model.safetensors.index.json");
+        assert!(chosen(&[("pytorch_model.bin", "x"), ("mine.safetensors", "x")]).contains("found 2"));
+        assert_eq!(chosen(&[("model-00001-of-00001.safetensors", "x")]), "model-00001-of-00001.safetensors");
+    }
+
+    #[test]
+    fn a_shard_finds_its_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let shard = put(&dir, SHARDS[1].0, b"x");
+        assert!(whole(&shard).unwrap_err().to_string().contains("00002-of-00002.safetensors: expected the index"));
+        let index = put(&dir, STANDARD[1], MAP.as_bytes());
+        assert_eq!(whole(&shard).unwrap(), index);
+        assert_eq!(whole(&dir.path().join("model-1-of-2.safetensors")).unwrap(), dir.path().join("model-1-of-2.safetensors"));
+        assert_eq!(model_name(&index), fs::canonicalize(dir.path()).unwrap().file_name().unwrap().to_string_lossy());
+        assert_eq!(model_name(&dir.path().join("m-1.5B.pth")), "m-1.5B");
+        assert_eq!(config_of(&index), None);
+        put(&dir, "config.json", b"{}");
+        assert!(config_of(&index).is_some() && config_of(&dir.path().join("m.pth")).is_none());
+    }
+}

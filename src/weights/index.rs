@@ -1,0 +1,189 @@
+//! The index of a checkpoint in several files: which shard, all in the index's own folder, holds which tensor.
+//!
+//! A shard is only ever a plain file name: an index that came with a download must not reach elsewhere. Index and shards must
+//! tell the same: what only one of them knows of comes from another download, and which of two numbers is meant nobody knows.
+
+use super::located::Located;
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+
+/// An index of a hundred thousand tensors has 10 MB.
+const MAX_INDEX_BYTES: u64 = 64 << 20;
+/// Each is mapped and kept open; a process may open 1024 files almost everywhere, and the largest model has 200.
+const MAX_SHARDS: usize = 512;
+
+/// What an index says.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// File names, in order.
+    pub shards: Vec<String>,
+    /// For each tensor, by the name in the file, the position of its shard.
+    shard_of: BTreeMap<String, usize>,
+}
+
+impl Index {
+    pub fn read(path: &Path) -> Result<Index> {
+        Self::parse(&read_small(path, MAX_INDEX_BYTES)?).map_err(|e| e.at(path.display()))
+    }
+
+    fn parse(json: &[u8]) -> Result<Index> {
+        let raw: Raw = serde_json::from_slice(json).map_err(|e| {
+            let message = format!("expected an index, a JSON object whose weight_map has a file name for each tensor: {e}");
+            Error::file(message).hint("give the checkpoint or its folder, or download the index again")
+        })?;
+        let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
+        if names.is_empty() {
+            return Err(Error::file("expected a weight_map with a file name for each tensor, found an empty one"));
+        }
+        if names.len() > MAX_SHARDS {
+            return Err(Error::file(format!("expected at most {MAX_SHARDS} shards, found {}", names.len())));
+        }
+        if let Some(name) = names.iter().find(|name| !is_plain(name)) {
+            let start: String = name.chars().take(80).collect();
+            return Err(Error::file(format!("expected shards that lie beside their index, found the path {start:?}"))
+                .hint("nothing was opened; put the shards and the index into one folder"));
+        }
+        let shards: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let mut shard_of = BTreeMap::new();
+        for (tensor, shard) in raw.weight_map.0 {
+            let at = shards.binary_search(&shard).expect("shards are the sorted names of this map");
+            if shard_of.insert(tensor.clone(), at).is_some() {
+                return Err(Error::file("the weight_map names this tensor twice").at(format!("tensor {tensor}")));
+            }
+        }
+        Ok(Index { shards, shard_of })
+    }
+
+    /// That the shards hold what the index says, neither less nor more.
+    pub fn check(&self, tensors: &[Located]) -> Result<()> {
+        let refuse = |tensor: &str, message: String| {
+            Err(Error::file(message).at(format!("tensor {tensor}")).hint("download the index and all its shards again, of one revision"))
+        };
+        let mut found: HashMap<&str, usize> = HashMap::with_capacity(tensors.len());
+        for t in tensors {
+            if let Some(other) = found.insert(&t.name, t.file) {
+                return refuse(&t.name, format!("two shards hold it: {} and {}", self.shards[other], self.shards[t.file]));
+            }
+        }
+        for t in tensors {
+            match self.shard_of.get(&t.name) {
+                Some(shard) if *shard == t.file => {}
+                Some(shard) => {
+                    return refuse(&t.name, format!("expected it in {}, found it in {}", self.shards[*shard], self.shards[t.file]));
+                }
+                None => return refuse(&t.name, format!("expected the index to name it, it lies in {}", self.shards[t.file])),
+            }
+        }
+        match self.shard_of.iter().find(|(tensor, _)| !found.contains_key(tensor.as_str())) {
+            Some((tensor, shard)) => refuse(tensor, format!("expected it in {}, found no such tensor", self.shards[*shard])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a file is JSON, by its first bytes. A safetensors file whose length begins with the byte of a `{` has zeros after it.
+pub(super) fn is_json(file: &[u8]) -> bool {
+    file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
+}
+
+/// A file whole, unless it is larger than anything of its sort.
+pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
+    let io = |e| Error::io(e, path);
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).map_err(io)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(Error::file(format!("expected at most {max_bytes} bytes of JSON, found more")).at(path.display()));
+    }
+    Ok(bytes)
+}
+
+/// One component on every system: a drive letter or a backslash is harmless here and a path elsewhere.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && name.len() <= 255 && !name.contains(|c: char| "/\\:".contains(c) || c.is_control())
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    weight_map: Pairs,
+}
+
+/// A JSON object of texts with every pair, so that a name given twice is noticed.
+struct Pairs(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of file names")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        from.deserialize_map(Texts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(json: &str) -> String {
+        let text = Index::parse(json.as_bytes()).unwrap_err().to_string();
+        assert!(!text.contains('\n') && text.len() < 500, "{text}");
+        text
+    }
+
+    #[test]
+    fn shards_in_order() {
+        let json = br#"{"metadata":{"total_size":9},"weight_map":{"b":"s-2","a":"s-1","c":"s-2"}}"#;
+        let index = Index::parse(json).unwrap();
+        assert_eq!(index.shards, ["s-1", "s-2"]);
+        assert_eq!(index.shard_of["c"], 1);
+    }
+
+    #[test]
+    fn what_is_no_index_is_refused() {
+        for json in ["", "{", "[]", "{}", r#"{"weight_map":[]}"#, r#"{"weight_map":"x"}"#, r#"{"weight_map":null}"#, "\u{0}{}"] {
+            assert!(refusal(json).contains("expected an index"), "{json}");
+        }
+        assert!(refusal(r#"{"weight_map":{"a":1}}"#).contains("expected a string"));
+        assert!(refusal(r#"{"weight_map":{"a":["x"]}}"#).contains("expected a string"));
+        assert!(refusal(r#"{"weight_map":{}}"#).contains("empty"));
+        assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the weight_map names this tensor twice"));
+        assert!(refusal(r#"{"weight_map":{"a":"x"},"weight_map":{"a":"y"}}"#).contains("duplicate"));
+        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("expected an index"));
+        let many: Vec<String> = (0..5000).map(|i| format!(r#""{i}":"s-{i}""#)).collect();
+        assert!(refusal(&format!(r#"{{"weight_map":{{{}}}}}"#, many.join(","))).contains("at most 512 shards, found 5000"));
+    }
+
+    #[test]
+    fn a_shard_is_a_plain_name() {
+        let long = "x".repeat(300);
+        for path in ["../x", "..", ".", "", "/etc/passwd", "sub/x", r"..\\x", "C:x", r"C:\\x", r"\\\\host\\x", r"x\u0000y", &long] {
+            assert!(refusal(&format!(r#"{{"weight_map":{{"a":"{path}"}}}}"#)).contains("beside their index"), "{path}");
+        }
+        for name in ["model-00001-of-00002.safetensors", "..x", "a b"] {
+            Index::parse(format!(r#"{{"weight_map":{{"a":"{name}"}}}}"#).as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn json_is_told_from_safetensors() {
+        assert!(is_json(b"{}") && is_json(b"\n {\"weight_map\":{}}"));
+        assert!(!is_json(b"{\0\0\0\0\0\0\0{\"a\":") && !is_json(b"PK\x03\x04"));
+    }
+}

@@ -1,0 +1,186 @@
+//! From the names in a file to the canonical names of the official `.pth`, and back to web-rwkv's for export.
+//!
+//! Knows how names are spelt, and of shapes only what the spelling depends on; `orient` decides what lies transposed. A name
+//! that nobody knows stays as it is.
+
+mod fla;
+mod hf;
+mod web;
+
+pub(super) use web::to_web;
+
+use super::Slot;
+use super::located::Located;
+use super::orient::{self, Facts};
+use crate::error::{Error, Result};
+use std::cmp::Ordering;
+
+/// Whose names and orientations a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// The original `.pth`.
+    Official,
+    /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
+    WebRwkv,
+    /// `transformers`: whole words, the official orientation.
+    Hf,
+    /// flash-linear-attention's v7: low-rank pairs are two Linear layers.
+    Fla,
+}
+
+impl Style {
+    /// The word for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Style::Official => "official",
+            Style::WebRwkv => "web-rwkv",
+            Style::Hf => "hf",
+            Style::Fla => "fla",
+        }
+    }
+}
+
+/// What wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) put before every name.
+const PREFIXES: [&str; 6] = ["model.", "module.", "rwkv.", "_forward_module.", "_orig_mod.", "base_model."];
+/// Parts of one block that only RWKV's files name so; `layers.0.mlp` belongs to others.
+const BLOCK_PARTS: [&str; 5] = ["att.", "ffn.", "attention.", "feed_forward.", "attn."];
+/// The vectors of v7, which the official file holds as [1, 1, C].
+const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
+
+/// Canonical names with their tensors, in natural order, and whose names the file has. A model with tied embeddings gets its
+/// output matrix from there.
+pub(super) fn canonical(mut tensors: Vec<Located>, facts: &Facts, is_tied: bool) -> Result<(Vec<(String, Slot)>, Style)> {
+    strip_prefixes(&mut tensors);
+    let (slots, style) = if fla::recognises(&tensors) {
+        (fla::slots(tensors)?, Style::Fla)
+    } else if hf::recognises(&tensors) {
+        (hf::slots(tensors), Style::Hf)
+    } else {
+        let renamed = web::to_official(&mut tensors);
+        let swapped = orient::swapped(&tensors, renamed, facts);
+        let style = if renamed || swapped.contains(&true) { Style::WebRwkv } else { Style::Official };
+        (zip(tensors, swapped), style)
+    };
+    let mut slots: Vec<_> = slots.into_iter().map(|slot| (slot.located.name.clone(), slot)).collect();
+    if is_tied && !slots.iter().any(|(name, _)| name == "head.weight") {
+        let emb = slots.iter().find(|(name, _)| name == "emb.weight").map(|(_, slot)| slot.clone());
+        slots.extend(emb.map(|slot| ("head.weight".to_string(), slot)));
+    }
+    slots.sort_by(|(a, _), (b, _)| natural(a, b));
+    match slots.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(Error::file("two tensors have this name").at(format!("tensor {}", pair[0].0))),
+        None => Ok((slots, style)),
+    }
+}
+
+fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
+    tensors.into_iter().zip(swapped).map(|(located, swapped)| Slot { located, swapped }).collect()
+}
+
+/// Strips prefixes only if that uncovers RWKV's own names; otherwise nobody knows what they mean.
+fn strip_prefixes(tensors: &mut [Located]) {
+    let known = |name: &str| {
+        let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
+        ["emb.weight", "embeddings.weight"].contains(&name) || block_and_part(name).is_some_and(of_block)
+    };
+    let bare = |name: &str| {
+        let mut rest = name;
+        while let Some(shorter) = PREFIXES.iter().find_map(|p| rest.strip_prefix(p)) {
+            rest = shorter;
+        }
+        rest.to_string()
+    };
+    if !tensors.iter().any(|t| known(&t.name)) && tensors.iter().any(|t| known(&bare(&t.name))) {
+        tensors.iter_mut().for_each(|t| t.name = bare(&t.name));
+    }
+}
+
+/// `blocks.3.att.key.weight` or `layers.3.…`: the number, and what follows it.
+fn block_and_part(name: &str) -> Option<(&str, &str)> {
+    let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("layers."))?;
+    rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Names outside the blocks, as Hugging Face's files spell them.
+fn outside(name: &str) -> String {
+    let name = match name {
+        "embeddings.weight" => "emb.weight",
+        "lm_head.weight" => "head.weight",
+        "norm.weight" => "ln_out.weight",
+        "norm.bias" => "ln_out.bias",
+        other => other,
+    };
+    match name.strip_prefix("pre_ln.").or_else(|| name.strip_prefix("pre_norm.")) {
+        Some(end) => format!("blocks.0.ln0.{end}"),
+        None => name.to_string(),
+    }
+}
+
+/// Gives a vector of v7 its official shape, [1, 1, C].
+fn restore_row(t: &mut Located) {
+    let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
+    if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {
+        (t.shape, t.strides) = (vec![1, 1, width], vec![width, width, stride]);
+    }
+}
+
+/// Part by part between dots, numbers by value: block 9 before block 10.
+fn natural(a: &str, b: &str) -> Ordering {
+    let part = |s: &str| (s.parse::<u64>().ok(), s.to_string());
+    a.split('.').map(part).cmp(b.split('.').map(part)).then_with(|| a.cmp(b))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    pub(super) fn tensor(name: &str, shape: &[usize]) -> Located {
+        Located {
+            name: name.into(),
+            dtype: DType::F16,
+            shape: shape.to_vec(),
+            strides: vec![1; shape.len()],
+            bytes: 0..0,
+            file: 0,
+            scale: 1.0,
+        }
+    }
+
+    pub(super) fn names(list: &[(&str, &[usize])]) -> (Vec<String>, &'static str) {
+        let tensors = list.iter().map(|(n, s)| tensor(n, s)).collect();
+        let (slots, layout) = canonical(tensors, &Facts::default(), false).unwrap();
+        (slots.into_iter().map(|(n, _)| n).collect(), layout.name())
+    }
+
+    #[test]
+    fn prefixes_go_only_if_that_helps() {
+        let (found, _) =
+            names(&[("module.model.emb.weight", &[9, 4]), ("module.model.blocks.0.ln1.weight", &[4]), ("head.weight", &[9, 4])]);
+        assert_eq!(found, ["blocks.0.ln1.weight", "emb.weight", "head.weight"]);
+        let (found, _) = names(&[("base_model.model.model.blocks.3.ln1.weight", &[4])]);
+        assert_eq!(found, ["blocks.3.ln1.weight"]);
+        let (found, style) = names(&[("model.layers.0.mlp.gate.weight", &[4]), ("model.embed_tokens.weight", &[9, 4])]);
+        assert_eq!((found, style), (vec!["model.embed_tokens.weight".into(), "model.layers.0.mlp.gate.weight".into()], "official"));
+        let twice = vec![tensor("model.emb.weight", &[1]), tensor("module.emb.weight", &[1])];
+        assert!(canonical(twice, &Facts::default(), false).err().unwrap().to_string().contains("tensor emb.weight: two"));
+    }
+
+    #[test]
+    fn block_10_follows_block_9() {
+        let (found, _) = names(&[("blocks.10.a", &[1]), ("emb.weight", &[1, 1]), ("blocks.9.b", &[1]), ("blocks.0.z", &[1])]);
+        assert_eq!(found, ["blocks.0.z", "blocks.9.b", "blocks.10.a", "emb.weight"]);
+    }
+
+    #[test]
+    fn a_tied_model_has_its_embedding_as_head() {
+        let head = |list: &[&str], is_tied| {
+            let tensors = list.iter().enumerate().map(|(i, n)| Located { file: i, ..tensor(n, &[9, 4]) }).collect();
+            let (slots, _) = canonical(tensors, &Facts::default(), is_tied).unwrap();
+            slots.iter().find(|(n, _)| n == "head.weight").map(|(_, slot)| slot.located.file)
+        };
+        assert_eq!(head(&["model.layers.0.attn.r_k", "model.embeddings.weight"], true), Some(1));
+        assert_eq!(head(&["model.embeddings.weight", "lm_head.weight"], true), Some(1));
+        assert_eq!(head(&["model.embeddings.weight"], false), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! web-rwkv's names: v6's mixes and bonus go by v5's names, and adapters have numbers.
+
+use crate::weights::located::Located;
+
+/// Undoes web-rwkv's renames; whether there were any.
+pub(super) fn to_official(tensors: &mut [Located]) -> bool {
+    let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
+    let v6 = any(".att.time_mix_w1") || any(".att.time_mix_x");
+    let v5 = !v6 && any(".att.ln_x.weight") && !any(".att.r_k");
+    let mut renamed = false;
+    for t in tensors {
+        let mut name = t.name.clone();
+        if v6 {
+            name = name.replace(".time_mix_", ".time_maa_");
+        }
+        if v6 || (v5 && is_per_channel(t)) {
+            name = swap_end(name, ".att.time_first", ".att.time_faaaa");
+        }
+        name = swap_end(swap_end(name, ".lora.0", ".lora_A"), ".lora.1", ".lora_B");
+        renamed |= name != t.name;
+        t.name = name;
+    }
+    renamed
+}
+
+/// Of v5, `time_first` [H] is the official, exponentiated bonus; [H, S] is a raw `time_faaaa` under another name.
+pub(super) fn is_per_channel(bonus: &Located) -> bool {
+    bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
+}
+
+/// web-rwkv's name of a canonical tensor.
+pub(in crate::weights) fn to_web(name: &str) -> String {
+    let name = swap_end(swap_end(name.to_string(), ".lora_A", ".lora.0"), ".lora_B", ".lora.1");
+    swap_end(name, ".att.time_faaaa", ".att.time_first").replace(".time_maa_", ".time_mix_").to_lowercase()
+}
+
+pub(super) fn swap_end(name: String, end: &str, other: &str) -> String {
+    match name.strip_suffix(end) {
+        Some(stem) => format!("{stem}{other}"),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::names;
+    use super::*;
+
+    #[test]
+    fn web_rwkv_v6_and_v5_names_return() {
+        let (found, layout) = names(&[
+            ("emb.weight", &[99, 16]),
+            ("blocks.0.att.time_mix_x", &[1, 1, 16]),
+            ("blocks.0.att.time_mix_w1", &[20, 16]),
+            ("blocks.0.att.time_first", &[2, 8]),
+            ("blocks.0.ffn.time_mix_k", &[1, 1, 16]),
+        ]);
+        let expected =
+            ["blocks.0.att.time_faaaa", "blocks.0.att.time_maa_w1", "blocks.0.att.time_maa_x", "blocks.0.ffn.time_maa_k", "emb.weight"];
+        assert_eq!((found.as_slice(), layout), (&expected.map(String::from)[..], "web-rwkv"));
+        let v5 = |shape: &[usize]| {
+            names(&[("blocks.0.att.ln_x.weight", &[16]), ("blocks.0.att.time_first", shape), ("blocks.0.att.time_mix_k", &[1, 1, 16])])
+        };
+        assert_eq!((v5(&[2, 8]).0[1].as_str(), v5(&[2, 8]).1), ("blocks.0.att.time_faaaa", "web-rwkv"));
+        assert_eq!((v5(&[2]).0[1].as_str(), v5(&[2]).1), ("blocks.0.att.time_first", "official"));
+        assert_eq!(v5(&[2, 8]).0[2], "blocks.0.att.time_mix_k");
+        let v4 = names(&[("emb.weight", &[9, 4]), ("blocks.0.att.time_first", &[4]), ("blocks.0.att.time_mix_k", &[1, 1, 4])]);
+        assert_eq!((v4.0[0].as_str(), v4.1), ("blocks.0.att.time_first", "official"));
+        assert_eq!(to_web("blocks.3.att.key.lora_A"), "blocks.3.att.key.lora.0");
+        assert_eq!(to_web("blocks.3.att.time_maa_w1"), "blocks.3.att.time_mix_w1");
+    }
+}

@@ -1,0 +1,88 @@
+//! The files of one checkpoint: mapped, all of one format, their tensors listed together.
+//!
+//! Knows nothing of what names mean.
+
+use super::index::{Index, is_json};
+use super::locate::{self, FileKind};
+use super::located::Located;
+use super::map::Map;
+use super::{gguf, pth, safetensors};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One file, or the shards of an index.
+pub(super) struct Parts {
+    /// `Located::file` counts these.
+    pub maps: Vec<Arc<Map>>,
+    pub kind: FileKind,
+    pub tensors: Vec<Located>,
+    pub metadata: BTreeMap<String, String>,
+    /// The file or the index; none for bytes of the program.
+    pub path: Option<PathBuf>,
+}
+
+impl Parts {
+    /// Opens a file, or an index with its shards.
+    pub fn open(path: &Path) -> Result<Parts> {
+        let map = Map::open(path)?;
+        if is_json(map.bytes()) {
+            return Self::sharded(path);
+        }
+        let at = |e: Error| e.at(path.display());
+        let kind = locate::sniff(map.bytes()).map_err(at)?;
+        Self::one(map, kind).map_err(at)
+    }
+
+    pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
+        let (tensors, metadata) = list(&map, kind)?;
+        let path = map.path().map(Path::to_path_buf);
+        Ok(Parts { maps: vec![Arc::new(map)], kind, tensors, metadata, path })
+    }
+
+    fn sharded(path: &Path) -> Result<Parts> {
+        let index = Index::read(path)?;
+        let n = index.shards.len();
+        let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
+        if let Some(first) = missing.first() {
+            let message = format!("expected {n} shards beside their index, {} of them are missing, the first is {first}", missing.len());
+            return Err(Error::file(message).at(path.display()).hint("download them into the same folder"));
+        }
+        let (mut maps, mut tensors, mut metadata, mut first_kind) = (Vec::new(), Vec::new(), BTreeMap::new(), None);
+        for (file, name) in index.shards.iter().enumerate() {
+            let shard = path.with_file_name(name);
+            let at = |e: Error| e.at(shard.display());
+            let map = Map::open(&shard)?;
+            let kind = locate::sniff(map.bytes()).map_err(at)?;
+            let expected = *first_kind.get_or_insert(kind);
+            if kind != expected {
+                let text = format!("expected a shard of the format {}, as the first is, found {}", expected.name(), kind.name());
+                return Err(at(Error::file(text)));
+            }
+            let (mut found, said) = list(&map, kind).map_err(at)?;
+            found.iter_mut().for_each(|t| t.file = file);
+            tensors.append(&mut found);
+            for (key, value) in said {
+                metadata.entry(key).or_insert(value);
+            }
+            maps.push(Arc::new(map));
+        }
+        index.check(&tensors).map_err(|e| e.at(path.display()))?;
+        let kind = first_kind.expect("an index has at least one shard");
+        Ok(Parts { maps, kind, tensors, metadata, path: Some(path.to_path_buf()) })
+    }
+}
+
+/// The tensors of one file as it names them, and its metadata.
+fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+    let (tensors, metadata) = match kind {
+        FileKind::Safetensors => safetensors::parse(map.bytes())?,
+        FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
+        FileKind::Gguf => gguf::parse(map.bytes())?,
+    };
+    match tensors.is_empty() {
+        true => Err(Error::file("expected a checkpoint, found a file without any tensor")),
+        false => Ok((tensors, metadata)),
+    }
+}
