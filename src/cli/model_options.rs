@@ -13,7 +13,7 @@ pub struct ModelArgs {
     /// A checkpoint (.pth, .safetensors), its name without the extension, or a folder with one; none: the tiny model built in
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     pub model: Option<PathBuf>,
-    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings
+    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
     #[arg(long, value_name = "PATH", help_heading = "Model")]
     pub vocab: Option<PathBuf>,
     #[command(flatten)]

@@ -6,10 +6,10 @@ use super::output::Output;
 use super::prompt::{self, Given};
 use crate::arch;
 use crate::error::{Error, Result};
-use crate::vocab::Vocab;
+use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -41,7 +41,7 @@ pub struct Args {
 /// Which vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// A vocabulary file, or `world` or `tiny`; none: that of the model
+    /// A vocabulary file (`.txt` or `tokenizer.json`), or `world` or `tiny`; none: that of the model
     #[arg(long, value_name = "PATH")]
     vocab: Option<PathBuf>,
     /// Take the vocabulary that fits this checkpoint; none: the tiny model built in
@@ -56,10 +56,11 @@ impl VocabArgs {
             (Some(path), _) => Vocab::find(path),
             (None, None) => Ok(Vocab::tiny()),
             (None, Some(path)) => {
-                let n_vocab = arch::detect(&Checkpoint::open(path)?)?.facts().n_vocab;
-                match n_vocab {
-                    65536 => Ok(Vocab::world()),
-                    n => Err(Error::input(format!("no vocabulary is known for a model of {n} embeddings")).hint("give one with --vocab")),
+                let checkpoint = Checkpoint::open(path)?;
+                let n_vocab = arch::detect(&checkpoint)?.facts().n_vocab;
+                match vocab::choose(n_vocab, checkpoint.path().and_then(Path::parent)) {
+                    Choice::Found(vocab) => Ok(vocab),
+                    Choice::Missing { hint } => Err(Error::input("no vocabulary was found for this model").at(path.display()).hint(hint)),
                 }
             }
         }

@@ -183,13 +183,17 @@ pub struct Generated {
 }
 
 impl Session {
-    /// Prompt text as ids.
+    /// Prompt text as ids, as [`Vocab::encode_prompt`] makes them.
     pub fn encode(&self, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.to_vec()),
             Prompt::Text(text) => match self.model().vocab() {
-                Some(vocab) => vocab.encode(text.as_bytes()),
-                None => Err(Error::input("this model has no known vocabulary").hint("give one with --vocab, or token ids with --tokens")),
+                Some(vocab) => vocab.encode_prompt(text.as_bytes()),
+                None => {
+                    let e =
+                        Error::input("text needs a vocabulary, and none was found for this model; token ids can be given with --tokens");
+                    Err(e.hint(self.model().vocab_hint().unwrap_or("give one with --vocab")))
+                }
             },
         }
     }

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
 use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel};
 use crate::tape::{Source, Tape};
-use crate::vocab::Vocab;
+use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
 use crate::words::synthetic::Synthetic;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ pub struct Options {
     pub backend: Backend,
     /// `auto`, `f16` or `f32`.
     pub dtype: String,
-    /// A vocabulary file; else by the number of embeddings.
+    /// A vocabulary file; else by the number of embeddings: built in, or beside the model.
     pub vocab: Option<PathBuf>,
     /// Tokens of a prompt that a step reads at the most.
     pub chunk: usize,
@@ -82,7 +82,7 @@ struct Inner {
     kind: String,
     facts: Facts,
     loaded: Arc<dyn Loaded>,
-    vocab: Option<Vocab>,
+    vocab: Choice,
     device: Device,
     dtype: String,
     n_params: u64,
@@ -103,7 +103,7 @@ impl Model {
         let started = Instant::now();
         let opened = Opened::new(source)?;
         let facts = opened.blueprint.facts();
-        let vocab = vocab(source, options, &facts)?;
+        let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
         let mut tape = Tape::new();
         opened.blueprint.record(&mut tape);
         opened.check(&tape)?;
@@ -144,7 +144,17 @@ impl Model {
         &self.0.facts
     }
     pub fn vocab(&self) -> Option<&Vocab> {
-        self.0.vocab.as_ref()
+        match &self.0.vocab {
+            Choice::Found(vocab) => Some(vocab),
+            Choice::Missing { .. } => None,
+        }
+    }
+    /// Where there is no vocabulary: which one the model needs, and where to get it.
+    pub fn vocab_hint(&self) -> Option<&str> {
+        match &self.0.vocab {
+            Choice::Found(_) => None,
+            Choice::Missing { hint } => Some(hint),
+        }
     }
     pub fn device(&self) -> &Device {
         &self.0.device
@@ -184,6 +194,8 @@ struct Opened {
     kind: String,
     blueprint: Box<dyn Blueprint>,
     source: Box<dyn Source>,
+    /// Where the file lies; a model that is no file lies nowhere.
+    folder: Option<PathBuf>,
 }
 
 impl Opened {
@@ -194,13 +206,15 @@ impl Opened {
             ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
                 let blueprint = arch::synthetic::named(name)?;
-                return Ok(Opened { name: name.clone(), kind: "synthetic".into(), blueprint, source: Box::new(Synthetic { seed: 42 }) });
+                let source = Box::new(Synthetic { seed: 42 });
+                return Ok(Opened { name: name.clone(), kind: "synthetic".into(), blueprint, source, folder: None });
             }
         };
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let blueprint = arch::detect(&checkpoint).map_err(|e| e.at(place))?;
         let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
-        Ok(Opened { name: checkpoint.name().into(), kind: kind.into(), blueprint, source: Box::new(checkpoint) })
+        let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
+        Ok(Opened { name: checkpoint.name().into(), kind: kind.into(), blueprint, source: Box::new(checkpoint), folder })
     }
 
     /// All tensors are there with the right shape, before anything is allocated for them.
@@ -223,24 +237,22 @@ pub fn embedded() -> Result<Checkpoint> {
     Checkpoint::from_static("tiny-rwkv7", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")))
 }
 
-/// Rows of World models' embeddings.
-#[cfg(feature = "embedded-model")]
-const WORLD_ROWS: usize = 65536;
-
-fn vocab(source: &ModelSource, options: &Options, facts: &Facts) -> Result<Option<Vocab>> {
+/// The model's vocabulary, or where to get it.
+fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
     let vocab = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find(path)?,
         #[cfg(feature = "embedded-model")]
         (None, ModelSource::Embedded) => Vocab::tiny(),
-        #[cfg(feature = "embedded-model")]
-        _ if facts.n_vocab == WORLD_ROWS => Vocab::world(),
-        _ => return Ok(None),
+        _ => match vocab::choose(facts.n_vocab, folder) {
+            Choice::Found(vocab) => vocab,
+            missing => return Ok(missing),
+        },
     };
     if vocab.max_id() as usize >= facts.n_vocab {
         let text = format!("the vocabulary has ids up to {}, the model {} embeddings", vocab.max_id(), facts.n_vocab);
         return Err(Error::input(text).hint("give the model's own with --vocab"));
     }
-    Ok(Some(vocab))
+    Ok(Choice::Found(vocab))
 }
 
 fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Arc<dyn Loaded>, Device)> {

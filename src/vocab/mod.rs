@@ -1,16 +1,23 @@
 //! Vocabularies: token ids to bytes and back, and the two filters that streamed text passes through.
 //!
-//! A vocabulary is a table; a token is bytes, not text, and may be half a character. Must not know models, prompts, special
-//! tokens or sampling: which id ends a text is the model family's business.
+//! A vocabulary is a table; a token is bytes, not text, and may be half a character. Must not know models beyond the number
+//! of their embeddings, nor sampling: which id ends a text is the model family's business.
 
+mod byte_chars;
+mod choose;
+mod huggingface;
 mod literal;
 mod rwkv;
 mod stop;
+mod table;
 #[cfg(test)]
 mod tests;
+mod tokenizer_json;
 mod trie;
 mod utf8;
+mod web;
 
+pub use choose::{Choice, choose};
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 
@@ -20,6 +27,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use table::Table;
 
 /// The largest vocabulary file that is read. The World vocabulary is 1.2 MB; the bound keeps a device file or a wrong path
 /// from filling the memory.
@@ -29,12 +37,16 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 trait Scheme: Send + Sync {
     /// Splits `text` into ids.
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>>;
-    /// The bytes of an id, empty where it is unassigned.
-    fn token(&self, id: u32) -> &[u8];
-    /// The largest assigned id.
-    fn max_id(&self) -> u32;
-    /// How many ids are assigned.
-    fn len(&self) -> usize;
+    /// Splits text that a model is to continue.
+    fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
+        self.encode(text)
+    }
+    /// The bytes of ids that make a whole text.
+    fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        self.table().decode(ids)
+    }
+    /// The bytes of each id.
+    fn table(&self) -> &Table;
 }
 
 /// A vocabulary: ids to bytes and back. `Send + Sync`; a clone shares the tables.
@@ -44,7 +56,8 @@ pub struct Vocab {
 }
 
 impl Vocab {
-    /// Reads a vocabulary file: the RWKV text format, a line `ID 'TEXT' LENGTH` a token.
+    /// Reads a vocabulary file. What it holds says what it is: the RWKV text format, a line `ID 'TEXT' LENGTH` a token; the
+    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; or a Hugging Face `tokenizer.json`, byte-level BPE or whole words.
     ///
     /// # Errors
     /// `File` when the file cannot be read, is larger than 16 MiB, or [`parse`](Self::parse) refuses it.
@@ -75,9 +88,16 @@ impl Vocab {
     /// Reads a vocabulary from the text of such a file. Lines end in `\n` or `\r\n`, the last one may lack it.
     ///
     /// # Errors
-    /// `File`, naming the line and what was expected: a bad literal, a wrong length, an id given twice or absurdly large.
+    /// `File`, naming the line and what was expected: a bad literal, a wrong length, an id given twice or absurdly large; of a
+    /// `tokenizer.json`, a model or a part that no RWKV model uses.
     pub fn parse(text: &[u8]) -> Result<Vocab> {
-        Ok(Vocab { scheme: Arc::new(rwkv::Rwkv::parse(text)?) })
+        let json = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
+        let scheme: Arc<dyn Scheme> = match json.first() {
+            Some(b'{') if web::is_web(json) => Arc::new(web::parse(json)?),
+            Some(b'{') => Arc::new(huggingface::HuggingFace::parse(json)?),
+            _ => Arc::new(rwkv::Rwkv::parse(text)?),
+        };
+        Ok(Vocab { scheme })
     }
 
     /// The World vocabulary of the official models: 65 529 tokens, ids from 1. Parsed at the first call, then shared.
@@ -95,43 +115,57 @@ impl Vocab {
     }
 
     /// Splits bytes into ids. An RWKV vocabulary takes the longest token that matches, from left to right; nothing is
-    /// normalised, no special token is looked for, none is added.
+    /// normalised, no special token is looked for, none is added. A Hugging Face tokenizer does what its file says, which
+    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either.
     ///
     /// # Errors
     /// `Input`, naming byte and offset, where no token begins with the next byte. Never with the World vocabulary, which has
-    /// all 256.
+    /// all 256. A Hugging Face tokenizer takes UTF-8 only.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
 
-    /// The bytes of one id; empty for the end of text (0, unless the file assigns it) and for every other unassigned id.
-    pub fn token(&self, id: u32) -> &[u8] {
-        self.scheme.token(id)
+    /// Splits a prompt, a text that a model is to continue. As [`encode`](Self::encode), but with a byte-level Hugging Face
+    /// tokenizer two newlines at the very end stay two tokens, as they are everywhere else in a text: its single token for
+    /// both occurs only where a text ends, so the 20B models have hardly met it, and go on badly from it.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
+        self.scheme.encode_prompt(text)
     }
 
-    /// The bytes of many ids, one after the other. They need not be UTF-8: see [`Utf8Stream`].
+    /// The bytes of one id; empty for the end of text (0, unless the file assigns it), for the special tokens of a Hugging
+    /// Face tokenizer and for every unassigned id. Words of a vocabulary of words begin with a space.
+    pub fn token(&self, id: u32) -> &[u8] {
+        self.scheme.table().token(id)
+    }
+
+    /// The bytes of many ids, one after the other. They need not be UTF-8: see [`Utf8Stream`]. Of a vocabulary of words the
+    /// first word comes without its space.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(ids.len() * 4);
-        for &id in ids {
-            bytes.extend_from_slice(self.scheme.token(id));
-        }
-        bytes
+        self.scheme.decode(ids)
     }
 
     /// The largest assigned id.
     pub fn max_id(&self) -> u32 {
-        self.scheme.max_id()
+        self.scheme.table().max_id()
     }
 
     /// How many ids are assigned.
     pub fn len(&self) -> usize {
-        self.scheme.len()
+        self.scheme.table().len()
     }
 
     /// Whether no id is assigned. No file gives such a vocabulary.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// The text cannot be split: no token begins with the byte at `offset`.
+fn no_token(text: &[u8], offset: usize) -> Error {
+    Error::input(format!("no token of the vocabulary matches the text at offset {offset}, byte 0x{:02x}", text[offset]))
 }
 
 #[cfg(feature = "embedded-model")]

@@ -197,8 +197,8 @@ fn damaged_files_are_refused_by_line() {
         ("\n\r\n", "found none"),
         ("1", "expected ID 'TEXT' LENGTH"),
         ("1 'a'", "expected ID 'TEXT' LENGTH"),
-        ("{\"1\": \"a\"}", "looks like JSON"),
-        ("{\"1\":\"a\"}", "looks like JSON"),
+        ("[1, 2]", "looks like JSON"),
+        ("[\"a\"]", "looks like JSON"),
         ("1099511627776 'a' 1", "expected an id below"),
         ("99999999999999999999999 'a' 1", "expected an id below"),
         ("1048576 'a' 1", "expected an id below"),
@@ -231,6 +231,54 @@ fn damaged_files_are_refused_by_line() {
     assert!(refusal(b"1 'a' 1\n1 'b' 1").contains("found 1 again"));
     assert!(refusal(b"1 '' 0\n1 'b' 1").contains("found 1 again"));
     assert!(refusal(b"1 b'\\400' 1").contains("escape"));
+}
+
+#[test]
+fn the_json_form_is_the_same_vocabulary() {
+    let text = r#"{ "1": "a", "257": "\n\u00e9😀", "9": [226, 130, 0], "3": "", "4": [97] }"#;
+    let want: [(u32, &[u8]); 6] = [(1, b"a"), (257, b"\n\xc3\xa9\xf0\x9f\x98\x80"), (9, b"\xe2\x82\0"), (3, b""), (4, b"a"), (2, b"")];
+    for json in [text.into(), format!("\u{feff}\r\n{text}\n")] {
+        let vocab = parse(&json);
+        for (id, bytes) in want {
+            assert_eq!(vocab.token(id), bytes, "id {id}");
+        }
+        assert_eq!((vocab.len(), vocab.max_id()), (5, 257));
+        assert_eq!(vocab.encode(b"\n\xc3\xa9\xf0\x9f\x98\x80a\xe2\x82\0").unwrap(), [257, 4, 9]);
+        assert_eq!(vocab.encode_prompt(b"aa").unwrap(), [4, 4]);
+        assert_eq!(vocab.encode(b"b").unwrap_err().kind, Kind::Input);
+    }
+}
+
+#[test]
+fn damaged_json_is_refused() {
+    let cases = [
+        (r#"{"1": "a""#, "EOF"),
+        (r#"{"1": "a", "1": "b"}"#, "found 1 again"),
+        (r#"{"1": "a", "01": "b"}"#, "found 1 again"),
+        (r#"{"1": [256]}"#, "expected u8"),
+        (r#"{"1": [-1]}"#, "expected u8"),
+        (r#"{"1": 1}"#, "a text or an array of bytes"),
+        (r#"{"1": null}"#, "a text or an array of bytes"),
+        (r#"{"1": [[1]]}"#, "expected u8"),
+        (r#"{"1": "a", "x": "b"}"#, "expected an id below 1048576, found x"),
+        (r#"{"1": "a", "-2": "b"}"#, "found -2"),
+        (r#"{"1048576": "a"}"#, "expected an id below"),
+        (r#"{"99999999999999999999": "a"}"#, "expected an id below"),
+        (r#"{"1": "a"} 2"#, "trailing"),
+        (r#"{"1": "\ud800"}"#, "line 1 column"),
+        (r#"{}"#, "tokenizer.json"),
+        (r#"{"a": 1}"#, "missing field `model`"),
+    ];
+    for (text, want) in cases {
+        let message = refusal(text.as_bytes());
+        assert!(message.contains(want), "{text}: {message}");
+    }
+    assert!(refusal(b"{\"1\": \"\xff\"}").contains("line 1 column"));
+    let deep = format!("{{\"1\": {}", "[".repeat(100_000));
+    assert!(refusal(deep.as_bytes()).contains("expected u8"));
+    // as many tokens as the World vocabulary has, all different
+    let many: Vec<String> = (0..65_536).map(|i| format!("\"{i}\": [{}, {}]", i >> 8, i & 255)).collect();
+    assert_eq!(parse(&format!("{{{}}}", many.join(","))).encode(b"\xff\x01\0\x07").unwrap(), [0xff01, 7]);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Every family found and missed, and what lies beside a model that is not its own.
+
+use super::*;
+use std::fs;
+use tempfile::TempDir;
+
+/// A WordLevel tokenizer whose ids are `0..=max_id`.
+fn tokenizer(max_id: u32) -> String {
+    let words: Vec<String> = (0..=max_id).map(|id| format!("\"w{id}\": {id}")).collect();
+    format!(r#"{{"model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "w0"}}}}"#, words.join(","))
+}
+
+fn rwkv(max_id: u32) -> String {
+    (1..=max_id).map(|id| format!("{id} '{id}' {}\n", id.to_string().len())).collect()
+}
+
+fn folder(files: &[(&str, String)]) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+/// The largest id of the vocabulary that is found, or the hint.
+fn chosen(n_vocab: usize, files: &[(&str, String)]) -> Result<u32, String> {
+    let dir = folder(files);
+    match choose(n_vocab, Some(dir.path())) {
+        Choice::Found(vocab) => Ok(vocab.max_id()),
+        Choice::Missing { hint } => Err(hint.replace(&dir.path().display().to_string(), "DIR")),
+    }
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn world_is_built_in() {
+    assert_eq!(chosen(65536, &[("vocab.txt", rwkv(9))]), Ok(65529));
+    assert!(matches!(choose(65536, None), Choice::Found(_)));
+}
+
+#[test]
+fn a_family_finds_its_file_and_no_other() {
+    for family in FAMILIES {
+        let [own, common] = family.files else { panic!("two names") };
+        let (right, wrong) = (tokenizer(family.max_id), tokenizer(300));
+        for &n_vocab in family.n_vocab {
+            assert_eq!(chosen(n_vocab, &[(own, right.clone())]), Ok(family.max_id));
+            assert_eq!(chosen(n_vocab, &[(common, right.clone()), ("vocab.txt", rwkv(9))]), Ok(family.max_id));
+            assert_eq!(chosen(n_vocab, &[(common, right.clone()), (own, "{".into())]), Ok(family.max_id));
+            let hint = chosen(n_vocab, &[]).unwrap_err();
+            assert!(hint.contains(family.origin) && family.origin.ends_with(own) && hint.contains("--vocab"), "{hint}");
+            let hint = chosen(n_vocab, &[(common, wrong.clone())]).unwrap_err();
+            assert!(hint.contains(family.origin) && hint.contains("DIR/tokenizer.json ends at id 300"), "{hint}");
+            let hint = chosen(n_vocab, &[(own, "{\"model\": 1}".into())]).unwrap_err();
+            assert!(hint.contains(family.origin) && hint.contains(&format!("DIR/{own}: expected")), "{hint}");
+            assert!(matches!(choose(n_vocab, None), Choice::Missing { .. }));
+        }
+    }
+    let large = tokenizer(50400);
+    assert!(chosen(50277, &[("tokenizer.json", large)]).unwrap_err().contains("ends at id 50400"));
+}
+
+#[test]
+fn any_other_model_takes_the_only_file_that_fits() {
+    for name in ["vocab.txt", "rwkv_vocab_chess.txt"] {
+        assert_eq!(chosen(100, &[(name, rwkv(99)), ("notes.txt", rwkv(3))]), Ok(99));
+    }
+    assert_eq!(chosen(100, &[("tokenizer.json", tokenizer(50))]), Ok(50));
+    let missed = |files: &[(&str, String)], why: &str| {
+        let hint = chosen(100, files).unwrap_err();
+        assert!(hint.contains("--vocab") && hint.contains("100 embeddings") && hint.contains(why), "{hint}");
+    };
+    missed(&[], "");
+    missed(&[("vocab.txt", rwkv(100))], "DIR/vocab.txt ends at id 100");
+    missed(&[("vocab.txt", rwkv(49))], "ends at id 49");
+    missed(&[("vocab.txt", "nonsense".into())], "DIR/vocab.txt: line 1: expected ID");
+    missed(&[("vocab.txt", rwkv(99)), ("tokenizer.json", tokenizer(99))], "DIR/tokenizer.json, DIR/vocab.txt could be it");
+    assert!(matches!(choose(100, None), Choice::Missing { .. }));
+    assert!(matches!(choose(100, Some(Path::new("/nowhere/at/all"))), Choice::Missing { .. }));
+}

@@ -1,0 +1,242 @@
+//! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B of the Pile models) and whole words (MIDI).
+//!
+//! Splitting text is the `tokenizers` crate's work. The bytes of an id are ours: the crate decodes whole sequences to text, but
+//! a stream needs each token alone, and half a character must stay half a character.
+
+#[cfg(test)]
+mod tests;
+
+use super::table::Table;
+use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
+use super::web::Pairs;
+use super::{Scheme, byte_chars, no_token};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use tokenizers::models::bpe::{BPE, Vocab as IdByText};
+use tokenizers::models::wordlevel;
+use tokenizers::pre_tokenizers::{self, PreTokenizerWrapper};
+use tokenizers::{ModelWrapper, Tokenizer, normalizers};
+
+/// The texts of all added tokens together are no larger. The automaton that finds them takes some hundred bytes for each of
+/// theirs; real files have a few kilobytes.
+const MAX_ADDED_BYTES: usize = 1 << 18;
+
+pub(super) struct HuggingFace {
+    tokenizer: Tokenizer,
+    table: Table,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Tokens are bytes, spelt as characters in the file.
+    Bytes {
+        /// The ids of "\n" and "\n\n", where there are both.
+        newlines: Option<[u32; 2]>,
+        /// Bytes that no token is, in a file that has no token for the unknown either. The crate would drop them in silence.
+        absent: Vec<u8>,
+    },
+    /// Tokens are words, with a space before each.
+    Words,
+}
+
+/// How a file writes the bytes of a token.
+#[derive(Clone, Copy)]
+enum Spelling {
+    ByteChars,
+    Words,
+}
+
+impl HuggingFace {
+    pub(super) fn parse(json: &[u8]) -> Result<Self> {
+        let file: TokenizerJson = serde_json::from_slice(json)
+            .map_err(|e| Error::file(format!("expected a Hugging Face tokenizer, found {e}")).hint("is this a tokenizer.json?"))?;
+        let mut parts = Vec::new();
+        if let Some(pre_tokenizer) = file.pre_tokenizer {
+            pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;
+        }
+        let splits_bytes = parts.iter().any(|p| matches!(p, PreTokenizerWrapper::ByteLevel(_)));
+        let (model, table, kind) = match file.model {
+            Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
+            Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
+            Model::Bpe(_) => return Err(Error::file("expected a ByteLevel pre_tokenizer beside the BPE model, found none")),
+            Model::WordLevel(_) => return Err(Error::file("expected no ByteLevel and no decoder beside the WordLevel model, found one")),
+        };
+
+        let mut tokenizer = Tokenizer::new(model);
+        tokenizer.with_pre_tokenizer(Some(pre_tokenizers::sequence::Sequence::new(parts)));
+        if let Some(normalizer) = file.normalizer {
+            let mut parts = Vec::new();
+            normalizer.flatten(&mut parts);
+            let sequence = normalizers::Sequence::new(parts);
+            tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer: {e}")))?;
+        }
+        add(&mut tokenizer, file.added_tokens)?;
+        Ok(HuggingFace { tokenizer, table, kind })
+    }
+}
+
+fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> {
+    let has = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
+    let odd = [
+        ("dropout", bpe.dropout.is_some_and(|p| p != 0.0)),
+        ("byte_fallback", bpe.byte_fallback == Some(true)),
+        ("continuing_subword_prefix", has(&bpe.continuing_subword_prefix)),
+        ("end_of_word_suffix", has(&bpe.end_of_word_suffix)),
+    ];
+    if let Some((name, _)) = odd.iter().find(|(_, is_on)| *is_on) {
+        return Err(Error::file(format!("expected a BPE model without {name}, found it")));
+    }
+    let table = table(&bpe.vocab, added, Spelling::ByteChars)?;
+    let by_text: IdByText = by_text(bpe.vocab)?;
+    if let Some(unknown) = bpe.unk_token.as_ref().filter(|t| !by_text.contains_key(t.as_str())) {
+        return Err(Error::file(format!("expected the unk_token {unknown:?} among the tokens, found none")));
+    }
+    let merges = merges(bpe.merges, &by_text)?;
+
+    let id = |text: &str| by_text.get(text).copied();
+    let newlines = id("\u{10a}").zip(id("\u{10a}\u{10a}")).map(<[u32; 2]>::from);
+    let lacks = |&byte: &u8| id(byte_chars::char(byte).encode_utf8(&mut [0; 4])).is_none();
+    let absent = if bpe.unk_token.is_none() { (0..=u8::MAX).filter(lacks).collect() } else { Vec::new() };
+
+    let mut builder = BPE::builder().vocab_and_merges(by_text, merges);
+    builder = builder.fuse_unk(bpe.fuse_unk.unwrap_or(false)).ignore_merges(bpe.ignore_merges.unwrap_or(false));
+    if let Some(unknown) = bpe.unk_token {
+        builder = builder.unk_token(unknown);
+    }
+    let model = builder.build().map_err(|e| Error::file(format!("the BPE model: {e}")))?;
+    Ok((model.into(), table, Kind::Bytes { newlines, absent }))
+}
+
+/// The merges as pairs. Both sides and what they make must be tokens: the crate's builder relies on it.
+fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>> {
+    let mut pairs = Vec::with_capacity(list.len());
+    for (i, merge) in list.into_iter().enumerate() {
+        let (a, b) = match merge {
+            Merge::Pair(a, b) => (a, b),
+            Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
+            Merge::Line(line) => match line.split_once(' ') {
+                Some((a, b)) => (a.into(), b.into()),
+                None => return Err(Error::file(format!("expected merge {i} to be two tokens, found {line:?}"))),
+            },
+        };
+        if let Some(text) = [&a, &b, &format!("{a}{b}")].into_iter().find(|t| !by_text.contains_key(t.as_str())) {
+            return Err(Error::file(format!("expected the tokens of merge {i} in the vocabulary, found no {text:?}")));
+        }
+        pairs.push((a, b));
+    }
+    Ok(pairs)
+}
+
+fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> {
+    let table = table(&words.vocab, added, Spelling::Words)?;
+    let mut builder = wordlevel::WordLevel::builder().vocab(by_text(words.vocab)?);
+    if let Some(unknown) = words.unk_token {
+        builder = builder.unk_token(unknown);
+    }
+    let model = builder.build().map_err(|e| Error::file(format!("the WordLevel model: {e}")))?;
+    Ok((model.into(), table, Kind::Words))
+}
+
+/// What each id prints. Special tokens, the end of text and the like, are not text: they print nothing, as id 0 of the RWKV
+/// vocabularies does. MIDI's `<pad>`, `<start>` and `<end>` are special too; whoever writes a file for its converter puts
+/// `<start>` and `<end>` around the text, as the official script does.
+fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> {
+    let by_content: HashMap<&str, u32> = added.iter().map(|a| (a.token.content.as_str(), a.id)).collect();
+    let mut table = Table::default();
+    for (text, id) in &vocab.0 {
+        // an added token of the same text and id is this one, and says more of it
+        if by_content.get(text.as_str()) != Some(id) {
+            let token = match spell {
+                Spelling::ByteChars => byte_chars::bytes(text),
+                Spelling::Words => format!(" {text}").into_bytes(),
+            };
+            table.add(*id, &token)?;
+        }
+    }
+    for Added { id, token } in added {
+        // found in the text as it stands, so not spelt in byte characters
+        let text = match spell {
+            _ if token.special => String::new(),
+            Spelling::ByteChars => token.content.clone(),
+            Spelling::Words => format!(" {}", token.content),
+        };
+        table.add(*id, text.as_bytes())?;
+    }
+    if table.len() == 0 {
+        return Err(Error::file("expected tokens in the vocabulary, found none"));
+    }
+    Ok(table)
+}
+
+fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
+    let mut map = IdByText::with_capacity(vocab.0.len());
+    for (text, id) in vocab.0 {
+        if map.contains_key(&text) {
+            return Err(Error::file(format!("expected each token once, found {text:?} again")));
+        }
+        map.insert(text, id);
+    }
+    Ok(map)
+}
+
+/// Adds the tokens that are found in the text before all others. The crate numbers them itself, whatever the file says.
+fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
+    let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
+    if n_bytes > MAX_ADDED_BYTES {
+        return Err(Error::file(format!("expected added_tokens of at most {MAX_ADDED_BYTES} bytes together, found {n_bytes}")));
+    }
+    let ids: Vec<(u32, String)> = added.iter().map(|a| (a.id, a.token.content.clone())).collect();
+    tokenizer.add_tokens(added.into_iter().map(|a| a.token)).map_err(|e| Error::file(format!("the added_tokens: {e}")))?;
+    for (id, content) in ids {
+        let given = tokenizer.token_to_id(&content);
+        if given != Some(id) {
+            let given = given.map_or_else(|| "none".into(), |n| n.to_string());
+            return Err(Error::file(format!("expected the added token {content:?} to have the next id, {given}, found {id}")));
+        }
+    }
+    Ok(())
+}
+
+impl Scheme for HuggingFace {
+    fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
+        let text = std::str::from_utf8(text).map_err(|e| {
+            let offset = e.valid_up_to();
+            let found = format!("byte 0x{:02x} at offset {offset}", text[offset]);
+            Error::input(format!("this vocabulary takes UTF-8 text, found {found}"))
+        })?;
+        if let Kind::Bytes { absent, .. } = &self.kind
+            && !absent.is_empty()
+            && let Some(offset) = text.bytes().position(|b| absent.contains(&b))
+        {
+            return Err(no_token(text.as_bytes(), offset));
+        }
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(|e| Error::input(format!("the text has no ids: {e}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Inside a text the pattern splits "\n\nX" into two single newlines, and so the models were trained; only at its end
+    /// does "\n\n" become the one token, which they have not seen before a reply.
+    fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text)?;
+        if let Kind::Bytes { newlines: Some([one, two]), .. } = self.kind
+            && ids.last() == Some(&two)
+        {
+            ids.pop();
+            ids.extend([one, one]);
+        }
+        Ok(ids)
+    }
+
+    /// Words have spaces between them, and so none before the first.
+    fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        let mut bytes = self.table.decode(ids);
+        if matches!(self.kind, Kind::Words) && bytes.first() == Some(&b' ') {
+            bytes.remove(0);
+        }
+        bytes
+    }
+
+    fn table(&self) -> &Table {
+        &self.table
+    }
+}

@@ -1,0 +1,139 @@
+//! What a Hugging Face `tokenizer.json` may say, and the parts of the `tokenizers` crate that it names.
+//!
+//! The crate would read such a file by itself. It also reads what no RWKV model uses, takes nested parts apart in time
+//! exponential in their depth, and builds a BPE model with unchecked indices; so the parts that are known to be sound are
+//! listed here, and a file gets no further with others. `truncation`, `padding` and `post_processor` are not looked at: they
+//! cut or add tokens, which a prompt for an RWKV model must not suffer.
+
+use super::web::Pairs;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokenizers::normalizers::{Lowercase, NFC, NFD, NFKC, NFKD, NormalizerWrapper};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::whitespace::{Whitespace, WhitespaceSplit};
+use tokenizers::{AddedToken, SplitDelimiterBehavior};
+
+#[derive(Deserialize)]
+pub(super) struct TokenizerJson {
+    #[serde(default)]
+    pub added_tokens: Vec<Added>,
+    pub normalizer: Option<Normalizer>,
+    pub pre_tokenizer: Option<PreTokenizer>,
+    /// How ids become text follows from the model; only that there is one is of interest.
+    pub decoder: Option<IgnoredAny>,
+    pub model: Model,
+}
+
+/// A token that is found in the text before all others.
+#[derive(Deserialize)]
+pub(super) struct Added {
+    pub id: u32,
+    #[serde(flatten)]
+    pub token: AddedToken,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+pub(super) enum Model {
+    #[serde(rename = "BPE")]
+    Bpe(Bpe),
+    WordLevel(WordLevel),
+}
+
+#[derive(Deserialize)]
+pub(super) struct Bpe {
+    pub vocab: Pairs<u32>,
+    pub merges: Vec<Merge>,
+    pub unk_token: Option<String>,
+    pub fuse_unk: Option<bool>,
+    pub ignore_merges: Option<bool>,
+    // what follows is refused when it is on
+    pub byte_fallback: Option<bool>,
+    pub dropout: Option<f32>,
+    pub continuing_subword_prefix: Option<String>,
+    pub end_of_word_suffix: Option<String>,
+}
+
+/// Two tokens that become one: `"a b"` in older files, `["a", "b"]` in newer ones.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Merge {
+    Line(String),
+    Pair(String, String),
+}
+
+#[derive(Deserialize)]
+pub(super) struct WordLevel {
+    pub vocab: Pairs<u32>,
+    pub unk_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+#[allow(clippy::upper_case_acronyms)] // the file's spelling
+pub(super) enum Normalizer {
+    NFC,
+    NFD,
+    NFKC,
+    NFKD,
+    Lowercase,
+    Sequence { normalizers: Vec<Normalizer> },
+}
+
+impl Normalizer {
+    /// Appends its parts; sequences of sequences become one.
+    pub fn flatten(self, parts: &mut Vec<NormalizerWrapper>) {
+        parts.push(match self {
+            Normalizer::NFC => NFC.into(),
+            Normalizer::NFD => NFD.into(),
+            Normalizer::NFKC => NFKC.into(),
+            Normalizer::NFKD => NFKD.into(),
+            Normalizer::Lowercase => Lowercase.into(),
+            Normalizer::Sequence { normalizers } => return normalizers.into_iter().for_each(|n| n.flatten(parts)),
+        });
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+pub(super) enum PreTokenizer {
+    ByteLevel {
+        add_prefix_space: bool,
+        use_regex: Option<bool>,
+    },
+    Split {
+        pattern: SplitPattern,
+        behavior: SplitDelimiterBehavior,
+        #[serde(default)]
+        invert: bool,
+    },
+    Digits {
+        individual_digits: bool,
+    },
+    Whitespace,
+    WhitespaceSplit,
+    Sequence {
+        pretokenizers: Vec<PreTokenizer>,
+    },
+}
+
+impl PreTokenizer {
+    /// Appends its parts. The error is what the regex compiler says of a pattern.
+    pub fn flatten(self, parts: &mut Vec<PreTokenizerWrapper>) -> tokenizers::Result<()> {
+        parts.push(match self {
+            // offsets, which the last argument but one trims, are nobody's business here
+            PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
+                ByteLevel::new(add_prefix_space, false, use_regex.unwrap_or(true)).into()
+            }
+            PreTokenizer::Split { pattern, behavior, invert } => Split::new(pattern, behavior, invert)?.into(),
+            PreTokenizer::Digits { individual_digits } => Digits::new(individual_digits).into(),
+            PreTokenizer::Whitespace => Whitespace {}.into(),
+            PreTokenizer::WhitespaceSplit => WhitespaceSplit.into(),
+            PreTokenizer::Sequence { pretokenizers } => return pretokenizers.into_iter().try_for_each(|p| p.flatten(parts)),
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! The JSON form of an RWKV vocabulary, as web-rwkv writes it: `{"1": "TEXT" or [BYTE, …], …}`.
+//!
+//! The text's bytes are its UTF-8; an array holds raw bytes. Splits text as the line format does.
+
+use super::rwkv::{Rwkv, number, shorten};
+use super::table::{ID_LIMIT, Table};
+use crate::error::{Error, Result};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Whether a JSON object is of this form: its first key begins with a digit.
+pub(super) fn is_web(json: &[u8]) -> bool {
+    let mut marks = json.iter().filter(|b| !b.is_ascii_whitespace());
+    (marks.next(), marks.next()) == (Some(&b'{'), Some(&b'"')) && marks.next().is_some_and(u8::is_ascii_digit)
+}
+
+pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
+    let Pairs(pairs): Pairs<Token> =
+        serde_json::from_slice(json).map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}, found {e}")))?;
+    let mut table = Table::default();
+    let mut entries = Vec::with_capacity(pairs.len());
+    for (id, Token(bytes)) in pairs {
+        let id = number(&id)
+            .and_then(|id| u32::try_from(id).ok())
+            .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", shorten(&id))))?;
+        entries.push(table.add(id, &bytes)?);
+    }
+    Ok(Rwkv::new(table, &entries))
+}
+
+/// A JSON object in the order of the file. A map would keep one of two equal keys and say nothing.
+pub(super) struct Pairs<V>(pub Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Object<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Object<V> {
+            type Value = Pairs<V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Object(PhantomData))
+    }
+}
+
+/// A token's bytes. An untagged enum would take as much, but name neither byte nor place when it refuses.
+struct Token(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Token;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or an array of bytes")
+            }
+            fn visit_str<E>(self, text: &str) -> std::result::Result<Token, E> {
+                Ok(Token(text.as_bytes().to_vec()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<Token, A::Error> {
+                let mut bytes = Vec::new();
+                while let Some(byte) = array.next_element()? {
+                    bytes.push(byte);
+                }
+                Ok(Token(bytes))
+            }
+        }
+        deserializer.deserialize_any(Bytes)
+    }
+}
