@@ -4,7 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use wingbeat::arch::{Blueprint, Ranks, Rwkv7};
+use wingbeat::arch::{Base, Blueprint, Ranks, Rwkv7};
 use wingbeat::session::{Model, ModelSource, Options};
 use wingbeat::tape::Tape;
 use wingbeat::tensor::DType;
@@ -39,7 +39,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.safetensors");
     let ranks = Ranks { w: 64, a: 64, v: 32, g: 128 };
-    let model = Rwkv7 { n_layer: 14, n_embd: 1024, n_ffn: 4096, n_vocab: 4096, head_size: 64, ranks, has_ln0: true };
+    let model = Rwkv7 { base: Base { n_layer: 14, ..Base::new(1024, 4096, 64, 4096) }, ranks };
     let mut tape = Tape::new();
     model.record(&mut tape);
     let made = Synthetic { seed: 1 };

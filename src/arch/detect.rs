@@ -37,6 +37,17 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         return refuse("RWKV-2 or 3", &format!("a blocks.0.att.time_first of shape {shape:?}"));
     }
     match ARCHS.iter().find(|a| a.recognises(shapes)) {
+        Some(arch) if shapes.shape("emb.weight").is_some() => arch.read(shapes),
+        _ if shapes.has_att("time_state") => {
+            Err(Error::model("this is a tuned initial state, not a model")
+                .hint("give it with --state, beside the model that it was tuned for"))
+        }
+        _ if shapes.has_att("wkv") => {
+            Err(Error::model("this is a saved state, not a model").hint("give it with --state, beside its model"))
+        }
+        _ if shapes.has_suffix(".lora_A") => {
+            Err(Error::model("this is a LoRA adapter, not a model").hint("merge it into its model with `wingbeat convert --lora`"))
+        }
         Some(arch) => arch.read(shapes),
         None => Err(Error::model("no known architecture: expected RWKV tensors such as emb.weight and blocks.0.att.key.weight")
             .hint("`wingbeat inspect --tensors` lists what the file has")),

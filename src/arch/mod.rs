@@ -29,8 +29,9 @@ pub trait Shapes {
     /// How many `blocks.N.` there are, N from 0 on without a gap.
     fn n_layer(&self) -> usize;
 
-    /// Whether any tensor's name begins so.
+    /// Whether any tensor's name begins so, or ends so.
     fn has_prefix(&self, prefix: &str) -> bool;
+    fn has_suffix(&self, suffix: &str) -> bool;
 
     /// What the file or the user says beside the tensors.
     fn metadata(&self, _key: &str) -> Option<&str> {
@@ -44,7 +45,7 @@ pub trait Shapes {
 }
 
 /// The metadata that sets the epsilon of the group norm over a head.
-pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
+pub use crate::weights::GROUP_NORM_EPS;
 
 /// A family of models.
 pub trait Architecture: Sync {
@@ -92,6 +93,10 @@ impl Shapes for crate::weights::Checkpoint {
 
     fn has_prefix(&self, prefix: &str) -> bool {
         self.names().any(|name| name.starts_with(prefix))
+    }
+
+    fn has_suffix(&self, suffix: &str) -> bool {
+        self.names().any(|name| name.ends_with(suffix))
     }
 
     fn metadata(&self, key: &str) -> Option<&str> {

@@ -5,6 +5,7 @@ use super::detect::dims;
 use super::{Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Initial, Part, State, Tape, Var, Vector, VectorPart, vector};
+use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 use crate::words::{Activation, Projection};
 
 /// Sizes of any RWKV.
@@ -30,7 +31,7 @@ pub struct Base {
 }
 
 /// head_size_divisor² x 1e-5, whatever the head size.
-const GROUP_NORM_EPS: f32 = 64e-5;
+const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
     /// Sizes by shapes; the version knows its number of heads.
@@ -47,25 +48,26 @@ impl Base {
         if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
             return text(format!("expected heads of 1 to 128 channels, found {n_head} heads over {n_att} channels"));
         }
-        let group_norm_eps = match shapes.metadata(super::GROUP_NORM_EPS) {
+        let eps = |key: &str, default: f32| match shapes.metadata(key) {
             Some(text) => text
                 .parse()
                 .ok()
                 .filter(|e: &f32| *e > 0.0 && e.is_finite())
-                .ok_or_else(|| Error::model(format!("expected a positive number as epsilon of the group norm, found {text:?}")))?,
-            None => GROUP_NORM_EPS,
+                .ok_or_else(|| Error::model(format!("expected a positive number as {key}, found {text:?}"))),
+            None => Ok(default),
         };
+        let layer_norm_eps = eps(LAYER_NORM_EPS, 1e-5)?;
+        if (layer_norm_eps - 1e-5).abs() > 1e-8 {
+            return text(format!("expected layer norms with an epsilon of 1e-5, as every published RWKV has, found {layer_norm_eps:e}"));
+        }
         Ok(Base {
             n_layer: shapes.n_layer(),
-            n_embd,
             n_att,
-            n_ffn,
-            n_vocab,
-            head_size: n_att / n_head,
-            group_norm_eps,
+            group_norm_eps: eps(GROUP_NORM_EPS, DEFAULT_GROUP_NORM_EPS)?,
             has_ln0: shapes.shape("blocks.0.ln0.weight").is_some(),
-            has_time_state: shapes.shape("blocks.0.att.time_state").is_some(),
-            has_ts_state: shapes.shape("blocks.0.att.ts_state").is_some(),
+            has_time_state: shapes.has_att("time_state"),
+            has_ts_state: shapes.has_att("ts_state"),
+            ..Base::new(n_embd, n_ffn, n_att / n_head, n_vocab)
         })
     }
 
@@ -79,18 +81,23 @@ impl Base {
             "7.2b" => (32, 4096),
             _ => return None,
         };
-        Some(Base {
-            n_layer,
+        Some(Base { n_layer, ..Base::new(n_embd, n_ffn(n_embd), 64, 65536) })
+    }
+
+    /// One layer of these sizes, in the usual form.
+    pub fn new(n_embd: usize, n_ffn: usize, head_size: usize, n_vocab: usize) -> Base {
+        Base {
+            n_layer: 1,
             n_embd,
             n_att: n_embd,
-            n_ffn: n_ffn(n_embd),
-            n_vocab: 65536,
-            head_size: 64,
-            group_norm_eps: GROUP_NORM_EPS,
+            n_ffn,
+            n_vocab,
+            head_size,
+            group_norm_eps: DEFAULT_GROUP_NORM_EPS,
             has_ln0: true,
             has_time_state: false,
             has_ts_state: false,
-        })
+        }
     }
 
     pub fn n_head(&self) -> usize {

@@ -1,9 +1,12 @@
-//! `convert`: a checkpoint, in whatever form, rewritten as one safetensors file; with an adapter merged, if there is one.
+//! `convert`: a checkpoint, in whatever form, rewritten as one safetensors file; with an adapter merged, if there is one. Or a
+//! tuned initial state made into a state file.
 
 use super::Outcome;
+use super::model_options::orientation;
 use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::Error;
+use crate::session::{Options, StateOrientation, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::path::PathBuf;
@@ -15,7 +18,8 @@ Examples:
   wingbeat convert model.pth model-f16.safetensors --dtype f16
   wingbeat convert model.pth model.st --layout web-rwkv
   wingbeat convert rwkv7-hf-folder/ model.safetensors
-  wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64";
+  wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
+  wingbeat convert tuned.pth chat.state --state-of model.pth";
 
 /// Rewrite a checkpoint as safetensors
 #[derive(clap::Args)]
@@ -37,9 +41,20 @@ pub struct Args {
     /// The alpha that the adapter's trainer was given: W += alpha / rank * B * A. No file holds it
     #[arg(long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
+    /// Make a state file for this model of a tuned initial state (blocks.N.att.time_state)
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout"])]
+    state_of: Option<PathBuf>,
+    /// How the tuned state lies: value-key (as the official trainer writes it) or key-value
+    #[arg(long, value_name = "ORDER", requires = "state_of", value_parser = orientation)]
+    state_orientation: Option<StateOrientation>,
 }
 
 pub fn run(args: Args) -> Outcome {
+    if let Some(model) = &args.state_of {
+        let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
+        tuned_into_state(&args.input, model, &options, &args.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let dtype = match args.dtype.as_deref() {
         Some("f16") => Some(DType::F16),
         Some("bf16") => Some(DType::BF16),

@@ -4,13 +4,13 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
-use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot};
+use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
 
 /// Which model, and from which state it starts.
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// A checkpoint (.pth, .safetensors), its name without the extension, or a folder with one; none: the tiny model built in
+    /// A checkpoint (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder with one (Hugging Face's, too); none: the tiny model built in
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     pub model: Option<PathBuf>,
     /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
@@ -37,6 +37,12 @@ pub struct RunArgs {
     /// Tokens of a prompt that one step reads at the most
     #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
     pub chunk: u32,
+    /// How tuned initial states lie: value-key (as the official trainer writes them) or key-value
+    #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = orientation, help_heading = "Model")]
+    pub state_orientation: StateOrientation,
+    /// Epsilon of the group norm of RWKV-5 to 7, where a port trained with another one [default: the file's, else 64e-5]
+    #[arg(long, value_name = "EPS", value_parser = epsilon, help_heading = "Model", hide_short_help = true)]
+    pub group_norm_eps: Option<f32>,
     /// The same kernels for every batch size, so that a text never depends on what runs beside it
     #[arg(long, help_heading = "Model")]
     pub deterministic: bool,
@@ -81,11 +87,14 @@ impl RunArgs {
             vocab,
             chunk: self.chunk as usize,
             deterministic: self.deterministic,
+            state_orientation: self.state_orientation,
+            group_norm_eps: self.group_norm_eps,
             ..Options::default()
         };
         let mut bar = Progress::new("loading", Unit::Bytes);
         let model = Model::load(source, &options, &mut |done, total| bar.show(done, total))?;
         drop(bar);
+        model.notes().iter().for_each(|note| say(format_args!("note: {note}")));
         say(format_args!("device: {}", model.device().why));
         Ok(model)
     }
@@ -109,6 +118,19 @@ impl ModelArgs {
         }
         Ok((slot, loaded))
     }
+}
+
+/// For `value_parser`.
+pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> {
+    match text {
+        "value-key" => Ok(StateOrientation::ValueKey),
+        "key-value" => Ok(StateOrientation::KeyValue),
+        _ => Err("expected value-key or key-value".into()),
+    }
+}
+
+fn epsilon(text: &str) -> std::result::Result<f32, String> {
+    text.parse().ok().filter(|e: &f32| *e > 0.0 && e.is_finite()).ok_or_else(|| "expected a positive number".into())
 }
 
 /// Nothing was given and nobody to ask.

@@ -6,6 +6,7 @@ mod chunk;
 mod generate;
 mod identity;
 mod model;
+mod opened;
 mod pages;
 mod state;
 
@@ -13,7 +14,8 @@ pub use generate::{Event, Finish, Generated, Prompt, Request, Stream, Timings};
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
 pub use model::{Device, Model, ModelSource, Options};
-pub use state::LoadedState;
+pub use opened::{StateOrientation, notes};
+pub use state::{LoadedState, tuned_into_state};
 
 use crate::error::{Error, Result};
 use crate::exec::Executor;

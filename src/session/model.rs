@@ -1,14 +1,14 @@
 //! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
 
 use super::identity::weights_hash;
-use crate::arch::{self, Blueprint, Facts};
+use super::opened::{Opened, StateOrientation};
+use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
 use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel};
 use crate::tape::{Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
-use crate::words::synthetic::Synthetic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,6 +40,10 @@ pub struct Options {
     pub chunk: usize,
     /// One kernel class for every batch size.
     pub deterministic: bool,
+    /// How the matrices of tuned initial states lie, in the model's file or in one of their own.
+    pub state_orientation: StateOrientation,
+    /// Epsilon of the group norm of RWKV-5 to 7; none: what the file says, else 64e-5.
+    pub group_norm_eps: Option<f32>,
     /// A device that the caller opened; `device` and `backend` are then not looked at.
     pub gpu: Option<Arc<gpu::Device>>,
 }
@@ -53,6 +57,8 @@ impl Default for Options {
             vocab: None,
             chunk: 256,
             deterministic: false,
+            state_orientation: StateOrientation::default(),
+            group_norm_eps: None,
             gpu: None,
         }
     }
@@ -80,6 +86,8 @@ pub struct Model(Arc<Inner>);
 struct Inner {
     name: String,
     kind: String,
+    notes: Vec<String>,
+    state_orientation: StateOrientation,
     facts: Facts,
     loaded: Arc<dyn Loaded>,
     vocab: Choice,
@@ -101,12 +109,10 @@ impl Model {
     /// Opens a model. Progress: bytes of weights on the device, bytes in all.
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
-        let opened = Opened::new(source)?;
+        let mut opened = Opened::new(source, options)?;
         let facts = opened.blueprint.facts();
         let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
-        let mut tape = Tape::new();
-        opened.blueprint.record(&mut tape);
-        opened.check(&tape)?;
+        let mut tape = std::mem::take(&mut opened.tape);
         assign_formats(&mut tape, opened.source.as_ref(), &options.dtype)?;
         let hash = weights_hash(&tape, opened.source.as_ref())?;
         let mut formats: Vec<_> = tape.matrices.iter().map(|m| m.format.name()).collect();
@@ -120,6 +126,8 @@ impl Model {
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,
+            notes: opened.notes,
+            state_orientation: options.state_orientation,
             facts,
             loaded,
             vocab,
@@ -136,7 +144,11 @@ impl Model {
     pub fn name(&self) -> &str {
         &self.0.name
     }
-    /// `pth`, `safetensors`, `embedded` or `synthetic`.
+    /// What a user should know of the file: tensors that are not read, types that are widened.
+    pub fn notes(&self) -> &[String] {
+        &self.0.notes
+    }
+    /// `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
@@ -177,6 +189,9 @@ impl Model {
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }
+    pub(super) fn state_orientation(&self) -> StateOrientation {
+        self.0.state_orientation
+    }
     pub(super) fn chunk(&self) -> usize {
         self.0.chunk
     }
@@ -185,49 +200,6 @@ impl Model {
     }
     pub(super) fn tape(&self) -> &Arc<Tape> {
         self.0.loaded.tape()
-    }
-}
-
-/// A source with its blueprint.
-struct Opened {
-    name: String,
-    kind: String,
-    blueprint: Box<dyn Blueprint>,
-    source: Box<dyn Source>,
-    /// Where the file lies; a model that is no file lies nowhere.
-    folder: Option<PathBuf>,
-}
-
-impl Opened {
-    fn new(source: &ModelSource) -> Result<Opened> {
-        let checkpoint = match source {
-            ModelSource::Path(path) => Checkpoint::open(path)?,
-            #[cfg(feature = "embedded-model")]
-            ModelSource::Embedded => embedded()?,
-            ModelSource::Synthetic(name) => {
-                let blueprint = arch::synthetic::named(name)?;
-                let source = Box::new(Synthetic { seed: 42 });
-                return Ok(Opened { name: name.clone(), kind: "synthetic".into(), blueprint, source, folder: None });
-            }
-        };
-        let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
-        let blueprint = arch::detect(&checkpoint).map_err(|e| e.at(place))?;
-        let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
-        let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
-        Ok(Opened { name: checkpoint.name().into(), kind: kind.into(), blueprint, source: Box::new(checkpoint), folder })
-    }
-
-    /// All tensors are there with the right shape, before anything is allocated for them.
-    fn check(&self, tape: &Tape) -> Result<()> {
-        if self.kind == "synthetic" {
-            return Ok(());
-        }
-        for (name, shape, optional) in tape.tensors() {
-            if !optional || self.source.has(name) {
-                self.source.with(name, &shape, &mut |_| Ok(()))?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,8 @@
 //! State files: one slot's memory as safetensors, written to a temporary name and renamed.
 
-use super::{Memory, Session, Slot};
+use super::identity::weights_hash;
+use super::opened::{Opened, TUNED, tuned};
+use super::{Memory, ModelSource, Options, Session, Slot};
 use crate::error::{Error, Result};
 use crate::sample;
 use crate::tape::State;
@@ -11,8 +13,6 @@ use std::io::Write;
 use std::path::Path;
 
 const FORMAT_VERSION: &str = "1";
-/// How the names of tuned initial states end.
-const TUNED: &str = ".att.time_state";
 
 /// What a state file brought beside the slot.
 #[derive(Debug, Clone, Default)]
@@ -30,38 +30,24 @@ impl Session {
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
         let memory = self.memory(slot)?.clone();
         let tape = self.model().tape().clone();
-        let mut tensors = Vec::new();
+        let mut file = StateFile::new(self.model().facts().architecture, self.model().weights_hash());
         for (i, spec) in tape.states.iter().enumerate() {
             let page = if spec.halves { self.pages.shift(memory.page) } else { memory.page };
-            tensors.push((spec.name.clone(), DType::F32, spec.shape.clone(), f32_bytes(&self.executor.read_state(State(i), page)?)));
+            file.floats(&spec.name, &spec.shape, &self.executor.read_state(State(i), page)?);
         }
-        tensors.push(("last_logits".into(), DType::F32, vec![memory.logits.len()], f32_bytes(&memory.logits)));
+        file.floats("last_logits", &[memory.logits.len()], &memory.logits);
+        file.put("n_tokens", memory.n_tokens.to_string());
         if let Some(tokens) = tokens {
-            tensors.push(("tokens".into(), DType::I32, vec![tokens.len()], tokens.iter().flat_map(|t| t.to_le_bytes()).collect()));
+            file.integers("tokens", tokens.iter());
         }
-        let mut metadata: BTreeMap<String, String> = BTreeMap::new();
-        let mut put = |k: &str, v: String| metadata.insert(k.into(), v);
-        put("format_version", FORMAT_VERSION.into());
-        put("architecture", self.model().facts().architecture.into());
-        put("weights_hash", self.model().weights_hash().into());
-        put("dtype", "f32".into());
-        put("wingbeat", env!("CARGO_PKG_VERSION").into());
-        put("n_tokens", memory.n_tokens.to_string());
         if let Some(sampler) = sampler {
-            put("seed", sampler.seed.to_string());
-            put("draws", sampler.draws.to_string());
-            let ids = sampler.counts.iter().flat_map(|(id, _)| id.to_le_bytes()).collect();
+            file.put("seed", sampler.seed.to_string());
+            file.put("draws", sampler.draws.to_string());
             let counts: Vec<f32> = sampler.counts.iter().map(|(_, n)| *n).collect();
-            tensors.push(("penalty_ids".into(), DType::I32, vec![counts.len()], ids));
-            tensors.push(("penalty_counts".into(), DType::F32, vec![counts.len()], f32_bytes(&counts)));
+            file.integers("penalty_ids", sampler.counts.iter().map(|(id, _)| id));
+            file.floats("penalty_counts", &[counts.len()], &counts);
         }
-        let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
-            name,
-            dtype,
-            shape,
-            data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, path))),
-        };
-        write_safetensors(path, &metadata, tensors.into_iter().map(entry).collect(), &mut |_, _| ())
+        file.write(path)
     }
 
     /// Opens a slot from a state file. A file of other weights is refused unless `any_weights`; a tuned initial state
@@ -119,16 +105,8 @@ impl Session {
         Ok((self.restore(&parts, logits, n_tokens)?, loaded))
     }
 
-    /// `[H, value, key]` a layer, as the trainers write it; shift vectors start at zero.
     fn load_tuned(&mut self, checkpoint: &Checkpoint) -> Result<(Slot, LoadedState)> {
-        let tape = self.model().tape().clone();
-        let mut parts = Vec::new();
-        for spec in &tape.states {
-            parts.push(match spec.name.strip_suffix(".att.wkv") {
-                Some(block) => checkpoint.require(&format!("{block}{TUNED}"), &spec.shape)?.to_f32()?,
-                None => vec![0.0; spec.len()],
-            });
-        }
+        let parts = tuned(checkpoint, self.model().tape(), self.model().state_orientation())?;
         let note = Some("a tuned initial state: it carries no hash of the weights that it was tuned for".into());
         Ok((self.restore(&parts, Vec::new(), 0)?, LoadedState { note, ..LoadedState::default() }))
     }
@@ -151,8 +129,64 @@ impl Session {
     }
 }
 
-fn f32_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+/// Makes a state file of a tuned initial state, for the model that it was tuned for. No weight is loaded.
+pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
+    let checkpoint = Checkpoint::open(from)?;
+    if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
+        return Err(Error::file("expected a tuned initial state (blocks.N.att.time_state), found none").at(from.display()));
+    }
+    let opened = Opened::new(&ModelSource::Path(model.to_path_buf()), options)?;
+    let parts = tuned(&checkpoint, &opened.tape, options.state_orientation)?;
+    let hash = weights_hash(&opened.tape, opened.source.as_ref())?;
+    let mut file = StateFile::new(opened.blueprint.facts().architecture, &hash);
+    for (spec, numbers) in opened.tape.states.iter().zip(&parts) {
+        file.floats(&spec.name, &spec.shape, numbers);
+    }
+    file.floats("last_logits", &[0], &[]);
+    file.put("n_tokens", "0".into());
+    file.write(to)
+}
+
+/// A state file under construction.
+struct StateFile {
+    metadata: BTreeMap<String, String>,
+    tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,
+}
+
+impl StateFile {
+    fn new(architecture: &str, hash: &str) -> StateFile {
+        let mut file = StateFile { metadata: BTreeMap::new(), tensors: Vec::new() };
+        file.put("format_version", FORMAT_VERSION.into());
+        file.put("architecture", architecture.into());
+        file.put("weights_hash", hash.into());
+        file.put("dtype", "f32".into());
+        file.put("wingbeat", env!("CARGO_PKG_VERSION").into());
+        file
+    }
+
+    fn put(&mut self, key: &str, value: String) {
+        self.metadata.insert(key.into(), value);
+    }
+
+    fn floats(&mut self, name: &str, shape: &[usize], values: &[f32]) {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.tensors.push((name.into(), DType::F32, shape.to_vec(), bytes));
+    }
+
+    fn integers<'a>(&mut self, name: &str, values: impl ExactSizeIterator<Item = &'a u32>) {
+        let shape = vec![values.len()];
+        self.tensors.push((name.into(), DType::I32, shape, values.flat_map(|v| v.to_le_bytes()).collect()));
+    }
+
+    fn write(self, path: &Path) -> Result<()> {
+        let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
+            name,
+            dtype,
+            shape,
+            data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, path))),
+        };
+        write_safetensors(path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
+    }
 }
 
 type Tensors<'a> = crate::weights::write::Tensors<'a>;

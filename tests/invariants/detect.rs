@@ -14,6 +14,9 @@ impl Shapes for Names {
     fn has_prefix(&self, prefix: &str) -> bool {
         self.0.iter().any(|(n, _)| n.starts_with(prefix))
     }
+    fn has_suffix(&self, suffix: &str) -> bool {
+        self.0.iter().any(|(n, _)| n.ends_with(suffix))
+    }
 }
 
 /// One layer of width 48; what all versions have, and `more`.

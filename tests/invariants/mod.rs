@@ -48,18 +48,7 @@ const C: usize = HEADS * SIZE;
 
 /// Three layers, three heads.
 fn base() -> Base {
-    Base {
-        n_layer: 3,
-        n_embd: C,
-        n_att: C,
-        n_ffn: 4 * C,
-        n_vocab: 40,
-        head_size: SIZE,
-        group_norm_eps: 64e-5,
-        has_ln0: true,
-        has_time_state: false,
-        has_ts_state: false,
-    }
+    Base { n_layer: 3, ..Base::new(C, 4 * C, SIZE, 40) }
 }
 
 fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Executor>) {

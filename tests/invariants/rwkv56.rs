@@ -23,7 +23,7 @@ const NOTHING: Change<'static> = &|_, _, _| ();
 const WKV: &str = "blocks.0.att.wkv";
 
 /// The numbers that a tensor of `[H]` has, for every channel.
-fn spread(v: &mut Vec<f32>, name: &str) {
+fn spread(v: &mut [f32], name: &str) {
     let heads = plain(name, &[HEADS]);
     v.iter_mut().enumerate().for_each(|(c, v)| *v = heads[c / SIZE]);
 }

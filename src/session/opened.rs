@@ -1,0 +1,181 @@
+//! A model's file with what its shapes say, checked before anything is loaded.
+
+use super::{ModelSource, Options};
+use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
+use crate::error::{Error, Result};
+use crate::tape::{Bytes, Source, Tape};
+use crate::tensor::{DType, View};
+use crate::weights::Checkpoint;
+use crate::words::synthetic::Synthetic;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// How the names of tuned initial states end.
+pub const TUNED: &str = ".att.time_state";
+
+/// Which index of the matrices of a tuned initial state comes first. The file cannot tell: they are square.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StateOrientation {
+    /// `[H, value, key]`: the official trainer, and most others.
+    #[default]
+    ValueKey,
+    /// `[H, key, value]`
+    KeyValue,
+}
+
+/// A source with its blueprint, recorded.
+pub struct Opened {
+    pub name: String,
+    pub kind: String,
+    pub blueprint: Box<dyn Blueprint>,
+    pub tape: Tape,
+    pub source: Box<dyn Source>,
+    /// Where the file lies; a model that is no file lies nowhere.
+    pub folder: Option<PathBuf>,
+    /// What a user should know of the file.
+    pub notes: Vec<String>,
+}
+
+impl Opened {
+    pub fn new(source: &ModelSource, options: &Options) -> Result<Opened> {
+        let checkpoint = match source {
+            ModelSource::Path(path) => Checkpoint::open(path)?,
+            #[cfg(feature = "embedded-model")]
+            ModelSource::Embedded => super::embedded()?,
+            ModelSource::Synthetic(name) => {
+                let blueprint = arch::synthetic::named(name)?;
+                let (source, tape) = (Box::new(Synthetic { seed: 42 }), record(blueprint.as_ref()));
+                return Ok(Opened {
+                    name: name.clone(),
+                    kind: "synthetic".into(),
+                    blueprint,
+                    tape,
+                    source,
+                    folder: None,
+                    notes: Vec::new(),
+                });
+            }
+        };
+        let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
+        let eps = options.group_norm_eps.map(|e| e.to_string());
+        let shapes = Told { shapes: &checkpoint, group_norm_eps: eps.as_deref() };
+        let blueprint = arch::detect(&shapes).map_err(|e| e.at(place))?;
+        let tape = record(blueprint.as_ref());
+        let notes = notes(&checkpoint, &tape);
+        let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
+        let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
+        let name = checkpoint.name().into();
+        let source: Box<dyn Source> = match options.state_orientation {
+            StateOrientation::ValueKey => Box::new(checkpoint),
+            StateOrientation::KeyValue => Box::new(Turned(checkpoint)),
+        };
+        let opened = Opened { name, kind: kind.into(), blueprint, tape, source, folder, notes };
+        opened.check()?;
+        Ok(opened)
+    }
+
+    /// All tensors are there with the right shape, before anything is allocated for them.
+    fn check(&self) -> Result<()> {
+        for (name, shape, optional) in self.tape.tensors() {
+            if !optional || self.source.has(name) {
+                self.source.with(name, &shape, &mut |_| Ok(()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn record(blueprint: &dyn Blueprint) -> Tape {
+    let mut tape = Tape::new();
+    blueprint.record(&mut tape);
+    tape
+}
+
+/// What a user should know of a checkpoint: tensors that the model does not read, and block types that are widened.
+pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
+    let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
+    // Some trainers leave these, and no model reads them.
+    let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
+    let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n)).collect();
+    let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
+    for dtype in checkpoint.names().filter_map(|n| checkpoint.tensor(n)).map(|view| view.dtype()) {
+        if dtype.size_bytes().is_none() {
+            *widened.entry(dtype).or_default() += 1;
+        }
+    }
+    let mut notes = Vec::new();
+    if let Some(first) = unread.first() {
+        let more = if unread.len() > 1 { format!(" and {} more", unread.len() - 1) } else { String::new() };
+        notes.push(format!("the model does not read {first}{more}"));
+    }
+    if !widened.is_empty() {
+        let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
+        notes.push(format!("{} become f16, the nearest of our formats", kinds.join(", ")));
+    }
+    notes
+}
+
+/// Shapes with what the user says of them.
+struct Told<'a> {
+    shapes: &'a Checkpoint,
+    group_norm_eps: Option<&'a str>,
+}
+
+impl Shapes for Told<'_> {
+    fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
+        self.shapes.shape(tensor)
+    }
+    fn n_layer(&self) -> usize {
+        self.shapes.n_layer()
+    }
+    fn has_prefix(&self, prefix: &str) -> bool {
+        self.shapes.has_prefix(prefix)
+    }
+    fn has_suffix(&self, suffix: &str) -> bool {
+        self.shapes.has_suffix(suffix)
+    }
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.group_norm_eps.filter(|_| key == GROUP_NORM_EPS).or_else(|| Shapes::metadata(self.shapes, key))
+    }
+}
+
+/// A checkpoint whose initial states lie the other way round.
+struct Turned(Checkpoint);
+
+impl Source for Turned {
+    fn has(&self, name: &str) -> bool {
+        self.0.has(name)
+    }
+    fn dtype(&self, name: &str) -> Option<DType> {
+        self.0.dtype(name)
+    }
+    fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
+        match name.ends_with(TUNED) {
+            true => self.0.with(name, shape, &mut |view| read(&view.clone().transposed())),
+            false => self.0.with(name, shape, read),
+        }
+    }
+    fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
+        self.0.share(name, shape)
+    }
+}
+
+/// The initial states of a tuned file, one vector a state of the tape: `[H, value, key]` a layer, as the words keep it. Shift
+/// vectors start at zero, unless the file has them too.
+pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation) -> Result<Vec<Vec<f32>>> {
+    let mut parts = Vec::new();
+    for spec in &tape.states {
+        let block = spec.name.strip_suffix(".att.wkv");
+        let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state"));
+        parts.push(match (block, shift) {
+            (Some(block), _) if spec.shape.len() == 3 => {
+                let view = checkpoint.require(&format!("{block}{TUNED}"), &spec.shape)?;
+                if orientation == StateOrientation::KeyValue { view.transposed().to_f32()? } else { view.to_f32()? }
+            }
+            (Some(_), _) => return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix")),
+            (None, Some(name)) if checkpoint.tensor(&name).is_some() => checkpoint.require(&name, &spec.shape)?.to_f32()?,
+            _ => vec![0.0; spec.len()],
+        });
+    }
+    Ok(parts)
+}
