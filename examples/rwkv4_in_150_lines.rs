@@ -1,0 +1,67 @@
+//! RWKV-4, token by token: reads a context and continues it three times, as the well-known demo "RWKV in 150 lines" does.
+//!
+//!     cargo run --release --example rwkv4_in_150_lines -- RWKV-4-Pile-430M-20220808-8066.pth 20B_tokenizer.json
+//!
+//! Without arguments it runs the tiny RWKV-4 of the tests, which has read nothing but the King James Bible.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use wingbeat::error::{Error, Result};
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Model, ModelSource, Options, Prompt, Session};
+use wingbeat::vocab::Utf8Stream;
+
+const CONTEXT: &str = "\nIn a shocking finding, scientist discovered a herd of dragons living in a remote, previously unexplored valley, \
+    in Tibet. Even more surprising to the researchers was the fact that the dragons spoke perfect Chinese.";
+const TRIALS: u64 = 3;
+const LENGTH_PER_TRIAL: usize = 100;
+
+fn main() -> Result<()> {
+    // The model, and the vocabulary that turns text into ids. Models of the Pile need the file 20B_tokenizer.json, either
+    // beside the model or as second argument.
+    let mut args = std::env::args().skip(1).map(PathBuf::from);
+    let (path, vocab) = match args.next() {
+        Some(path) => (path, args.next()),
+        None => (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-rwkv4.safetensors").into(), Some("tiny".into())),
+    };
+    let mut options = Options::default();
+    options.vocab = vocab;
+    let model = Model::load(&ModelSource::Path(path), &options, &mut |_done, _total| ())?;
+    let facts = model.facts();
+    eprintln!("{} {}: {} layers of width {}, {}", facts.architecture, facts.version, facts.n_layer, facts.n_embd, model.device().why);
+
+    // Two slots: one keeps the state after the context, the other runs ahead from there.
+    let mut session = Session::new(&model, 2)?;
+    let context = session.open()?;
+    let tokens = session.encode(&Prompt::Text(CONTEXT))?;
+    session.prefill(context, &tokens)?;
+    let vocab = model.vocab().ok_or_else(|| Error::input(model.vocab_hint().unwrap_or("no vocabulary")))?;
+
+    for trial in 0..TRIALS {
+        print!("\n\n--[ trial {trial} ]-----------------{CONTEXT}");
+        // A fork costs nothing until it takes a step of its own.
+        let slot = session.fork(context)?;
+        let sampling = Sampling { temperature: 1.0, top_p: 0.85, seed: trial, ..plain() };
+        let mut sampler = Sampler::new(sampling);
+        // A token may be half a character: text comes out only where it is valid UTF-8.
+        let mut text = Utf8Stream::default();
+        for _ in 0..LENGTH_PER_TRIAL {
+            let token = sampler.sample(session.logits(slot)?)?;
+            print!("{}", text.push(vocab.token(token)));
+            if stdout().flush().is_err() {
+                return Ok(()); // whoever read it has closed the pipe
+            }
+            // One step of the recurrence: the state, and one token, give the next state and its logits.
+            session.decode(slot, token)?;
+        }
+        print!("{}", text.finish());
+        session.close(slot)?;
+    }
+    println!();
+    Ok(())
+}
+
+/// The demo's sampler: no penalties.
+fn plain() -> Sampling {
+    Sampling { presence_penalty: 0.0, frequency_penalty: 0.0, ..Sampling::rwkv() }
+}
