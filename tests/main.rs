@@ -1,6 +1,7 @@
 //! One binary for all integration tests: what a user of the library or of the command line can see.
 
 mod cli;
+mod family;
 mod golden;
 mod invariants;
 mod layers;
