@@ -1,6 +1,6 @@
 //! The program as a shell sees it: text, JSON, exit codes, and what it does with hostile or absent input.
 
-use crate::support::{devices, golden};
+use crate::support::{GOLDENS, devices, golden};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -282,6 +282,115 @@ fn convert_writes_what_generates_the_same() {
     refused(&run(&["convert", same, "/no/such/folder/x.safetensors"]), 1, "/no/such/folder");
     if Path::new("/dev/full").exists() {
         refused(&run(&["convert", same, "/dev/full"]), 1, "/dev/full");
+    }
+}
+
+/// A safetensors file of F32 tensors with seeded numbers, `scale` large.
+fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
+    use wingbeat::tensor::DType;
+    use wingbeat::weights::{Entry, write_safetensors};
+    let entry = |(name, shape, scale): &(String, Vec<usize>, f32)| {
+        let numbers = wingbeat::words::testing::numbers(wingbeat::words::testing::seed_of(name)).map(move |x| x * scale);
+        let bytes: Vec<u8> = numbers.take(shape.iter().product()).flat_map(f32::to_le_bytes).collect();
+        let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
+        Entry { name: name.clone(), dtype: DType::F32, shape: shape.clone(), data: Box::new(data) }
+    };
+    write_safetensors(path, &Default::default(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
+}
+
+fn sibling(name: &str) -> String {
+    GOLDENS.iter().find(|g| g.name == name).unwrap().path().to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (tuned, state) = (path("tuned.safetensors"), path("chat.state"));
+    made(Path::new(&tuned), &(0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    for name in ["rwkv5", "rwkv6"] {
+        let model = sibling(name);
+        let text = |more: &[&str]| {
+            let common = ["score", "--vocab", "tiny", "--text", "In the beginning God", "--json"];
+            json(&run(&[&common[..], more].concat()))["logprobs"].clone()
+        };
+        let score = |more: &[&str]| text(&[&["-m", &model], more].concat());
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model]));
+        let plain = score(&["--state", &tuned]);
+        assert_eq!(score(&["--state", &state]), plain);
+        assert_ne!(score(&[]), plain);
+        let turned = score(&["--state", &tuned, "--state-orientation", "key-value"]);
+        assert_ne!(turned, plain);
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value"]));
+        assert_eq!(score(&["--state", &state]), turned);
+
+        // In the model's own file it is where every text begins.
+        let whole = path("whole.safetensors");
+        let merged = merge(&model, &tuned, &whole);
+        assert_eq!(text(&["-m", &merged]), plain);
+    }
+    refused(&run(&["convert", &tuned, &state, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
+    refused(&run(&["convert", &sibling("rwkv5"), &state, "--state-of", &sibling("rwkv5")]), 1, "time_state");
+    refused(&run(&["generate", "-m", &tuned, "x"]), 1, "tuned initial state, not a model");
+    // It knows whose it is.
+    refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");
+}
+
+/// The tensors of both files in one.
+fn merge(a: &str, b: &str, to: &str) -> String {
+    use wingbeat::weights::{Checkpoint, Entry, write_safetensors, write_view};
+    let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
+    let entry = |c: &'static Checkpoint, name: &str| {
+        let view = c.tensor(name).unwrap();
+        let (dtype, shape) = (view.dtype(), view.shape().to_vec());
+        Entry { name: name.into(), dtype, shape, data: Box::new(move |out| write_view(&view, dtype, out)) }
+    };
+    let entries = files.into_iter().flat_map(|c| {
+        let c: &'static Checkpoint = Box::leak(Box::new(c));
+        c.names().map(|n| entry(c, n)).collect::<Vec<_>>()
+    });
+    write_safetensors(Path::new(to), &Default::default(), entries.collect(), &mut |_, _| ()).unwrap();
+    to.into()
+}
+
+#[test]
+fn an_adapter_is_merged_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (lora, out) = (path("lora.safetensors"), path("merged.safetensors"));
+    let mut tensors = Vec::new();
+    for i in 0..6 {
+        tensors.push((format!("blocks.{i}.att.key.lora_A"), vec![4, 128], 0.3));
+        tensors.push((format!("blocks.{i}.att.key.lora_B"), vec![128, 4], 0.3));
+    }
+    tensors.push(("blocks.0.ffn.time_maa_k".into(), vec![1, 1, 128], 0.5));
+    made(Path::new(&lora), &tensors);
+    let model = sibling("rwkv6");
+    let merged = run(&["convert", &model, &out, "--lora", &lora, "--lora-alpha", "8"]);
+    stdout(&merged);
+    assert!(stderr(&merged).contains("merged 6 pairs, replaced 1 tensors"), "{}", stderr(&merged));
+    let nll = |model: &str| {
+        json(&run(&["score", "-m", model, "--vocab", "tiny", "--text", "In the beginning God", "--json"]))["nll"].as_f64().unwrap()
+    };
+    assert!((nll(&model) - nll(&out)).abs() > 0.1);
+    refused(&run(&["generate", "-m", &lora, "x"]), 1, "LoRA adapter, not a model");
+    refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &out, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");
+}
+
+#[test]
+fn every_sibling_tells_what_it_is_and_continues_a_text() {
+    for tiny in GOLDENS.iter().filter(|g| g.name != "rwkv7") {
+        let model = sibling(tiny.name);
+        let report = json(&run(&["inspect", &model, "--json"]));
+        assert_eq!((report["architecture"].as_str(), report["n_layer"].as_u64()), (Some(tiny.name), Some(6)));
+        assert!(report.get("note").is_none(), "{report}");
+        let golden = tiny.golden();
+        let output =
+            run(&["generate", "-m", &model, "--temperature", "0", "--ignore-eos", "-n", "48", "--tokens", &ids(&golden.tokens), "--json"]);
+        let tokens: Vec<u32> = serde_json::from_value(json(&output)["tokens"].clone()).unwrap();
+        assert_eq!(tokens, golden.greedy);
+        // Without a vocabulary ids still work, and text says what is missing.
+        refused(&run(&["generate", "-m", &model, "x"]), 1, "vocabulary");
     }
 }
 

@@ -107,3 +107,16 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     hlsl::Writer::new(&mut text, &options, &pipeline).write(&module, &info, None).unwrap_or_else(|e| panic!("{recipe:?}: HLSL: {e}"));
     assert!(text.contains("numthreads"));
 }
+
+#[test]
+fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
+    let caps = Caps { class: Class::Groups, max_binding: 128 << 20, batch_invariant: false };
+    for (name, expected) in [("rwkv4", 7), ("rwkv5", 9), ("rwkv6", 12), ("rwkv7", 10)] {
+        let blueprint = ARCHS.iter().find(|a| a.name() == name).unwrap().published("0.1b").unwrap();
+        let mut tape = Tape::new();
+        blueprint.record(&mut tape);
+        let cx = Lowering { tape: &tape, caps: &caps, tokens: 1, runs: 1, outputs: 1, capacity: 1 };
+        let total: usize = tape.words.iter().map(|w| w.lower(&cx).len()).sum();
+        assert_eq!(total, 3 + expected * blueprint.facts().n_layer, "{name}");
+    }
+}

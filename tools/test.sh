@@ -15,5 +15,11 @@ tools/setup.sh vulkan "${CARGO_TARGET_DIR:-target}/debug/wingbeat"
 export WINGBEAT_REQUIRE_GPU=1
 # nextest leaves out the examples in the documentation; they run first so that the summary of everything else comes last.
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc
+# The examples must not only compile.
+if [ $# -eq 0 ]; then
+  for example in generate rwkv4_in_150_lines rwkv6_notebook; do
+    "$cargo" run --quiet --example "$example" >/dev/null
+  done
+fi
 # A failure should not hide the next one.
 "${run[@]}" --no-fail-fast "$@"

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Lists a file's tensors by canonical name and in the official orientation, and its metadata but for arrays and long texts.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
-    let header = Header::read(file)?;
+    let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
         return Err(
             Error::file(format!("expected a whole GGUF file, found one of {} parts", header::short(parts))).hint("join the parts first")
@@ -26,5 +26,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     for listed in header.tensors()? {
         tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
     }
+    // What was rescaled is not any more: a copy of this file must not say so.
+    header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
     Ok((tensors, header.metadata))
 }
