@@ -37,8 +37,11 @@ fn main() -> Result<()> {
     session.prefill(context, &tokens)?;
     let vocab = model.vocab().ok_or_else(|| Error::input(model.vocab_hint().unwrap_or("no vocabulary")))?;
 
+    let mut out = stdout().lock();
+    // Whoever reads our text may close the pipe: then there is nobody to write for.
+    let mut show = |text: &str| write!(out, "{text}").and_then(|()| out.flush()).is_ok();
     for trial in 0..TRIALS {
-        print!("\n\n--[ trial {trial} ]-----------------{CONTEXT}");
+        show(&format!("\n\n--[ trial {trial} ]-----------------{CONTEXT}"));
         // A fork costs nothing until it takes a step of its own.
         let slot = session.fork(context)?;
         let sampling = Sampling { temperature: 1.0, top_p: 0.85, seed: trial, ..plain() };
@@ -47,17 +50,16 @@ fn main() -> Result<()> {
         let mut text = Utf8Stream::default();
         for _ in 0..LENGTH_PER_TRIAL {
             let token = sampler.sample(session.logits(slot)?)?;
-            print!("{}", text.push(vocab.token(token)));
-            if stdout().flush().is_err() {
-                return Ok(()); // whoever read it has closed the pipe
+            if !show(&text.push(vocab.token(token))) {
+                return Ok(());
             }
             // One step of the recurrence: the state, and one token, give the next state and its logits.
             session.decode(slot, token)?;
         }
-        print!("{}", text.finish());
+        show(&text.finish());
         session.close(slot)?;
     }
-    println!();
+    show("\n");
     Ok(())
 }
 

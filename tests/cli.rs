@@ -1,6 +1,6 @@
 //! The program as a shell sees it: text, JSON, exit codes, and what it does with hostile or absent input.
 
-use crate::support::{GOLDENS, devices, golden};
+use crate::support::{devices, golden, goldens};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -299,7 +299,7 @@ fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
 }
 
 fn sibling(name: &str) -> String {
-    GOLDENS.iter().find(|g| g.name == name).unwrap().path().to_str().unwrap().to_string()
+    goldens().find(|g| g.name == name).unwrap().path().to_str().unwrap().to_string()
 }
 
 #[test]
@@ -332,6 +332,15 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     refused(&run(&["convert", &tuned, &state, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
     refused(&run(&["convert", &sibling("rwkv5"), &state, "--state-of", &sibling("rwkv5")]), 1, "time_state");
     refused(&run(&["generate", "-m", &tuned, "x"]), 1, "tuned initial state, not a model");
+    refused(&run(&["convert", &tuned, &state, "--state-orientation", "key-value"]), 2, "--state-of");
+    refused(&run(&["convert", &tuned, &path("state.pth")]), 2, "safetensors");
+    let model = path("own.safetensors");
+    std::fs::copy(sibling("rwkv6"), &model).unwrap();
+    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "one that is read");
+    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "one that is read");
+    made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found one of 7");
+    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "neither");
     // It knows whose it is.
     refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");
 }
@@ -379,7 +388,7 @@ fn an_adapter_is_merged_and_says_so() {
 
 #[test]
 fn every_sibling_tells_what_it_is_and_continues_a_text() {
-    for tiny in GOLDENS.iter().filter(|g| g.name != "rwkv7") {
+    for tiny in goldens().filter(|g| g.name != "rwkv7") {
         let model = sibling(tiny.name);
         let report = json(&run(&["inspect", &model, "--json"]));
         assert_eq!((report["architecture"].as_str(), report["n_layer"].as_u64()), (Some(tiny.name), Some(6)));

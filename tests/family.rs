@@ -1,15 +1,20 @@
 //! What a user of any architecture relies on, for every sibling of the embedded model: chunks, slots, forks, state files, formats
 //! of weights, large activations. `session.rs` has more of it for the embedded one.
 
-use crate::support::{GOLDENS, Tiny, devices, nmse, options};
+use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options};
+use std::io::Write;
 use std::path::Path;
-use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
+use std::sync::Arc;
+use wingbeat::exec::{Loaded, cpu::CpuModel, gpu::Device};
+use wingbeat::sample::Sampling;
+use wingbeat::session::{Model, ModelSource, Options, Request, Session, Slot};
+use wingbeat::tape::{Caps, Class, Run, Step, Tape};
 use wingbeat::tensor::DType;
-use wingbeat::weights::{Checkpoint, Entry, write_safetensors, write_view};
+use wingbeat::weights::{Checkpoint, Entry, write_safetensors};
 
 /// All but the embedded one.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
-    GOLDENS.iter().filter(|t| t.name != "rwkv7").flat_map(|t| devices().iter().map(move |d| (t, *d)))
+    goldens().filter(|t| t.name != "rwkv7").flat_map(|t| devices().iter().map(move |d| (t, *d)))
 }
 
 fn load(tiny: &Tiny, options: &Options) -> Model {
@@ -28,8 +33,15 @@ fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
+/// Every tensor of a state file.
+fn numbers_of(path: &Path) -> Vec<(String, Vec<f32>)> {
+    let state = Checkpoint::open(path).unwrap();
+    state.names().map(|n| (n.to_string(), state.tensor(n).unwrap().to_f32().unwrap())).collect()
+}
+
 #[test]
 fn chunks_of_any_length_agree_with_single_tokens() {
+    let folder = tempfile::tempdir().unwrap();
     for (tiny, device) in siblings() {
         let tokens = prompt(tiny, 130, 1);
         let model = load(tiny, &options(device));
@@ -37,11 +49,22 @@ fn chunks_of_any_length_agree_with_single_tokens() {
         let slot = session.open().unwrap();
         tokens.iter().for_each(|&t| drop(session.decode(slot, t).unwrap().to_vec()));
         let one_by_one = session.logits(slot).unwrap().to_vec();
+        let state = folder.path().join("state");
+        session.save(slot, &state, None, None).unwrap();
+        let expected = numbers_of(&state);
         for chunk in [2, 7, 31, 32, 33, 64, 129, 256] {
             let mut options = options(device);
             options.chunk = chunk;
-            let error = nmse(&read(&load(tiny, &options), &tokens), &one_by_one);
+            let model = load(tiny, &options);
+            let mut session = Session::new(&model, 1).unwrap();
+            let slot = session.open().unwrap();
+            let error = nmse(session.prefill(slot, &tokens).unwrap(), &one_by_one);
             assert!(error <= 1e-9, "{} on {device}, chunks of {chunk}: {error:.2e}", tiny.name);
+            session.save(slot, &state, None, None).unwrap();
+            for ((name, found), (_, expected)) in numbers_of(&state).iter().zip(&expected) {
+                let error = nmse(found, expected);
+                assert!(error <= 1e-9, "{} on {device}, chunks of {chunk}, {name}: {error:.2e}", tiny.name);
+            }
         }
     }
 }
@@ -75,6 +98,12 @@ fn neighbours_forks_and_state_files_change_nothing() {
             let all = [prompts[5].as_slice(), &[last]].concat();
             assert!(session.logits(slot).unwrap() == read(&model, &all).as_slice(), "{} on {device}: after {last}", tiny.name);
         }
+        // In a session of another size, too.
+        let mut other = Session::new(&model, 2).unwrap();
+        other.open().unwrap();
+        let (elsewhere, _) = other.load(&path, false).unwrap();
+        other.decode(elsewhere, 200).unwrap();
+        assert!(other.logits(elsewhere).unwrap() == session.logits(loaded).unwrap(), "{} on {device}", tiny.name);
         // A page that was in use begins like a fresh one.
         session.close(fork).unwrap();
         let fresh = session.open().unwrap();
@@ -83,18 +112,39 @@ fn neighbours_forks_and_state_files_change_nothing() {
     }
 }
 
+/// A copy of a model, every number changed a little: as f32 and as f16 it is not the same any more.
+fn perturbed(tiny: &Tiny, path: &Path) {
+    rewrite(tiny, path, &|name, values| {
+        let noise = wingbeat::words::testing::numbers(wingbeat::words::testing::seed_of(name));
+        values.iter_mut().zip(noise).for_each(|(v, n)| *v *= 1.0 + 2e-4 * n);
+    });
+}
+
 #[test]
 fn half_precision_weights_say_the_same() {
-    for tiny in GOLDENS {
-        let tokens = tiny.golden().tokens;
-        let logits = |dtype: &str| {
-            let mut options = options("cpu");
-            options.dtype = dtype.into();
-            read(&load(tiny, &options), &tokens)
-        };
-        let (p, q) = (log_softmax(&logits("f32")), log_softmax(&logits("f16")));
-        let kl: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
-        assert!(kl.abs() < 1e-3, "{}: {kl:.2e} nat", tiny.name);
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in goldens() {
+        let path = folder.path().join(tiny.name);
+        perturbed(tiny, &path);
+        let golden = tiny.golden();
+        for device in devices() {
+            let run = |dtype: &str| {
+                let mut options = options(device);
+                options.dtype = dtype.into();
+                let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
+                let logits = read(&model, &golden.tokens);
+                let request = Request { stop_ids: vec![], ..Request::new(16) };
+                let mut session = Session::new(&model, 1).unwrap();
+                let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
+                (logits, session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &request, go).unwrap().tokens)
+            };
+            let ((exact, exact_text), (half, half_text)) = (run("f32"), run("f16"));
+            assert_ne!(exact, half, "f16 must round something");
+            let (p, q) = (log_softmax(&exact), log_softmax(&half));
+            let kl: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
+            assert!(kl.abs() < 1e-3, "{} on {device}: {kl:.2e} nat", tiny.name);
+            assert_eq!(exact_text, half_text, "{} on {device}", tiny.name);
+        }
     }
 }
 
@@ -104,31 +154,59 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&l| f64::from(l) - max - sum.ln()).collect()
 }
 
-/// A copy of a model whose every block adds a thousand times as much, and whose ffn reaches far beyond what f16 holds.
-fn loud(tiny: &Tiny, path: &Path) {
-    let quiet = if tiny.name == "rwkv7" { wingbeat::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
-    let louder = |name: &str| match name {
-        n if n.ends_with("att.output.weight") || n.ends_with("ffn.value.weight") => 1e3,
-        n if n.ends_with("ffn.key.weight") => 64.0,
-        _ => 1.0,
-    };
+/// A copy of a model in F32, its numbers changed by name.
+fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
+    let model = if tiny.name == "rwkv7" { wingbeat::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
     let entry = |name: &str| {
-        let view = quiet.tensor(name).unwrap().scaled(louder(name));
-        let shape = view.shape().to_vec();
-        Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(move |out| write_view(&view, DType::F32, out)) }
+        let view = model.tensor(name).unwrap();
+        let mut values = view.to_f32().unwrap();
+        change(name, &mut values);
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("copy")));
+        Entry { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
     };
-    write_safetensors(path, &Default::default(), quiet.names().map(entry).collect(), &mut |_, _| ()).unwrap();
+    write_safetensors(path, &Default::default(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
+}
+
+/// A copy of a model whose every block adds ten thousand times as much, and whose ffn reaches far beyond what f16 holds.
+fn loud(tiny: &Tiny, path: &Path) {
+    rewrite(tiny, path, &|name, values| {
+        let factor = match name {
+            n if n.ends_with("att.output.weight") || n.ends_with("ffn.value.weight") => 1e4,
+            n if n.ends_with("ffn.key.weight") => 256.0,
+            _ => 1.0,
+        };
+        values.iter_mut().for_each(|v| *v *= factor);
+    });
+}
+
+/// The largest number among the activations of that name after some tokens.
+fn largest(path: &Path, var: &str) -> f32 {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    let mut tape = Tape::new();
+    wingbeat::arch::detect(&checkpoint).unwrap().record(&mut tape);
+    let at = tape.find_var(var).unwrap();
+    let mut cpu = CpuModel::load(Arc::new(tape), &checkpoint, false, &mut |_, _| ()).unwrap().executor(1).unwrap();
+    let tokens = vec![5, 6, 7, 8];
+    let run = Run { first_row: 0, len: 4, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1 };
+    cpu.run(&Step { tokens, runs: vec![run], outputs: vec![] }, &mut Vec::new()).unwrap();
+    cpu.read_var(at, 4).unwrap().into_iter().fold(0.0, |max, v| v.abs().max(max))
 }
 
 #[test]
 fn ten_thousand_tokens_with_large_activations_stay_finite() {
+    const F16_MAX: f32 = 65504.0;
     let folder = tempfile::tempdir().unwrap();
-    for tiny in GOLDENS {
+    for tiny in goldens() {
         let path = folder.path().join(tiny.name);
         loud(tiny, &path);
+        for var in ["x", "ffn"] {
+            let max = largest(&path, var);
+            assert!(max > 2.0 * F16_MAX, "{}: {var} reaches only {max}", tiny.name);
+        }
         for device in devices() {
             let mut options = options(device);
-            options.dtype = "f16".into();
+            options.dtype = "auto".into();
             let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
             let mut session = Session::new(&model, 1).unwrap();
             let slot = session.open().unwrap();
@@ -139,6 +217,91 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
                 assert!(logits.iter().all(|v| v.is_finite()), "{} on {device}: token {}", tiny.name, 250 * i);
             }
             assert_eq!(session.n_tokens(slot).unwrap(), 250 * n);
+        }
+    }
+}
+
+/// RWKV-5.0 and 5.1 were never trained for us: their models are 5.2 with the same decay and bonus for all channels of a head, so 5.2
+/// says what they must say. 5.0 has no gate: that of 5.2 multiplies by one.
+#[test]
+fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let five = goldens().find(|t| t.name == "rwkv5").unwrap();
+    let checkpoint = Checkpoint::open(&five.path()).unwrap();
+    let per_head = |name: &str| checkpoint.tensor(name).unwrap().to_f32().unwrap().chunks(64).map(|head| head[3]).collect::<Vec<f32>>();
+    let write = |file: &str, version: &str| {
+        let mut entries = Vec::new();
+        for name in checkpoint.names() {
+            let view = checkpoint.tensor(name).unwrap();
+            let (mut name, mut shape, mut values) = (name.to_string(), view.shape().to_vec(), view.to_f32().unwrap());
+            let gateless = version == "5.0" || version == "5.2 ungated";
+            if gateless && (name.contains(".att.gate.") || name.ends_with("att.time_mix_g")) {
+                continue;
+            }
+            if name.ends_with("att.time_decay") || name.ends_with("att.time_faaaa") {
+                values = per_head(&name);
+                if version.starts_with("5.2") {
+                    values = values.iter().flat_map(|&v| [v; 64]).collect();
+                } else {
+                    shape = vec![2];
+                }
+                if version == "5.0" && name.ends_with("time_faaaa") {
+                    // Stored as a logarithm: the bonus itself must be positive.
+                    name = name.replace("time_faaaa", "time_first");
+                }
+                if name.ends_with("time_first") {
+                    values.iter_mut().for_each(|v| *v = v.abs().max(0.01).ln());
+                } else if gateless && name.ends_with("time_faaaa") {
+                    values.iter_mut().for_each(|v| *v = v.abs().max(0.01).ln().exp());
+                }
+            }
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("copy")));
+            entries.push(Entry { name, dtype: DType::F32, shape, data: Box::new(data) });
+        }
+        let path = folder.path().join(file);
+        write_safetensors(&path, &Default::default(), entries, &mut |_, _| ()).unwrap();
+        path
+    };
+    let pairs = [("5.0", "5.2 ungated", "5.0"), ("5.1", "5.2", "5.1")];
+    for (version, expanded, said) in pairs {
+        let (path, other) = (write("one.safetensors", version), write("other.safetensors", expanded));
+        for device in devices() {
+            let open = |path: &Path| Model::load(&ModelSource::Path(path.into()), &options(device), &mut |_, _| ()).unwrap();
+            let model = open(&path);
+            assert_eq!((model.facts().architecture, model.facts().version), ("rwkv5", said));
+            let tokens = prompt(five, 40, 2);
+            let error = nmse(&read(&model, &tokens), &read(&open(&other), &tokens));
+            assert!(error < 1e-10, "{version} on {device}: {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn both_families_of_kernels_have_the_official_logits_and_all_rows_end_with_the_last() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, true).unwrap();
+    for tiny in goldens() {
+        let golden = tiny.golden();
+        for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 100_000), (Class::Lanes, 128 << 20)] {
+            let mut options = options("gpu");
+            options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, ..caps(base.caps.clone(), class) })));
+            let model = load(tiny, &options);
+            let n_vocab = model.facts().n_vocab;
+            let mut session = Session::new(&model, 1).unwrap();
+            let slot = session.open().unwrap();
+            let mut logits = Vec::new();
+            let mut each = |_: usize, row: &[f32]| {
+                logits.extend_from_slice(row);
+                Ok(())
+            };
+            session.score(slot, &golden.tokens, &mut each, &mut |_, _| ()).unwrap();
+            let error = nmse(&logits, &golden.logits);
+            assert!(error <= 1e-7, "{} {class:?}: {error:.2e}", tiny.name);
+            let last = &logits[logits.len() - n_vocab..];
+            assert!(session.logits(slot).unwrap() == last && read(&model, &golden.tokens) == last, "{} {class:?}", tiny.name);
+            session.prefill(slot, &[]).unwrap();
+            assert!(session.logits(slot).unwrap() == last, "nothing changes nothing");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The official logits of the tiny trained models, one of every architecture, on every device that is here.
 
-use crate::support::{GOLDENS, devices, nmse, options};
+use crate::support::{devices, goldens, nmse, options};
 use std::ops::ControlFlow;
 use wingbeat::arch::ARCHS;
 use wingbeat::sample::Sampling;
@@ -8,7 +8,7 @@ use wingbeat::session::{Model, Request, Session};
 
 #[test]
 fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
-    for (arch, device) in GOLDENS.iter().flat_map(|a| devices().iter().map(move |d| (a, *d))) {
+    for (arch, device) in goldens().flat_map(|a| devices().iter().map(move |d| (a, *d))) {
         let golden = arch.golden();
         let model = Model::load(&arch.source(), &options(device), &mut |_, _| ()).unwrap();
         assert_eq!(model.facts().architecture, arch.name);
@@ -36,6 +36,6 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
 #[test]
 fn every_architecture_has_golden_logits() {
     for arch in ARCHS {
-        assert!(GOLDENS.iter().any(|g| g.name == arch.name()), "{} has none", arch.name());
+        assert!(goldens().any(|g| g.name == arch.name()), "{} has none", arch.name());
     }
 }

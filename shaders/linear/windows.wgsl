@@ -19,15 +19,7 @@ struct Params {
     x_stride: u32,
     // Rows are tokens (0) or outputs (1).
     of_outputs: u32,
-    // The fields of the epilogue.
-    activation: u32,
-    store: u32,
-    bias_at: u32,
-    y_at: u32,
-    y_stride: u32,
-    a_at: u32,
-    b_at: u32,
-    side_stride: u32,
+    @align(16) epilogue: Epilogue,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -59,10 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     }
-    let epilogue = Epilogue(
-        params.activation, params.store, params.bias_at, params.y_at, params.y_stride, params.a_at, params.b_at, params.side_stride,
-    );
     unroll t in TOKENS { if params.t0 + $tu < n { unroll r in ROWS {
-    if row0 + $ru < params.rows { finish(epilogue, params.t0 + $tu, row0 + $ru, sum_$r_$t); }
+    if row0 + $ru < params.rows { finish(params.epilogue, params.t0 + $tu, row0 + $ru, sum_$r_$t); }
     } } }
 }

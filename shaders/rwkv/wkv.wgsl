@@ -2,8 +2,8 @@
 // sequence. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// A dispatch takes rows first_row .. first_row + n_rows of the step and heads from first_head on; a run that goes on from the
-// dispatch before finds its state on the page that it writes.
+// A dispatch takes tokens first_row .. first_row + n_rows of the step and rows first .. end of the state, which begin with a
+// head; a run that goes on from the dispatch before finds its state on the page that it writes.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::feed::feed;
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};

@@ -3,33 +3,34 @@
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result};
 
-/// Beginnings of names that only an unsupported model has, and what to call it. Many of them satisfy a later rule too.
+/// Parts of names that only an unsupported model has, and what to call it. Many of them satisfy a later rule too, and some
+/// stand in any one layer.
 const REFUSED: &[(&str, &str)] = &[
-    ("blocks.0.ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
-    ("blocks.0.qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
-    ("blocks.0.ffn.enn.", "an RWKV-8 release candidate"),
-    ("blocks.0.rosa.", "an RWKV-8 ROSA experiment"),
-    ("blocks.0.att.gate_w1", "RWKV x060a, a research variant"),
-    ("blocks.0.att.time_maa_rkvw_w1", "RWKV x060b or x060c, a research variant"),
-    ("tiny_q.", "a research variant of RWKV-4 with attention (tiny_q)"),
+    (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
+    (".ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
+    (".ffn.enn.", "an RWKV-8 release candidate"),
+    (".rosa.", "an RWKV-8 ROSA experiment"),
+    (".att.gate_w1", "RWKV x060a, a research variant"),
+    (".att.time_maa_rkvw_w1", "RWKV x060b or x060c, a research variant"),
+    (".tiny_q.", "a research variant of RWKV-4 with attention (tiny_q)"),
     ("head_q.", "RWKV-2 or 3, or a research variant of RWKV-4"),
-    ("blocks.0.ffnPre.", "a research variant of RWKV-4 (ffnPre)"),
-    ("blocks.0.att.qq.", "a research variant of RWKV-4 with attention (qq)"),
-    ("blocks.0.ffn.aa.", "a research variant of RWKV-4 (ffn.aa)"),
+    (".ffnPre.", "a research variant of RWKV-4 (ffnPre)"),
+    (".att.qq.", "a research variant of RWKV-4 with attention (qq)"),
+    (".ffn.aa.", "a research variant of RWKV-4 (ffn.aa)"),
     ("pos_emb_x", "a research variant with position embeddings"),
-    ("blocks.0.att.time_w", "RWKV-1"),
-    ("blocks.0.att.time_alpha", "RWKV-1"),
 ];
 
 /// The model's hyper-parameters, or what it is instead.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let hint = "wingbeat runs RWKV-4, 5.0 to 5.2, 6 (x060) and 7 (x070)";
     let refuse = |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(hint));
-    if let Some((prefix, what)) = REFUSED.iter().find(|(prefix, _)| shapes.has_prefix(prefix)) {
-        return refuse(what, &format!("{}…", prefix.trim_end_matches('.')));
+    if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
+        return refuse(what, &name);
     }
-    if shapes.has_att("time_mix") {
-        return refuse("RWKV-2", "blocks.0.att.time_mix, one for all");
+    for (tensor, what) in [("time_w", "RWKV-1"), ("time_alpha", "RWKV-1"), ("time_mix", "RWKV-2")] {
+        if shapes.has_att(tensor) {
+            return refuse(what, &format!("blocks.0.att.{tensor}"));
+        }
     }
     // In RWKV-2 and 3 the bonus has one more dimension.
     let is_old = |s: &Vec<usize>| matches!(s[..], [n, 1] if n > 1) && !shapes.has_att("ln_x.weight");
@@ -45,7 +46,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         _ if shapes.has_att("wkv") => {
             Err(Error::model("this is a saved state, not a model").hint("give it with --state, beside its model"))
         }
-        _ if shapes.has_suffix(".lora_A") => {
+        _ if shapes.find(&|name| name.ends_with(".lora_A")).is_some() => {
             Err(Error::model("this is a LoRA adapter, not a model").hint("merge it into its model with `wingbeat convert --lora`"))
         }
         Some(arch) => arch.read(shapes),

@@ -29,9 +29,8 @@ pub trait Shapes {
     /// How many `blocks.N.` there are, N from 0 on without a gap.
     fn n_layer(&self) -> usize;
 
-    /// Whether any tensor's name begins so, or ends so.
-    fn has_prefix(&self, prefix: &str) -> bool;
-    fn has_suffix(&self, suffix: &str) -> bool;
+    /// A name that is as asked for.
+    fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String>;
 
     /// What the file or the user says beside the tensors.
     fn metadata(&self, _key: &str) -> Option<&str> {
@@ -52,7 +51,7 @@ pub trait Architecture: Sync {
     /// As in `inspect --json`: `rwkv7`.
     fn name(&self) -> &'static str;
 
-    /// Whether these names are its own.
+    /// Whether these names are its own. Any of several tells: what a broken file lacks is then named as missing.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Hyper-parameters from shapes.
@@ -91,12 +90,8 @@ impl Shapes for crate::weights::Checkpoint {
         self.tensor(tensor).as_ref().map(View::shape).map(<[usize]>::to_vec)
     }
 
-    fn has_prefix(&self, prefix: &str) -> bool {
-        self.names().any(|name| name.starts_with(prefix))
-    }
-
-    fn has_suffix(&self, suffix: &str) -> bool {
-        self.names().any(|name| name.ends_with(suffix))
+    fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String> {
+        self.names().find(|name| is(name)).map(str::to_string)
     }
 
     fn metadata(&self, key: &str) -> Option<&str> {

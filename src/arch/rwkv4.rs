@@ -3,7 +3,7 @@
 use super::detect::dims;
 use super::stack::{Base, Layer, of_current};
 use super::{Architecture, Blueprint, Facts, Shapes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tape::{Tape, Var};
 use crate::words::Activation;
 
@@ -19,11 +19,15 @@ impl Architecture for Family {
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
-        ["time_first", "time_decay", "time_mix_k", "time_mix_v", "time_mix_r"].iter().all(|n| shapes.has_att(n))
+        ["time_first", "time_decay", "time_mix_k", "time_mix_v", "time_mix_r"].iter().any(|n| shapes.has_att(n))
     }
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
-        let [n_att] = dims(shapes, "blocks.0.att.time_decay")?;
+        let [n_decay] = dims(shapes, "blocks.0.att.time_decay")?;
+        let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
+        if n_decay != n_att {
+            return Err(Error::model(format!("expected {n_att} decays, one for each channel, found {n_decay}")));
+        }
         Ok(Box::new(Rwkv4(Base::read(shapes, n_att)?)))
     }
 

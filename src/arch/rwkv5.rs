@@ -27,6 +27,9 @@ pub enum Bonus {
     Log,
 }
 
+/// Index of the gate among mixes and projections: behind r, k and v.
+const GATE: usize = 3;
+
 pub struct Family;
 
 impl Architecture for Family {
@@ -35,7 +38,7 @@ impl Architecture for Family {
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
-        shapes.has_att("ln_x.weight")
+        ["ln_x.weight", "gate.weight", "time_faaaa"].iter().any(|n| shapes.has_att(n))
     }
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
@@ -48,7 +51,8 @@ impl Architecture for Family {
             base: Base::read(shapes, n_head)?,
             per_channel,
             bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
-            is_gated: shapes.has_att("gate.weight"),
+            // In any layer: a file that lacks one of its gates is broken, not of the version before.
+            is_gated: shapes.find(&|name| name.ends_with(".att.gate.weight") || name.ends_with(".att.time_mix_g")).is_some(),
         }))
     }
 
@@ -60,10 +64,10 @@ impl Architecture for Family {
 
 impl Blueprint for Rwkv5 {
     fn facts(&self) -> Facts {
-        let version = match (self.per_channel, self.is_gated) {
-            (true, _) => "x052",
-            (false, true) => "5.1",
-            (false, false) => "5.0",
+        let version = match (self.is_gated, self.per_channel) {
+            (false, _) => "5.0",
+            (true, false) => "5.1",
+            (true, true) => "x052",
         };
         self.base.facts("rwkv5", version)
     }
@@ -80,7 +84,7 @@ impl Rwkv5 {
             ["receptance", "key", "value"].into_iter().zip(0..).map(|(n, m)| l.projection(n, m, Activation::None)).collect::<Vec<_>>();
         if self.is_gated {
             mixes.push("time_mix_g");
-            projections.push(l.projection("gate", 3, Activation::Silu));
+            projections.push(l.projection("gate", GATE, Activation::Silu));
         }
         let ln1 = l.norm_and(t, "ln1", mixes.into_iter().map(|m| l.att(m).map(of_current)));
         let shift = l.att_shift(t);
@@ -98,7 +102,7 @@ impl Rwkv5 {
             eps: self.base.group_norm_eps,
             vectors: t.vectors(self.base.n_att, vec![self.spread(u), ln_g, ln_b, self.spread(w)]),
             decay: Decay::Constant,
-            gate: self.is_gated.then_some(3),
+            gate: self.is_gated.then_some(GATE),
             state: l.wkv_state(t),
         };
         let y = t.wkv6(proj, wkv);

@@ -24,6 +24,10 @@ const V: usize = 2;
 const R: usize = 3;
 const G: usize = 4;
 
+/// Columns of the projections behind r, k and v.
+const GATE: usize = 3;
+const DECAY: usize = 4;
+
 pub struct Family;
 
 impl Architecture for Family {
@@ -32,7 +36,7 @@ impl Architecture for Family {
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
-        shapes.has_att("time_maa_w1")
+        ["time_maa_w1", "time_maa_x", "time_decay_w1"].iter().any(|n| shapes.has_att(n))
     }
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
@@ -92,9 +96,9 @@ impl Rwkv6 {
         let bias = t.vectors(a, vec![l.att("time_decay")]);
         let u = l.att("time_faaaa").shaped(base.n_head(), base.head_size);
         let vectors = t.vectors(a, [u].into_iter().chain(l.ln_x()).collect());
-        let decay = Decay::LowRank { part, bias, column: 4 };
+        let decay = Decay::LowRank { part, bias, column: DECAY };
         let state = l.wkv_state(t);
-        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(3), state };
+        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(GATE), state };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
         l.channel_mix(t, x, ["time_maa_k", "time_maa_r"].map(|m| l.ffn(m)));

@@ -31,13 +31,17 @@ impl Architecture for Family {
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
-        shapes.has_att("r_k")
+        ["r_k", "x_r", "k_k"].iter().any(|n| shapes.has_att(n))
     }
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let [n_head, head_size] = dims(shapes, "blocks.0.att.r_k")?;
         let base = Base::read(shapes, n_head)?;
-        if n_head.checked_mul(head_size) != Some(base.n_embd) || base.n_att != base.n_embd {
+        if base.n_att != base.n_embd {
+            let text = format!("expected a time mix as wide as the embedding, {}, found {}", base.n_embd, base.n_att);
+            return Err(Error::model(text).at("blocks.0.att.key.weight"));
+        }
+        if n_head.checked_mul(head_size) != Some(base.n_embd) {
             let text = format!("{n_head} heads of {head_size} do not make a width of {}", base.n_embd);
             return Err(Error::model(text).at("blocks.0.att.r_k"));
         }

@@ -37,13 +37,17 @@ impl Base {
     /// Sizes by shapes; the version knows its number of heads.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
-        let [n_ffn, _] = dims(shapes, "blocks.0.ffn.key.weight")?;
+        // Both have the width of the embedding too: a matrix without columns could claim any number of rows.
+        let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
+        let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
         let text = |what: String| Err(Error::model(what));
         if n_head == 0 || n_vocab == 0 || n_embd == 0 || n_att == 0 || n_ffn == 0 {
             return text(format!(
                 "expected no empty matrix, found width {n_embd}, {n_head} heads over {n_att}, ffn {n_ffn}, vocabulary {n_vocab}"
             ));
+        }
+        if att_width != n_embd || ffn_width != n_embd {
+            return text(format!("expected keys for a width of {n_embd}, found {att_width} in the time mix and {ffn_width} in the ffn"));
         }
         if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
             return text(format!("expected heads of 1 to 128 channels, found {n_head} heads over {n_att} channels"));
@@ -58,13 +62,25 @@ impl Base {
         };
         let layer_norm_eps = eps(LAYER_NORM_EPS, 1e-5)?;
         if (layer_norm_eps - 1e-5).abs() > 1e-8 {
-            return text(format!("expected layer norms with an epsilon of 1e-5, as every published RWKV has, found {layer_norm_eps:e}"));
+            return text(format!(
+                "expected layer norms with an epsilon of 1e-5, as every published RWKV has, found {layer_norm_eps:e} in config.json or the metadata"
+            ));
         }
+        let n_layer = shapes.n_layer();
+        let is_beyond = |name: &str| {
+            let layer = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+            layer.is_some_and(|layer| layer >= n_layer)
+        };
+        if let Some(name) = shapes.find(&is_beyond) {
+            return text(format!("expected layers without a gap, found {name} but nothing of layer {n_layer}"));
+        }
+        // Half a norm is a broken file, not a model without.
+        let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
         Ok(Base {
-            n_layer: shapes.n_layer(),
+            n_layer,
             n_att,
             group_norm_eps: eps(GROUP_NORM_EPS, DEFAULT_GROUP_NORM_EPS)?,
-            has_ln0: shapes.shape("blocks.0.ln0.weight").is_some(),
+            has_ln0,
             has_time_state: shapes.has_att("time_state"),
             has_ts_state: shapes.has_att("ts_state"),
             ..Base::new(n_embd, n_ffn, n_att / n_head, n_vocab)

@@ -45,11 +45,19 @@ pub struct Args {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout"])]
     state_of: Option<PathBuf>,
     /// How the tuned state lies: value-key (as the official trainer writes it) or key-value
-    #[arg(long, value_name = "ORDER", requires = "state_of", value_parser = orientation)]
+    #[arg(long, value_name = "ORDER", value_parser = orientation)]
     state_orientation: Option<StateOrientation>,
 }
 
 pub fn run(args: Args) -> Outcome {
+    if args.state_of.is_none() && args.state_orientation.is_some() {
+        return Err(Error::usage("--state-orientation goes with --state-of: whole models keep their states as they lie").into());
+    }
+    let extension = args.output.extension().map(|e| e.to_string_lossy().to_lowercase());
+    if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
+        let text = format!("convert writes safetensors, which nobody would look for in a .{found}");
+        return Err(Error::usage(text).at(args.output.display()).hint("name it .safetensors, or .st").into());
+    }
     if let Some(model) = &args.state_of {
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
         tuned_into_state(&args.input, model, &options, &args.output)?;
@@ -64,7 +72,7 @@ pub fn run(args: Args) -> Outcome {
     let layout = Layout::from_name(&args.layout).ok_or_else(|| Error::usage(format!("unknown --layout {:?}", args.layout)))?;
     let input = Checkpoint::open(&args.input)?;
     let lora = match (&args.lora, args.lora_alpha) {
-        (Some(path), Some(alpha)) => Some(Lora::open(path, alpha)?),
+        (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
     };
     let what = Conversion { dtype, layout, lora: lora.as_ref() };

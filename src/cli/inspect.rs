@@ -53,7 +53,8 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
     line("name", r.name.clone())?;
     let files = if r.files == 1 { String::new() } else { format!("{} files, ", r.files) };
     line("file", format!("{}, {files}{} layout", r.kind, r.layout))?;
-    line("architecture", format!("{} {}", r.architecture.unwrap_or("unknown"), r.version.unwrap_or_default()))?;
+    let version = r.version.map(|v| format!(" {v}")).unwrap_or_default();
+    line("architecture", format!("{}{version}", r.architecture.unwrap_or("unknown")))?;
     let h = &r.hyper;
     let sizes = [
         ("layers", h.n_layer),

@@ -37,7 +37,7 @@ pub struct RunArgs {
     /// Tokens of a prompt that one step reads at the most
     #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
     pub chunk: u32,
-    /// How tuned initial states lie: value-key (as the official trainer writes them) or key-value
+    /// How tuned initial states lie: value-key (as the official trainer writes them; web-rwkv's .st are turned while reading) or key-value
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = orientation, help_heading = "Model")]
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7, where a port trained with another one [default: the file's, else 64e-5]

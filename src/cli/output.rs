@@ -73,9 +73,9 @@ fn check(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// One line on stderr. Where nobody listens, nobody is told.
+/// One line on stderr, whatever a hostile file put into it. Where nobody listens, nobody is told.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()).replace('\n', "\\n"));
 }
 
 /// Control characters other than newline and tab, written out.

@@ -6,6 +6,7 @@ use crate::quant::{self, Format, padded};
 use crate::tape::{Initial, Part, Source, State, StateSpec, Tape, VectorSpec};
 use crate::tensor::{DType, View};
 use half::f16;
+use std::collections::HashMap;
 
 /// Bytes done and bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -17,11 +18,19 @@ const BLOCK: usize = 1 << 18;
 /// fits its range and f32 elsewhere.
 pub fn assign_formats(tape: &mut Tape, source: &dyn Source, dtype: &str) -> Result<()> {
     let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
+    // Several parts may be slices of one tensor, which is read once.
+    let mut known = HashMap::new();
+    let mut fits = |part: &Part| match known.get(&part.tensor) {
+        Some(&fits) => Ok(fits),
+        None => fits_f16(part, source).inspect(|&fits| {
+            known.insert(part.tensor.clone(), fits);
+        }),
+    };
     for matrix in &mut tape.matrices {
         matrix.format = match dtype {
             "f32" => f32,
             "f16" => f16,
-            "auto" if matrix.parts.iter().map(|p| fits_f16(p, source)).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
+            "auto" if matrix.parts.iter().map(&mut fits).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
             "auto" => {
                 log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
                 f32
@@ -126,7 +135,7 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
 pub fn initial_states(tape: &Tape, source: &dyn Source) -> Result<Vec<Option<Vec<f32>>>> {
     let numbers = |spec: &StateSpec| match &spec.initial {
         Initial::Zeros => Ok(None),
-        Initial::Numbers(numbers) => Ok(Some(numbers.clone())),
+        Initial::Rows(rows) => Ok(Some(rows.iter().flat_map(|&row| vec![row; spec.len() / rows.len()]).collect())),
         Initial::Tensor(name) => {
             let mut numbers = vec![0.0; spec.len()];
             source.with(name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?;

@@ -102,7 +102,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
-            report.note = Some(notes(checkpoint, &tape)).filter(|n| !n.is_empty()).map(|n| n.join("; "));
+            report.note = Some(notes(checkpoint, &tape, "f16")).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = quant::find("f16").ok().map(|f16| memory(&mut tape, f16));
         }
         Err(e) => report.note = Some(e.to_string()),

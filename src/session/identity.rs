@@ -12,7 +12,6 @@ const NUMBERS: usize = 256;
 pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();
-    tensors.dedup();
     let mut hash = Sha256::new();
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));

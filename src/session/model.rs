@@ -1,7 +1,7 @@
 //! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
 
 use super::identity::weights_hash;
-use super::opened::{Opened, StateOrientation};
+use super::opened::{Opened, StateOrientation, notes};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
@@ -118,6 +118,8 @@ impl Model {
         let mut formats: Vec<_> = tape.matrices.iter().map(|m| m.format.name()).collect();
         formats.sort_unstable();
         formats.dedup();
+        let dtype = formats.join("+");
+        let notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
         let tensors = tape.tensors();
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
@@ -126,13 +128,13 @@ impl Model {
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,
-            notes: opened.notes,
+            notes,
             state_orientation: options.state_orientation,
             facts,
             loaded,
             vocab,
             device,
-            dtype: formats.join("+"),
+            dtype,
             n_params,
             weight_bytes,
             hash,

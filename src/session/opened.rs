@@ -32,8 +32,8 @@ pub struct Opened {
     pub source: Box<dyn Source>,
     /// Where the file lies; a model that is no file lies nowhere.
     pub folder: Option<PathBuf>,
-    /// What a user should know of the file.
-    pub notes: Vec<String>,
+    /// The file, unless it is a synthetic model.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 impl Opened {
@@ -52,7 +52,7 @@ impl Opened {
                     tape,
                     source,
                     folder: None,
-                    notes: Vec::new(),
+                    checkpoint: None,
                 });
             }
         };
@@ -61,15 +61,15 @@ impl Opened {
         let shapes = Told { shapes: &checkpoint, group_norm_eps: eps.as_deref() };
         let blueprint = arch::detect(&shapes).map_err(|e| e.at(place))?;
         let tape = record(blueprint.as_ref());
-        let notes = notes(&checkpoint, &tape);
         let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
         let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
         let name = checkpoint.name().into();
+        let kept = Some(checkpoint.clone());
         let source: Box<dyn Source> = match options.state_orientation {
             StateOrientation::ValueKey => Box::new(checkpoint),
             StateOrientation::KeyValue => Box::new(Turned(checkpoint)),
         };
-        let opened = Opened { name, kind: kind.into(), blueprint, tape, source, folder, notes };
+        let opened = Opened { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
         opened.check()?;
         Ok(opened)
     }
@@ -92,7 +92,8 @@ fn record(blueprint: &dyn Blueprint) -> Tape {
 }
 
 /// What a user should know of a checkpoint: tensors that the model does not read, and block types that are widened.
-pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
+/// `stored` names the formats that the weights get.
+pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> {
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
     // Some trainers leave these, and no model reads them.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
@@ -110,7 +111,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     }
     if !widened.is_empty() {
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
-        notes.push(format!("{} become f16, the nearest of our formats", kinds.join(", ")));
+        notes.push(format!("{} become {stored}, the nearest that there is", kinds.join(", ")));
     }
     notes
 }
@@ -128,11 +129,8 @@ impl Shapes for Told<'_> {
     fn n_layer(&self) -> usize {
         self.shapes.n_layer()
     }
-    fn has_prefix(&self, prefix: &str) -> bool {
-        self.shapes.has_prefix(prefix)
-    }
-    fn has_suffix(&self, suffix: &str) -> bool {
-        self.shapes.has_suffix(suffix)
+    fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String> {
+        self.shapes.find(is)
     }
     fn metadata(&self, key: &str) -> Option<&str> {
         self.group_norm_eps.filter(|_| key == GROUP_NORM_EPS).or_else(|| Shapes::metadata(self.shapes, key))
@@ -163,6 +161,11 @@ impl Source for Turned {
 /// The initial states of a tuned file, one vector a state of the tape: `[H, value, key]` a layer, as the words keep it. Shift
 /// vectors start at zero, unless the file has them too.
 pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation) -> Result<Vec<Vec<f32>>> {
+    let found = checkpoint.names().filter(|n| n.ends_with(TUNED)).count();
+    let expected = tape.states.iter().filter(|s| s.name.ends_with(".att.wkv")).count();
+    if found > expected {
+        return Err(Error::model(format!("expected a tuned state of {expected} layers, found one of {found}")));
+    }
     let mut parts = Vec::new();
     for spec in &tape.states {
         let block = spec.name.strip_suffix(".att.wkv");

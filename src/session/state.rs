@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::sample;
 use crate::tape::State;
 use crate::tensor::DType;
+use crate::weights::convert::refuse_same_file;
 use crate::weights::{Checkpoint, Entry, read_safetensors, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -54,9 +55,14 @@ impl Session {
     /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
         // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
-        let tuned = Checkpoint::open(path).ok().filter(|c| c.names().any(|n| n.ends_with(TUNED)));
-        if let Some(checkpoint) = tuned {
-            return self.load_tuned(&checkpoint);
+        let checkpoint = Checkpoint::open(path)?;
+        if checkpoint.names().any(|n| n.ends_with(TUNED)) {
+            return self.load_tuned(&checkpoint).map_err(|e| e.at(path.display()));
+        }
+        if !checkpoint.metadata().contains_key("format_version") {
+            return Err(Error::file("expected a saved state or a tuned one (blocks.N.att.time_state), found neither")
+                .at(path.display())
+                .hint("make one with generate --save-state"));
         }
         let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
         self.load_bytes(&bytes, any_weights).map_err(|e| e.at(path.display()))
@@ -136,6 +142,8 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
         return Err(Error::file("expected a tuned initial state (blocks.N.att.time_state), found none").at(from.display()));
     }
     let opened = Opened::new(&ModelSource::Path(model.to_path_buf()), options)?;
+    refuse_same_file(&checkpoint, to)?;
+    opened.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
     let parts = tuned(&checkpoint, &opened.tape, options.state_orientation)?;
     let hash = weights_hash(&opened.tape, opened.source.as_ref())?;
     let mut file = StateFile::new(opened.blueprint.facts().architecture, &hash);

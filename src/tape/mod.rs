@@ -135,7 +135,8 @@ pub struct StateSpec {
 pub enum Initial {
     #[default]
     Zeros,
-    Numbers(Vec<f32>),
+    /// One number for every row of the state.
+    Rows(Vec<f32>),
     /// A tensor of the checkpoint, of the state's shape.
     Tensor(String),
 }
@@ -251,6 +252,11 @@ impl Tape {
     }
     pub fn state_spec(&self, s: State) -> &StateSpec {
         &self.states[s.0]
+    }
+
+    /// The first activation of that name.
+    pub fn find_var(&self, name: &str) -> Option<Var> {
+        self.vars.iter().position(|v| v.name == name).map(Var)
     }
 
     /// The state of that name in state files.

@@ -25,6 +25,9 @@ pub(super) struct Config {
     vocab_size: Option<u64>,
     head_dim: Option<u64>,
     head_size: Option<u64>,
+    head_size_divisor: Option<u64>,
+    attention_hidden_size: Option<u64>,
+    intermediate_size: Option<u64>,
     norm_eps: Option<f64>,
     layer_norm_epsilon: Option<f64>,
     tie_word_embeddings: Option<bool>,
@@ -67,6 +70,10 @@ impl Config {
         let emb = shape("emb.weight").filter(|s| s.len() == 2);
         agree("hidden_size", self.hidden_size, emb.as_ref().map(|s| s[1]), "emb.weight")?;
         agree("vocab_size", self.vocab_size, emb.as_ref().map(|s| s[0]), "emb.weight")?;
+        let rows = |name: &str| shape(name).filter(|s| s.len() == 2).map(|s| s[0]);
+        let (att, ffn) = ("blocks.0.att.key.weight", "blocks.0.ffn.key.weight");
+        agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
+        agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
         let layer = |name: &str| name.strip_prefix("blocks.")?.split('.').next()?.parse::<usize>().ok();
         let layers: BTreeSet<usize> = slots.iter().filter_map(|(name, _)| layer(name)).collect();
         agree("num_hidden_layers", self.num_hidden_layers, Some(layers.len()).filter(|n| *n > 0), "the number of blocks")?;
@@ -76,9 +83,12 @@ impl Config {
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
+        // The ports of v5 and v6 divide y by this and then take 1e-5, as the official trainer does.
+        if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
+            metadata.insert(GROUP_NORM_EPS.to_string(), number((divisor * divisor) as f64 * 1e-5)?);
+        }
+        agree("head_dim", self.head_dim.or(self.head_size), r_k.as_ref().map(|s| s[1]), "blocks.0.att.r_k")?;
         if let (Some(r_k), Some(eps)) = (r_k, self.norm_eps) {
-            let said = self.head_dim.or(self.head_size);
-            agree("head_dim", said, Some(r_k[1]), "blocks.0.att.r_k")?;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(r_k[1] as f64 * eps)?);
         }
         Ok(metadata)

@@ -137,7 +137,8 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
 
-fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
+/// Refuses to write where the input lies.
+pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
     let Ok(target) = std::fs::canonicalize(out) else { return Ok(()) }; // nothing there to overwrite
     for path in input.files() {
         let source = std::fs::canonicalize(path).map_err(|e| Error::io(e, path))?;

@@ -39,13 +39,28 @@ struct Pair {
 }
 
 impl Lora {
-    /// Opens a file (any that `Checkpoint` opens). `alpha` is what the trainer was given: files do not hold it.
-    pub fn open(path: &Path, alpha: f32) -> Result<Lora> {
-        if !alpha.is_finite() {
-            return Err(Error::usage(format!("expected the alpha of an adapter, found {alpha}")));
+    /// Opens an adapter (any file that `Checkpoint` opens) for a model. `alpha` is what the trainer was given: files do not hold it.
+    pub fn open(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
+        if !alpha.is_finite() || alpha == 0.0 {
+            return Err(Error::usage(format!("expected the alpha that the adapter's trainer was given, found {alpha}")));
         }
         let file = Checkpoint::open(path)?;
-        Self::sort(file, alpha).map_err(|e| e.at(path.display()))
+        let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;
+        lora.rename(model);
+        Ok(lora)
+    }
+
+    /// web-rwkv's names of vectors, which only a whole model shows to be its: what the model lacks under one, it may have under
+    /// the official one.
+    fn rename(&mut self, model: &Checkpoint) {
+        let official = |target: String| match model.tensor(&target) {
+            Some(_) => target,
+            None => {
+                let other = target.replace(".time_mix_", ".time_maa_").replace(".time_first", ".time_faaaa");
+                if model.tensor(&other).is_some() { other } else { target }
+            }
+        };
+        self.trained = std::mem::take(&mut self.trained).into_iter().map(|(target, name)| (official(target), name)).collect();
     }
 
     fn sort(file: Checkpoint, alpha: f32) -> Result<Lora> {

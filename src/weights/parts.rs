@@ -46,7 +46,7 @@ impl Parts {
         let n = index.shards.len();
         let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
         if let Some(first) = missing.first() {
-            let message = format!("expected {n} shards beside their index, {} of them are missing, the first is {first}", missing.len());
+            let message = format!("expected {n} shards beside their index, found {}, without {first}", n - missing.len());
             return Err(Error::file(message).at(path.display()).hint("download them into the same folder"));
         }
         let (mut maps, mut tensors, mut metadata, mut first_kind) = (Vec::new(), Vec::new(), BTreeMap::new(), None);

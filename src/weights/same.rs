@@ -191,7 +191,7 @@ fn an_index_and_its_shards_must_agree() {
     });
     assert!(text.contains(&format!("tensor a: two shards hold it: {ONE} and {TWO}")), "{text}");
     let text = refusal(|f| std::fs::remove_file(f.dir.path().join(TWO)).unwrap());
-    assert!(text.contains("expected 2 shards beside their index, 1 of them are missing"), "{text}");
+    assert!(text.contains("expected 2 shards beside their index, found 1, without"), "{text}");
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"").unwrap()).contains("empty file"));
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"{\"a\": 1, \"b\": 2}").unwrap()).contains(TWO));
     let text = refusal(|f| {

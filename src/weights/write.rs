@@ -37,6 +37,7 @@ pub fn write_safetensors(
     entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // so that every tensor is aligned
     let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::metadata(folder).map_err(|e| Error::io(e, path))?;
     let mut builder = tempfile::Builder::new();
     builder.prefix(".wingbeat-").suffix(".part");
     #[cfg(unix)]

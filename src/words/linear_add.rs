@@ -22,7 +22,7 @@ impl Tape {
         self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments: vec![Segment::of(0)], store, rows: Rows::Tokens }));
     }
 
-    /// The same where most of y is zero (relu² leaves a tenth). Lowers to the dense product so far.
+    /// As `linear_add`, where most of y is zero (relu² leaves a tenth). Lowers to the dense product so far.
     pub fn linear_add_sparse(&mut self, part: Part, y: Var, x: Var) {
         self.linear_add(part, y, x);
     }

@@ -52,6 +52,10 @@ pub struct Recurrence {
     pub y: Var,
 }
 
+/// Columns of the projections, which every version has.
+pub const R: usize = 0;
+pub const K: usize = 1;
+pub const V: usize = 2;
 /// Column of the values.
 pub const BONUS: usize = 1;
 

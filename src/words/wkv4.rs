@@ -26,8 +26,7 @@ impl Tape {
     /// Numerator, denominator and exponent of every channel, `[3, width]`.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], false);
-        let rows = [0.0, 0.0, NO_EXPONENT];
-        self.begin_with(state, Initial::Numbers(rows.iter().flat_map(|&x| vec![x; width]).collect()));
+        self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 

@@ -4,15 +4,11 @@
 //!
 //!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
 
-use super::recurrence::{self, BONUS, Gate, Recurrence, Rule, column};
+use super::recurrence::{self, BONUS, Gate, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Columns of the projections that [`Tape::wkv6`] reads.
-const R: usize = 0;
-const K: usize = 1;
-const V: usize = 2;
 /// Rows of the vectors: u, then weight and bias of the norm, then the decay where it is constant.
 const U: usize = 0;
 const NORM: usize = 1;

@@ -2,15 +2,12 @@
 //! rate and value residual, the delta rule, group norm, bonus and gate. RWKV-7 paper, section 4; spec of the formulas in the
 //! shaders `rwkv/wkv7_prepare`, `rwkv/wkv` and `rwkv/wkv_out`.
 
-use super::recurrence::{self, BONUS, Gate, Recurrence, Rule, column};
+use super::recurrence::{self, BONUS, Gate, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Columns of the projections that [`Tape::wkv7`] reads, in this order; then the inputs of the low-rank pairs.
-const R: usize = 0;
-const K: usize = 1;
-const V: usize = 2;
+/// Column of the projections from which on they are inputs of the low-rank pairs.
 const LORA: usize = 3;
 /// Columns of the gates; the last is absent in layer 0.
 const W: usize = 0;

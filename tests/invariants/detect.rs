@@ -11,11 +11,8 @@ impl Shapes for Names {
     fn n_layer(&self) -> usize {
         1
     }
-    fn has_prefix(&self, prefix: &str) -> bool {
-        self.0.iter().any(|(n, _)| n.starts_with(prefix))
-    }
-    fn has_suffix(&self, suffix: &str) -> bool {
-        self.0.iter().any(|(n, _)| n.ends_with(suffix))
+    fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String> {
+        self.0.iter().find(|(n, _)| is(n)).map(|(n, _)| n.to_string())
     }
 }
 
@@ -90,12 +87,12 @@ fn ancestors_and_variants_are_refused_by_name() {
         ("blocks.0.rosa.rosa_qkv.emb", "ROSA"),
         ("blocks.0.att.gate_w1", "x060a"),
         ("blocks.0.att.time_maa_rkvw_w1", "x060b"),
-        ("tiny_q.weight", "tiny_q"),
+        ("blocks.7.tiny_q.weight", "tiny_q"),
         ("head_q.weight", "RWKV-2 or 3"),
         ("blocks.0.ffnPre.key.weight", "ffnPre"),
         ("blocks.0.att.qq.weight", "qq"),
         ("blocks.0.ffn.aa.weight", "ffn.aa"),
-        ("pos_emb_x", "position"),
+        ("blocks.0.pos_emb_x", "position"),
         ("blocks.0.att.time_w", "RWKV-1"),
         ("blocks.0.att.time_alpha", "RWKV-1"),
         ("blocks.0.att.time_mix", "RWKV-2"),
@@ -107,9 +104,26 @@ fn ancestors_and_variants_are_refused_by_name() {
             assert!(error.contains(word), "{error}");
         }
     }
+    let mut both = names(&V7);
+    both.0.extend([("blocks.0.ffn.s_emb.weight", vec![1]), ("blocks.0.qkv.k_emb.weight", vec![1])]);
+    assert!(detect(&both).err().unwrap().to_string().contains("RWKV-7b"), "7b has what 7a has");
+    let mut gap = names(&V4);
+    gap.0.push(("blocks.2.att.time_decay", vec![48]));
+    assert!(detect(&gap).err().unwrap().to_string().contains("without a gap, found blocks.2"));
+    let mut gate = names(&v5(&[3, 16], "blocks.0.att.time_faaaa", false));
+    gate.0.push(("blocks.0.att.time_mix_g", vec![1, 1, 48]));
+    assert_eq!(detect(&gate).unwrap().facts().version, "x052", "a mix without its gate is a broken 5.2");
     let mut third = names(&V4);
     third.0.iter_mut().find(|(n, _)| n.ends_with("time_first")).unwrap().1 = vec![48, 1];
     assert!(detect(&third).err().unwrap().to_string().contains("RWKV-2 or 3"));
+    for (known, tensor, missing) in [(&V7[..], "r_k", "r_k"), (&V6[..], "time_maa_w1", "time_maa_w1")] {
+        let mut names = names(known);
+        names.0.retain(|(n, _)| !n.ends_with(tensor));
+        names
+            .0
+            .extend([("blocks.0.att.x_r", vec![1, 1, 48]), ("blocks.0.att.k_k", vec![1, 1, 48])].into_iter().filter(|_| tensor == "r_k"));
+        assert!(detect(&names).err().unwrap().to_string().contains(missing));
+    }
     assert!(detect(&names(&[])).err().unwrap().to_string().contains("no known architecture"));
 }
 
@@ -126,7 +140,10 @@ fn nonsense_sizes_are_refused() {
     assert!(with(&V6, "time_maa_w1", &[48, 21]).contains("low-rank"));
     assert!(with(&V6, "time_faaaa", &[7, 7]).contains("7 heads"));
     assert!(with(&v5(&[3], "blocks.0.att.time_first", false), "time_decay", &[5]).contains("5 heads"));
-    assert!(with(&V4, "time_decay", &[0]).contains("0 heads"));
+    assert!(with(&V4, "time_decay", &[0]).contains("48 decays"));
+    assert!(with(&V4, "time_decay", &[24]).contains("48 decays"));
+    assert!(with(&V4, "att.key.weight", &[1 << 40, 0]).contains("decays"));
+    assert!(with(&V7, "att.key.weight", &[1 << 40, 0]).contains("width of 48, found 0"));
     assert!(with(&V4, "emb.weight", &[0, 48]).contains("vocabulary 0"));
     assert!(with(&V4, "emb.weight", &[48]).contains("dimensions"));
 }

@@ -7,7 +7,7 @@ use crate::tape::Tape;
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
 use crate::words::synthetic::Synthetic;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -19,12 +19,8 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     let blueprint = arch::synthetic::named(name)?;
     let mut tape = Tape::new();
     blueprint.record(&mut tape);
-    let mut seen = BTreeSet::new();
     let mut entries = Vec::new();
     for (tensor, shape, _) in tape.tensors() {
-        if !seen.insert(tensor) {
-            continue;
-        }
         let official = official_shape(tensor, &shape);
         let data = move |out: &mut dyn Write| {
             let bytes = Synthetic { seed: SEED }.bytes(tensor, &shape);

@@ -109,22 +109,25 @@ fn same(what: &str, shader: &str, mut wanted: Vec<&str>, mut given: Vec<&str>) -
 }
 
 fn fields(module: &naga::Module, ty: naga::Handle<naga::Type>, shader: &str) -> Result<(Vec<Field>, usize)> {
-    // A kernel may declare one element of an array: `array<Params, 1>`.
-    let ty = match module.types[ty].inner {
-        TypeInner::Array { base, .. } => base,
-        _ => ty,
-    };
     let TypeInner::Struct { members, span } = &module.types[ty].inner else {
         return Err(Error::device("params is not a struct").at(shader));
     };
-    let field = |m: &naga::StructMember| {
+    let mut found = Vec::new();
+    for m in members {
+        let (name, offset) = (m.name.clone().unwrap_or_default(), m.offset as usize);
         let kind = match module.types[m.ty].inner {
             TypeInner::Scalar(naga::Scalar::U32) => FieldKind::U32,
             TypeInner::Scalar(naga::Scalar::F32) => FieldKind::F32,
             TypeInner::Array { size: naga::ArraySize::Constant(n), stride: 16, .. } => FieldKind::Rows(n.get() as usize),
-            _ => return Err(Error::device(format!("Params.{:?} has a type that Rust cannot fill", m.name)).at(shader)),
+            // A struct within counts as its fields.
+            TypeInner::Struct { .. } => {
+                let (inner, _) = fields(module, m.ty, shader)?;
+                found.extend(inner.into_iter().map(|f| Field { offset: offset + f.offset, ..f }));
+                continue;
+            }
+            _ => return Err(Error::device(format!("Params.{name} has a type that Rust cannot fill")).at(shader)),
         };
-        Ok(Field { name: m.name.clone().unwrap_or_default(), offset: m.offset as usize, kind })
-    };
-    Ok((members.iter().map(field).collect::<Result<_>>()?, *span as usize))
+        found.push(Field { name, offset, kind });
+    }
+    Ok((found, *span as usize))
 }

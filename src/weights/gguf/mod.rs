@@ -4,9 +4,11 @@
 
 mod header;
 mod names;
+mod reader;
 #[cfg(test)]
 mod tests;
 
+use super::config::LAYER_NORM_EPS;
 use super::located::Located;
 use crate::error::{Error, Result};
 use header::Header;
@@ -25,6 +27,10 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     let mut tensors = Vec::new();
     for listed in header.tensors()? {
         tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
+    }
+    let eps = format!("{}.attention.layer_norm_epsilon", model.architecture());
+    if let Some(eps) = header.metadata.get(&eps).cloned() {
+        header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
     }
     // What was rescaled is not any more: a copy of this file must not say so.
     header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));

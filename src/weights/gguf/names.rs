@@ -111,6 +111,10 @@ pub struct Model {
 }
 
 impl Model {
+    pub fn architecture(&self) -> &'static str {
+        self.family.architecture
+    }
+
     pub fn of(metadata: &BTreeMap<String, String>) -> Result<Model> {
         let Some(architecture) = metadata.get("general.architecture") else {
             return Err(Error::file("expected general.architecture in the metadata, found none"));
