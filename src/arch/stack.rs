@@ -133,7 +133,7 @@ impl Base {
         }
     }
 
-    /// x = LN0(E[token]); every block in turn; logits = W LN_out(x).
+    /// `x = LN0(E[token])`; every block in turn; `logits = W LN_out(x)`.
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         let table = t.table(Part::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
