@@ -108,15 +108,24 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     assert!(text.contains("numthreads"));
 }
 
+/// Dispatches of a step of few tokens, and of a chunk, each by layer; embedding and head take two, or three.
 #[test]
 fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
-    let caps = Caps { class: Class::Groups, max_binding: 128 << 20, batch_invariant: false };
-    for (name, expected) in [("rwkv4", 7), ("rwkv5", 9), ("rwkv6", 12), ("rwkv7", 10)] {
+    let caps = |batch_invariant| Caps { class: Class::Groups, max_binding: 1 << 30, batch_invariant };
+    for (name, few, many) in [("rwkv4", 4, 7), ("rwkv5", 5, 9), ("rwkv6", 7, 12), ("rwkv7", 5, 10)] {
         let blueprint = ARCHS.iter().find(|a| a.name() == name).unwrap().published("0.1b").unwrap();
+        let n_layer = blueprint.facts().n_layer;
         let mut tape = Tape::new();
         blueprint.record(&mut tape);
-        let cx = Lowering { tape: &tape, caps: &caps, tokens: 1, runs: 1, outputs: 1, capacity: 1 };
-        let total: usize = tape.words.iter().map(|w| w.lower(&cx).len()).sum();
-        assert_eq!(total, 3 + expected * blueprint.facts().n_layer, "{name}");
+        let count = |tokens: usize, caps: &Caps| {
+            let cx = Lowering { tape: &tape, caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens };
+            tape.words.iter().map(|w| w.lower(&cx).len()).sum::<usize>()
+        };
+        for tokens in [1, 4] {
+            assert_eq!(count(tokens, &caps(false)), 2 + few * n_layer, "{name}, {tokens} tokens");
+        }
+        assert_eq!(count(64, &caps(false)), 3 + many * n_layer, "{name}, a chunk");
+        // One kernel class for every batch: what a chunk needs.
+        assert_eq!(count(1, &caps(true)), 3 + many * n_layer, "{name}, deterministic");
     }
 }

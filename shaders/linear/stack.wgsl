@@ -2,11 +2,11 @@
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // A segment is rows of one matrix; a workgroup works on one segment only.
 import package::linear::epilogue::{Epilogue, finish};
+import package::linear::input::Input;
 
 struct Params {
     n_segments: u32,
-    // Strides of a row of x, in units of 4, of y and of the epilogue's side input.
-    x_stride: u32,
+    // Strides of a row of y and of the epilogue's side input.
     y_stride: u32,
     side_stride: u32,
     // Rows are tokens (0) or outputs (1).
@@ -15,13 +15,13 @@ struct Params {
     store: u32,
     // Workgroups in x before the grid folds into y.
     fold: u32,
-    // Three entries a segment: (first block, rows, width / 8, first unit of weights), (x offset / 4, y offset, bias offset,
+    @align(16) input: Input,
+    // Three entries a segment: (first block, rows, width / 8, first unit of weights), (where its input is, y offset, bias offset,
     // activation), (offsets of a and b in side, 0, 0)
-    segments: array<vec4<u32>, 24>,
+    @align(16) segments: array<vec4<u32>, 24>,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
 struct Segment {
     // This workgroup's first row within the segment.
@@ -29,6 +29,7 @@ struct Segment {
     rows: u32,
     k8: u32,
     unit: u32,
+    // What `begin` of the input takes.
     x_at: u32,
     epilogue: Epilogue,
 }

@@ -1,6 +1,7 @@
 // Matrix times many vectors: a workgroup computes 64 rows x 64 tokens, 16 of the width at a time. Weights are decoded once
 // into workgroup memory; every lane keeps 4 x 4 sums.
-import package::linear::stack::{params, x, segment_of};
+import package::linear::stack::{params, segment_of};
+import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::weight::f16::weight8;
@@ -35,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var e = 0u; e < 8u; e++) { w_tile[(8u * eighth + e) * (TILE / 4u) + line / 4u][line % 4u] = eight[e / 4u][e % 4u]; }
         } else {
             if inside && t0 + line < n {
-                let at = (t0 + line) * params.x_stride + s.x_at + 2u * (k + eighth);
+                let at = (t0 + line) * params.input.x_stride + s.x_at + 2u * (k + eighth);
                 eight = mat2x4<f32>(x[at], x[at + 1u]);
             }
             for (var e = 0u; e < 8u; e++) { x_tile[(8u * eighth + e) * (TILE / 4u) + line / 4u][line % 4u] = eight[e / 4u][e % 4u]; }

@@ -62,8 +62,7 @@ impl Rwkv4 {
         // per channel: w = −exp(decay) is added to exponents, u to that of the current token
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
-        let y = t.wkv4(rkv, wu, state);
-        l.output(t, y, x);
+        t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);
         l.channel_mix(t, x, ["time_mix_k", "time_mix_r"].map(|m| l.ffn(m).map(of_current)));
     }
 }

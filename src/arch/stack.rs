@@ -200,7 +200,12 @@ impl Layer<'_> {
 
     /// x += att.output y
     pub fn output(&self, t: &mut Tape, y: Var, x: Var) {
-        t.linear_add(Part::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att), y, x);
+        t.linear_add(self.output_part(), y, x);
+    }
+
+    /// `att.output [C, A]`
+    pub fn output_part(&self) -> Part {
+        Part::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
     /// LN1(x) of the last token, `[C]`.

@@ -53,6 +53,8 @@ pub struct VarSpec {
     pub planes: usize,
     /// Only the kernels write it; the twin has no such intermediate.
     pub device_only: bool,
+    /// Lives within a word: a lowering need not write it.
+    pub is_internal: bool,
 }
 
 /// Rows of activations and of packed vectors are a multiple of this many floats apart: each may begin a uniform binding
@@ -182,7 +184,7 @@ impl Tape {
     }
 
     pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
-        self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false });
+        self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false, is_internal: false });
         Var(self.vars.len() - 1)
     }
 
@@ -193,9 +195,16 @@ impl Tape {
         v
     }
 
-    /// Scratch of several planes of one width.
+    /// Scratch within one word that its twin has too, but not every lowering.
+    pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
+        let v = self.scratch(name, rows, columns);
+        self.vars[v.0].is_internal = true;
+        v
+    }
+
+    /// The same in several planes of one width.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
-        let v = self.scratch(name, Rows::Tokens, &[width]);
+        let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
         v
     }

@@ -130,4 +130,6 @@ pub enum Binding {
     VarWindow(Var, usize),
     /// A few zeros, for what a kernel names and this use of it does not read.
     Nothing,
+    /// The same for what it would write.
+    Spare,
 }

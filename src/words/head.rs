@@ -1,7 +1,7 @@
 //! logits = W LN(x), for the rows whose logits are wanted.
 
 use super::layer_norm;
-use super::stack::{Segment, Stack, Store};
+use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, Tape, Var, Vector, Word, vector};
 
@@ -36,6 +36,18 @@ impl Word for Head {
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.vector_spec(self.norm);
+        if fuses(cx) {
+            return self.stack.lower_from(cx, &|keeps| Input {
+                module: "linear::input_norm",
+                params: vec![
+                    ("width", spec.width.into()),
+                    ("stride", (spec.stride() / 4).into()),
+                    ("keeps", keeps.into()),
+                    ("eps", EPS.into()),
+                ],
+                bindings: vec![("x", Binding::Var(self.x)), ("vectors", Binding::Vector(self.norm)), ("kept", Binding::Var(self.normed))],
+            });
+        }
         let norm = Dispatch {
             shader: "norm/layer_norm",
             modules: vec![cx.caps.reduce()],

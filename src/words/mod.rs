@@ -38,7 +38,7 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "embed", cases: embed::cases },
     Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
     Entry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
-    Entry { name: "wkv4", cases: wkv4::cases },
+    Entry { name: "wkv4_linear_add", cases: wkv4::cases },
     Entry { name: "wkv6", cases: wkv6::cases },
     Entry { name: "wkv7", cases: wkv7::cases },
     Entry { name: "linear_add", cases: linear_add::cases },

@@ -6,7 +6,7 @@
 
 use super::norm_shift_linear::{Projection, projections_of};
 use super::shift_mix::{Inputs, ShiftMix};
-use super::stack::{Activation, Segment, Stack, Store};
+use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
@@ -73,6 +73,11 @@ impl Word for NormDdLerpLinear {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        if fuses(cx) {
+            let [z, rest @ ..] = &self.stacks;
+            let first = z.lower_from(cx, &|keeps| self.mix.input(cx, keeps));
+            return first.into_iter().chain(rest.iter().flat_map(|s| s.lower(cx))).collect();
+        }
         std::iter::once(self.mix.lower(cx)).chain(self.stacks.iter().flat_map(|s| s.lower(cx))).collect()
     }
 

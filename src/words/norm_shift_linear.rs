@@ -3,7 +3,7 @@
 //!   X_m = lerp(LN(x), that of the token before, mix_m)   y_i = activation_i(W_i X_m(i))
 
 use super::shift_mix::{Inputs, ShiftMix};
-use super::stack::{Activation, Segment, Stack, Store};
+use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, optional_vector, vector};
 
@@ -49,6 +49,9 @@ impl Word for NormShiftLinear {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        if fuses(cx) {
+            return self.stack.lower_from(cx, &|keeps| self.mix.input(cx, keeps));
+        }
         std::iter::once(self.mix.lower(cx)).chain(self.stack.lower(cx)).collect()
     }
 

@@ -2,9 +2,10 @@
 //! `[v][k]` of their own, tokens in sequence. What a token feeds it, each version prepares for itself.
 
 use super::moments;
+use super::stack::{Stack, fuses};
 use super::windows::ALIGN;
 use crate::quant::padded;
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Rows, State, Tape, Var, Vector, WINDOW_BYTES};
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, State, Tape, Var, Vector, WINDOW_BYTES};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -66,6 +67,22 @@ pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
+/// What a whole head in one dispatch needs beside the recurrence.
+pub struct Head<'a> {
+    /// In the place of `rwkv::head7`.
+    pub module: &'static str,
+    pub proj: Var,
+    /// Products that the head makes for itself; one piece, all segments from `proj`.
+    pub lora: Option<&'a Stack>,
+    pub is_first_layer: bool,
+    /// Row of the vectors that is the decay, where it never changes.
+    pub decay: Option<usize>,
+    pub bindings: Vec<(&'static str, Binding)>,
+}
+
+/// Lanes of that kernel: the widest head it takes.
+const HEAD_LANES: usize = 64;
+
 /// How the recurrence reads what was prepared for it.
 enum Feed {
     Storage,
@@ -90,6 +107,65 @@ impl Recurrence {
     /// A workgroup a head and token.
     pub fn grid(&self, cx: &Lowering<'_>) -> [u32; 3] {
         [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
+    }
+
+    /// The whole head in one dispatch, where few tokens make that worth it and it fits.
+    pub fn lower_head(&self, cx: &Lowering<'_>, head: Head<'_>) -> Option<Dispatch> {
+        let tape = cx.tape;
+        let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
+        if !fuses(cx) || self.head_size > HEAD_LANES || pieces.as_ref().is_some_and(|p| p.len() > 1) {
+            return None;
+        }
+        let (vectors, proj) = (tape.vector_spec(self.vectors), tape.var_spec(head.proj));
+        let mut lora = vec![[0; 4]; 4];
+        let mut format = "f16";
+        let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
+        if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
+            let spec = tape.matrix_spec(stack.matrix);
+            for (segment, piece) in stack.segments.iter().zip(&pieces[0].segments) {
+                lora[segment.part] = [piece.unit as u32, spec.parts[segment.part].units() as u32, (segment.x / 4) as u32, 0];
+            }
+            (format, weight) = (spec.format.name(), Binding::Piece(stack.matrix, 0));
+            bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
+        }
+        // In RWKV-7 the gate is a product, not a column.
+        let gate = self.gate.filter(|g| g.of == head.proj);
+        Some(Dispatch {
+            shader: "rwkv/head",
+            modules: vec![("rwkv::head7", head.module.to_string()), ("weight::f16", format!("weight::{format}")), cx.caps.reduce()],
+            constants: vec![
+                ("HEAD", self.head_size as u32),
+                ("QUARTERS", (self.head_stride() / 4) as u32),
+                ("DELTA", u32::from(self.rule == Rule::Delta)),
+            ],
+            params: vec![
+                ("width", self.width(tape).into()),
+                ("proj_stride", proj.stride().into()),
+                ("stride", vectors.stride().into()),
+                ("r", proj.column(R).into()),
+                ("k", proj.column(K).into()),
+                ("v", proj.column(V).into()),
+                ("g", gate.map_or(0, |g| proj.column(g.column)).into()),
+                ("is_gated", gate.is_some().into()),
+                ("norm", (self.norm * vectors.stride()).into()),
+                ("eps", self.eps.into()),
+                ("first_layer", head.is_first_layer.into()),
+                ("decay", head.decay.map_or(0, |row| row * vectors.stride()).into()),
+                ("lora", Param::Rows(lora)),
+            ],
+            bindings: [
+                ("vectors", Binding::Vector(self.vectors)),
+                ("bias", bias),
+                ("proj", Binding::Var(head.proj)),
+                ("state", Binding::State(self.state)),
+                ("y", Binding::Var(self.y)),
+                ("weight", weight),
+            ]
+            .into_iter()
+            .chain(head.bindings)
+            .collect(),
+            grid: [self.n_heads(tape) as u32, cx.runs as u32, 1],
+        })
     }
 
     /// The recurrence and what follows it.

@@ -3,6 +3,7 @@
 //!   x̂ = LN(x)   p = x̂ of the token before   X_m = x̂ + (p − x̂) ⊙ mix_m
 
 use super::layer_norm;
+use super::stack::Input;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 
 pub struct ShiftMix {
@@ -58,6 +59,32 @@ impl ShiftMix {
                 ("mixed", Binding::Var(self.mixed)),
             ],
             grid: [cx.tokens as u32, 1, 1],
+        }
+    }
+
+    /// The same on the way into a product, for few tokens.
+    pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
+        let spec = cx.tape.vector_spec(self.vectors);
+        let (kept, capacity) = match self.inputs {
+            Inputs::Kept => (Binding::Var(self.mixed), cx.capacity),
+            Inputs::Dropped => (Binding::Spare, 0),
+        };
+        Input {
+            module: "linear::input_shift",
+            params: vec![
+                ("width", spec.width.into()),
+                ("stride", (spec.stride() / 4).into()),
+                ("plane", self.x_hat().into()),
+                ("capacity", capacity.into()),
+                ("keeps", keeps.into()),
+                ("eps", EPS.into()),
+            ],
+            bindings: vec![
+                ("x", Binding::Var(self.x)),
+                ("vectors", Binding::Vector(self.vectors)),
+                ("shift", Binding::State(self.shift)),
+                ("kept", kept),
+            ],
         }
     }
 

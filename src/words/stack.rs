@@ -159,16 +159,39 @@ struct Shape {
     shader: &'static str,
     block_rows: usize,
     tokens: usize,
+    constants: Vec<(&'static str, u32)>,
 }
 
 impl Shape {
     fn choose(cx: &Lowering<'_>, n: usize) -> Shape {
         if n < TILED_FROM || cx.caps.batch_invariant || cx.caps.class == Class::Lanes {
-            Shape { shader: "linear/matvec", block_rows: 4, tokens: 1 }
+            Self::matvec(1)
         } else {
-            Shape { shader: "linear/tiled", block_rows: 64, tokens: 64 }
+            Shape { shader: "linear/tiled", block_rows: 64, tokens: 64, constants: vec![] }
         }
     }
+
+    /// Four rows a group.
+    fn matvec(groups: usize) -> Shape {
+        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens: 1, constants: vec![("GROUPS", groups as u32)] }
+    }
+}
+
+/// What a product computes its input from on the way, instead of reading a row: one dispatch less.
+pub struct Input {
+    /// In the place of `linear::input`.
+    pub module: &'static str,
+    pub params: Vec<(&'static str, Param)>,
+    pub bindings: Vec<(&'static str, Binding)>,
+}
+
+/// Groups of four rows that share one computed input.
+const INPUT_GROUPS: usize = 4;
+
+/// Whether words put into one dispatch what few tokens can share: on a GPU, where a dispatch costs more than computing an input
+/// again in every workgroup.
+pub fn fuses(cx: &Lowering<'_>) -> bool {
+    cx.caps.class == Class::Groups && cx.tokens < TILED_FROM && cx.outputs < TILED_FROM && !cx.caps.batch_invariant
 }
 
 impl Stack {
@@ -178,11 +201,32 @@ impl Stack {
         if cx.caps.in_blocks(spec) {
             return windows::lower(self, cx, n);
         }
-        let shape = Shape::choose(cx, n);
+        let stride = cx.tape.var_spec(self.x).stride() / 4;
+        let input =
+            |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
+        let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
+        self.products(cx, &Shape::choose(cx, n), n, &input, &x_at)
+    }
+
+    /// The same, but every workgroup computes its input, and a segment names its plane. `input(is_first)`: the first dispatch may
+    /// keep what it computes.
+    pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
+        self.products(cx, &Shape::matvec(INPUT_GROUPS), cx.n_rows(self.rows), input, &|s| s.plane)
+    }
+
+    fn products(
+        &self,
+        cx: &Lowering<'_>,
+        shape: &Shape,
+        n: usize,
+        input: &dyn Fn(bool) -> Input,
+        x_at: &dyn Fn(&Segment) -> usize,
+    ) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
-        for (index, piece) in spec.pieces(cx.caps.max_binding).iter().enumerate() {
+        for (index, piece) in cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding).iter().enumerate() {
             for group in self.used(piece).chunks(MAX_SEGMENTS) {
-                dispatches.push(self.dispatch(cx, &shape, n, index, group));
+                let input = input(dispatches.is_empty());
+                dispatches.push(self.dispatch(cx, shape, n, index, group, input, x_at));
             }
         }
         dispatches
@@ -193,7 +237,17 @@ impl Stack {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
 
-    fn dispatch(&self, cx: &Lowering<'_>, shape: &Shape, n: usize, piece: usize, group: &[(&Segment, &PieceSegment)]) -> Dispatch {
+    #[allow(clippy::too_many_arguments)]
+    fn dispatch(
+        &self,
+        cx: &Lowering<'_>,
+        shape: &Shape,
+        n: usize,
+        piece: usize,
+        group: &[(&Segment, &PieceSegment)],
+        input: Input,
+        x_at: &dyn Fn(&Segment) -> usize,
+    ) -> Dispatch {
         let spec = cx.tape.matrix_spec(self.matrix);
         let bias_stride = self.bias.map_or(0, |b| cx.tape.vector_spec(b).stride());
         let [a, b, side_stride] = self.store.places(cx.tape, cx.capacity);
@@ -203,7 +257,7 @@ impl Stack {
             let bias = segment.bias.map_or(u32::MAX, |row| (row * bias_stride + p.first_row) as u32);
             rows.push([blocks as u32, p.rows as u32, spec.parts[p.part].units() as u32, p.unit as u32]);
             rows.push([
-                (self.x_at(segment, cx.tape, cx.capacity) / 4) as u32,
+                x_at(segment) as u32,
                 (self.y_at(segment, cx.tape, cx.capacity) + p.first_row) as u32,
                 bias,
                 segment.activation.code(),
@@ -215,25 +269,33 @@ impl Stack {
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
-            modules: vec![("weight::f16", format!("weight::{}", spec.format.name())), cx.caps.reduce()],
-            constants: vec![],
+            modules: vec![
+                ("weight::f16", format!("weight::{}", spec.format.name())),
+                ("linear::input", input.module.to_string()),
+                cx.caps.reduce(),
+            ],
+            constants: shape.constants.clone(),
             params: vec![
                 ("n_segments", group.len().into()),
-                ("x_stride", (cx.tape.var_spec(self.x).stride() / 4).into()),
                 ("y_stride", cx.tape.var_spec(self.y).stride().into()),
                 ("of_outputs", (self.rows == Rows::Outputs).into()),
                 ("side_stride", side_stride.into()),
                 ("store", self.store.into()),
                 ("fold", fold.into()),
                 ("segments", Param::Rows(rows)),
-            ],
+            ]
+            .into_iter()
+            .chain(input.params)
+            .collect(),
             bindings: vec![
-                ("x", Binding::Var(self.x)),
                 ("bias", self.bias.map_or(Binding::Nothing, Binding::Vector)),
                 ("y", Binding::Var(self.y)),
                 ("side", self.store.side()),
                 ("weight", Binding::Piece(self.matrix, piece)),
-            ],
+            ]
+            .into_iter()
+            .chain(input.bindings)
+            .collect(),
             grid: [fold as u32, blocks.div_ceil(fold) as u32, n.div_ceil(shape.tokens) as u32],
         }
     }

@@ -1,7 +1,11 @@
-//! RWKV-4's recurrence over decayed exponentials of k, kept finite by the largest exponent seen. RWKV paper, appendix D.
+//! RWKV-4's recurrence over decayed exponentials of k, kept finite by the largest exponent seen, and the output matrix behind it.
+//! RWKV paper, appendix D.
+//!
+//!   x += W (r ⊙ wkv)
 
+use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
 
 /// Columns of the projections.
 const R: usize = 0;
@@ -17,36 +21,61 @@ struct Wkv4 {
     proj: Var,
     /// w = −exp(time_decay), u.
     vectors: Vector,
-    /// `[3 (a, b, p), A]`
+    /// `[3 (a, b, p), A]`, in halves.
     state: State,
+    /// r ⊙ wkv, `[T, A]`.
     y: Var,
+    output: Stack,
 }
 
 impl Tape {
     /// Numerator, denominator and exponent of every channel, `[3, width]`.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
-        let state = self.state(name, &[3, width], false);
+        let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 
-    /// `proj` has the columns r (after its sigmoid), k, v. `vectors`: w, u. Gives `r ⊙ wkv [T, A]`.
-    pub fn wkv4(&mut self, proj: Var, vectors: Vector, state: State) -> Var {
+    /// `proj` has the columns r (after its sigmoid), k, v. `vectors`: w, u. `x [T, C] += W [C, A] (r ⊙ wkv)`.
+    pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: Part, x: Var) {
         let width = self.vector_spec(vectors).width;
-        let y = self.scratch("wkv", Rows::Tokens, &[width]);
-        self.record(Wkv4 { proj, vectors, state, y });
-        y
+        let y = self.internal("wkv", Rows::Tokens, &[width]);
+        let matrix = self.matrix(vec![part]);
+        let segments = vec![Segment::of(0)];
+        let output = Stack { matrix, x: y, y: x, bias: None, segments, store: Store::Add, rows: Rows::Tokens };
+        self.record(Wkv4 { proj, vectors, state, y, output });
     }
 }
 
 impl Word for Wkv4 {
     fn name(&self) -> &'static str {
-        "wkv4"
+        "wkv4_linear_add"
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let (proj, width) = (cx.tape.var_spec(self.proj), cx.tape.vector_spec(self.vectors).width);
-        vec![Dispatch {
+        let (proj, vectors) = (cx.tape.var_spec(self.proj), cx.tape.vector_spec(self.vectors));
+        let (width, half_stride) = (vectors.width, cx.tape.state_spec(self.state).stride());
+        if fuses(cx) {
+            return self.output.lower_from(cx, &|keeps| Input {
+                module: "linear::input_wkv4",
+                params: vec![
+                    ("width", width.into()),
+                    ("proj_stride", proj.stride().into()),
+                    ("stride", vectors.stride().into()),
+                    ("half_stride", half_stride.into()),
+                    ("r", proj.column(R).into()),
+                    ("k", proj.column(K).into()),
+                    ("v", proj.column(V).into()),
+                    ("keeps", keeps.into()),
+                ],
+                bindings: vec![
+                    ("proj", Binding::Var(self.proj)),
+                    ("vectors", Binding::Vector(self.vectors)),
+                    ("state", Binding::State(self.state)),
+                ],
+            });
+        }
+        let recurrence = Dispatch {
             shader: "rwkv/wkv4",
             modules: vec![],
             constants: vec![],
@@ -57,6 +86,7 @@ impl Word for Wkv4 {
                 ("k", proj.column(K).into()),
                 ("v", proj.column(V).into()),
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
+                ("half_stride", half_stride.into()),
             ],
             bindings: vec![
                 ("vectors", Binding::Vector(self.vectors)),
@@ -65,19 +95,21 @@ impl Word for Wkv4 {
                 ("y", Binding::Var(self.y)),
             ],
             grid: [width.div_ceil(8) as u32, cx.runs as u32, 1],
-        }]
+        };
+        std::iter::once(recurrence).chain(self.output.lower(cx)).collect()
     }
 
     fn twin(&self, host: &mut Host) {
         let tape = host.tape.clone();
         let (proj, stride) = (tape.var_spec(self.proj), host.stride(self.y));
         let width = tape.vector_spec(self.vectors).width;
+        let half = tape.state_spec(self.state).stride();
         let mut y = host.take(self.y);
         let mut state = host.take_state(self.state);
         let (w, u) = (host.vector(self.vectors, W), host.vector(self.vectors, U));
         for run in &host.step.runs {
             for c in 0..width {
-                let from = |row: usize| (run.page_in as usize * 3 + row) * width + c;
+                let from = |row: usize| run.shift_in as usize * half + row * width + c;
                 let (mut a, mut b, mut p) = (state[from(0)], state[from(1)], state[from(2)]);
                 for t in (run.first_row as usize..).take(run.len as usize) {
                     let x = |column: usize| host.var(self.proj)[t * proj.stride() + proj.column(column) + c];
@@ -90,12 +122,13 @@ impl Word for Wkv4 {
                     (a, b, p) = (before * a + now * v, before * b + now, q);
                 }
                 for (row, value) in [a, b, p].into_iter().enumerate() {
-                    state[(run.page_out as usize * 3 + row) * width + c] = value;
+                    state[run.shift_out as usize * half + row * width + c] = value;
                 }
             }
         }
         host.put(self.y, y);
         host.put_state(self.state, state);
+        self.output.twin(host);
     }
 }
 
@@ -106,9 +139,10 @@ pub fn cases() -> Vec<Case> {
         let proj = tape.var("proj", Rows::Tokens, &[width; 3]);
         let vectors = tape.vectors(width, vec![vector("time_decay").map(|d| -d.exp()), vector("time_first")]);
         let state = tape.wkv4_state("wkv".into(), width);
-        tape.wkv4(proj, vectors, state);
+        let x = tape.var("x", Rows::Tokens, &[width + 3]);
+        tape.wkv4_linear_add(proj, vectors, state, Part::new("w", width + 3, width), x);
         // Seeded states have denominators that are negative or near zero: a start from nothing is what is compared.
-        cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4/{width}"), tape, steps(2), 1e-9) });
+        cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }
     cases
 }

@@ -4,7 +4,7 @@
 //!
 //!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
 
-use super::recurrence::{self, BONUS, Gate, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
@@ -50,7 +50,7 @@ impl Tape {
         let decay = match decay {
             Decay::Constant => None,
             Decay::LowRank { part, bias, column } => {
-                let w = self.scratch("decay", Rows::Tokens, &[width]);
+                let w = self.internal("decay", Rows::Tokens, &[width]);
                 let x = self.var_spec(proj).column(column);
                 let segments = vec![Segment { x, bias: Some(0), activation: Activation::Decay6, ..Segment::of(0) }];
                 let matrix = self.matrix(vec![part]);
@@ -70,6 +70,17 @@ impl Word for Word6 {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let head = Head {
+            module: "rwkv::head6",
+            proj: self.proj,
+            lora: self.decay.as_ref(),
+            is_first_layer: false,
+            decay: self.decay.is_none().then_some(W),
+            bindings: vec![],
+        };
+        if let Some(whole) = self.recurrence.lower_head(cx, head) {
+            return vec![whole];
+        }
         let mut dispatches = self.decay.as_ref().map_or_else(Vec::new, |d| d.lower(cx));
         dispatches.push(self.prepare(cx));
         dispatches.extend(self.recurrence.lower(cx));

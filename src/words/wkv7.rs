@@ -2,7 +2,7 @@
 //! rate and value residual, the delta rule, group norm, bonus and gate. RWKV-7 paper, section 4; spec of the formulas in the
 //! shaders `rwkv/wkv7_prepare`, `rwkv/wkv` and `rwkv/wkv_out`.
 
-use super::recurrence::{self, BONUS, Gate, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
@@ -50,7 +50,7 @@ impl Tape {
         let is_first_layer = v_first.is_none();
         let v_first = v_first.unwrap_or_else(|| self.var("v_first", Rows::Tokens, &[width]));
         let [feed, values, y] = recurrence::vars(self, Rule::Delta, width, head_size);
-        let gates = self.scratch("gates", Rows::Tokens, &[width; 4]);
+        let gates = self.internal("gates", Rows::Tokens, &[width; 4]);
         let segment = |i: usize| {
             let (bias, activation) = match i {
                 W => (Some(0), Activation::Decay7),
@@ -77,6 +77,17 @@ impl Word for Word7 {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let head = Head {
+            module: "rwkv::head7",
+            proj: self.proj,
+            lora: Some(&self.gates),
+            is_first_layer: self.is_first_layer,
+            decay: None,
+            bindings: vec![("v_first", Binding::Var(self.v_first))],
+        };
+        if let Some(whole) = self.recurrence.lower_head(cx, head) {
+            return vec![whole];
+        }
         let mut dispatches = self.gates.lower(cx);
         dispatches.push(self.prepare(cx));
         dispatches.extend(self.recurrence.lower(cx));

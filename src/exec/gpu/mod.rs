@@ -34,6 +34,7 @@ pub struct GpuModel {
     vectors: Vec<wgpu::Buffer>,
     initial: Vec<Option<Vec<f32>>>,
     nothing: wgpu::Buffer,
+    spare: wgpu::Buffer,
 }
 
 impl GpuModel {
@@ -52,11 +53,11 @@ impl GpuModel {
             upload.write(&buffer, &mut 0, bytemuck::cast_slice(&packed))?;
             vectors.push(buffer);
         }
-        let nothing = device.buffer("nothing", 256, usage)?;
+        let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);
         device.queue.submit([]);
         device.wait()?;
         let initial = initial_states(&tape, source)?;
-        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing }))
+        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing, spare }))
     }
 }
 
@@ -256,6 +257,7 @@ impl GpuExecutor {
                 Binding::Window(m, buffer, at) => window(&model.matrices[m.0][buffer], at),
                 Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
                 Binding::Nothing => model.nothing.as_entire_binding(),
+                Binding::Spare => model.spare.as_entire_binding(),
             };
             let plan = Plan::new(&model.device, &cx, &self.cursor, &resolve)?;
             log::debug!("plan for {size:?}: {} dispatches", plan.n_dispatches());

@@ -1,0 +1,17 @@
+// What a product reads: rows of x as they are.
+import package::linear::stack::params;
+
+struct Input {
+    // Stride of a row of x, in units of 4.
+    x_stride: u32,
+}
+
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
+
+var<private> input_at: u32;
+
+// Once a workgroup: row t, from x_at on.
+fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) { input_at = t * params.input.x_stride + x_at; }
+
+// Elements 4 i .. 4 i + 3 of that row.
+fn input4(i: u32) -> vec4<f32> { return x[input_at + i]; }

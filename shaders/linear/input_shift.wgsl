@@ -1,0 +1,84 @@
+// What a product reads, computed on the way: LN, token shift and the lerp of one mix.
+//   x_hat = LN(x)   p = x_hat of the row above, in the first row of a run that of the state   input = x_hat + (p - x_hat) mix
+// Every workgroup normalises for itself, which costs less than a dispatch before it. The first one keeps x_hat as the new state,
+// in the other half of the double buffer, and x_hat and p as planes for who reads them later.
+import package::lib::cursor::{row_at, run_at};
+import package::lib::reduce::{WG, reduce_sum};
+import package::linear::stack::params;
+
+struct Input {
+    width: u32,
+    // Stride of x, vectors, shift and kept, in units of 4.
+    stride: u32,
+    // First plane of kept, and the rows of a plane; 0: there are none.
+    plane: u32,
+    capacity: u32,
+    // 1 in the dispatch that keeps.
+    keeps: u32,
+    eps: f32,
+}
+
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, stride]
+@group(0) @binding(5) var<storage, read> vectors: array<vec4<f32>>; // [2 + n_mixes, stride]: g, b, mixes
+@group(0) @binding(6) var<storage, read_write> shift: array<vec4<f32>>; // [2 pages, stride]
+@group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
+
+// Rows of x: this one and the one above; where p lies in the state; the mix. Mean and scale of both rows.
+var<private> here: u32;
+var<private> above: u32;
+var<private> state_at: u32;
+var<private> mix_at: u32;
+var<private> from_state: bool;
+var<private> mean: vec2<f32>;
+var<private> scale: vec2<f32>;
+
+fn begin(t: u32, mix: u32, lane: u32, is_first: bool) {
+    let row = row_at(t);
+    let run = run_at(row.run);
+    let stride = params.input.stride;
+    let quarters = (params.input.width + 3u) / 4u;
+    here = t * stride;
+    // In the first row `above` is `here`: its statistics are computed and not used.
+    above = select(here - stride, here, row.first == 1u);
+    state_at = run.shift_in * stride;
+    mix_at = (2u + mix) * stride;
+    from_state = row.first == 1u;
+
+    let n = f32(params.input.width);
+    var sums = vec4(0.0);
+    for (var i = lane; i < quarters; i += WG) { sums += vec4(dot(x[here + i], vec4(1.0)), dot(x[above + i], vec4(1.0)), 0.0, 0.0); }
+    mean = reduce_sum(sums, lane).xy / n;
+    var squares = vec4(0.0);
+    for (var i = lane; i < quarters; i += WG) {
+        // What pads the row is zero in x, and must not count.
+        let inside = 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width);
+        let a = select(vec4(0.0), x[here + i] - mean.x, inside);
+        let b = select(vec4(0.0), x[above + i] - mean.y, inside);
+        squares += vec4(dot(a, a), dot(b, b), 0.0, 0.0);
+    }
+    scale = 1.0 / sqrt(reduce_sum(squares, lane).xy / n + params.input.eps);
+
+    if !is_first || params.input.keeps == 0u { return; }
+    for (var i = lane; i < quarters; i += WG) {
+        let both = inputs(i);
+        if row.last == 1u { shift[run.shift_out * stride + i] = both[0]; }
+        if params.input.capacity > 0u {
+            kept[(params.input.plane * params.input.capacity + t) * stride + i] = both[0];
+            kept[((params.input.plane + 1u) * params.input.capacity + t) * stride + i] = both[1];
+        }
+    }
+}
+
+// x_hat and p.
+fn inputs(i: u32) -> mat2x4<f32> {
+    let g = vectors[i];
+    let b = vectors[params.input.stride + i];
+    var p = (x[above + i] - mean.y) * scale.y * g + b;
+    if from_state { p = shift[state_at + i]; }
+    return mat2x4<f32>((x[here + i] - mean.x) * scale.x * g + b, p);
+}
+
+fn input4(i: u32) -> vec4<f32> {
+    let both = inputs(i);
+    return both[0] + (both[1] - both[0]) * vectors[mix_at + i];
+}

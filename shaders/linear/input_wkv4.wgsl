@@ -1,0 +1,69 @@
+// What the output matrix of RWKV-4 reads, computed on the way: r wkv of every channel, by the formulas of rwkv/wkv4, from the state
+// at the run's beginning over its tokens up to this one. For runs of few tokens. The first workgroup of the last one keeps the
+// state, in the other half of the double buffer.
+import package::lib::cursor::{row_at, run_at};
+import package::lib::reduce::WG;
+import package::linear::stack::params;
+import package::rwkv::wkv4_step::wkv4_step;
+
+struct Input {
+    width: u32,
+    // Strides of a row of proj and of vectors, of a half page of the state.
+    proj_stride: u32,
+    stride: u32,
+    half_stride: u32,
+    // Columns of proj.
+    r: u32,
+    k: u32,
+    v: u32,
+    // 1 in the dispatch that keeps.
+    keeps: u32,
+}
+
+@group(0) @binding(1) var<storage, read> proj: array<f32>; // [T, proj_stride]
+@group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
+@group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
+
+var<private> first: u32;
+var<private> last: u32;
+var<private> state_at: u32;
+
+fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) {
+    let row = row_at(t);
+    let run = run_at(row.run);
+    first = run.first_row;
+    last = t;
+    state_at = run.shift_in * params.input.half_stride;
+    if !is_first || params.input.keeps == 0u || row.last == 0u { return; }
+    for (var c = lane; c < params.input.width; c += WG) {
+        let after = recur(c);
+        let to = run.shift_out * params.input.half_stride + c;
+        state[to] = after.x;
+        state[to + params.input.width] = after.y;
+        state[to + 2u * params.input.width] = after.z;
+    }
+}
+
+// a, b and p after the tokens, and r wkv of the last one.
+fn recur(c: u32) -> vec4<f32> {
+    let w = vectors[c];
+    let u = vectors[params.input.stride + c];
+    let width = params.input.width;
+    var s = vec3(state[state_at + c], state[state_at + width + c], state[state_at + 2u * width + c]);
+    var y = 0.0;
+    for (var t = first; t <= last; t++) {
+        let at = t * params.input.proj_stride + c;
+        let next = wkv4_step(s, w, u, proj[at + params.input.k], proj[at + params.input.v]);
+        y = proj[at + params.input.r] * next.w;
+        s = next.xyz;
+    }
+    return vec4(s, y);
+}
+
+fn input4(i: u32) -> vec4<f32> {
+    var four = vec4(0.0);
+    for (var e = 0u; e < 4u; e++) {
+        if 4u * i + e < params.input.width { four[e] = recur(4u * i + e).w; }
+    }
+    return four;
+}

@@ -1,0 +1,60 @@
+// The time mix of RWKV-5, 6 or 7 for one head and slot, from projections to gated output, for few tokens: a workgroup a head and
+// run, a lane a channel with its row of the state in registers. What the version prepares for a token is a module of its own;
+// recurrence, norm and gate are the formulas of rwkv/wkv and rwkv/wkv_out in one dispatch.
+import package::lib::cursor::{n_runs, run_at};
+import package::lib::reduce::{WG, reduce_sum};
+import package::rwkv::head_params::{params, vectors, feed};
+import package::rwkv::head7::{Token, prepare};
+import package::constants::{HEAD, QUARTERS, DELTA};
+
+@group(0) @binding(4) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, stride]
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    if group.y >= n_runs() { return; }
+    let run = run_at(group.y);
+    // Lanes past the head repeat its last channel; what they compute counts nowhere.
+    let inside = lane < HEAD;
+    let c = group.x * HEAD + min(lane, HEAD - 1u);
+
+    let source = (run.page_in * params.width + c) * HEAD;
+    unroll q in QUARTERS { unroll e in 4 {
+    var s_$q_$e = 0.0;
+    if 4u * $qu + $eu < HEAD { s_$q_$e = state[source + 4u * $qu + $eu]; }
+    } }
+    unroll q in QUARTERS { var row_$q = vec4(s_$q_0, s_$q_1, s_$q_2, s_$q_3); }
+
+    let n = f32(HEAD);
+    for (var t = run.first_row; t < run.first_row + run.len; t++) {
+        let token = prepare(t, c, lane, inside);
+        workgroupBarrier();
+        var sums = vec4(0.0);
+        unroll q in QUARTERS { sums += row_$q * feed[$qu]; }
+        let s = dot(sums, vec4(1.0));
+        var o = 0.0;
+        if DELTA == 0u {
+            unroll q in QUARTERS { row_$q = row_$q * feed[QUARTERS + $qu] + token.v * feed[2u * QUARTERS + $qu]; }
+            o = s + token.bonus;
+        } else {
+            sums = vec4(0.0);
+            unroll q in QUARTERS {
+            row_$q = row_$q * feed[QUARTERS + $qu] - s * feed[2u * QUARTERS + $qu] + token.v * feed[3u * QUARTERS + $qu];
+            sums += row_$q * feed[4u * QUARTERS + $qu];
+            }
+            o = dot(sums, vec4(1.0));
+        }
+        let mean = reduce_sum(vec4(select(0.0, o, inside)), lane).x / n;
+        let d = select(0.0, o - mean, inside);
+        let scale = 1.0 / sqrt(reduce_sum(vec4(d * d), lane).x / n + params.eps);
+        o = d * scale * vectors[params.norm + c] + vectors[params.norm + params.stride + c];
+        if DELTA == 1u { o += token.bonus; }
+        if inside { y[t * params.stride + c] = o * token.gate; }
+    }
+
+    let to = (run.page_out * params.width + c) * HEAD;
+    if !inside { return; }
+    unroll q in QUARTERS { unroll e in 4 {
+    if 4u * $qu + $eu < HEAD { state[to + 4u * $qu + $eu] = row_$q[$e]; }
+    } }
+}

@@ -1,0 +1,20 @@
+// What RWKV-5 and 6 prepare for a token: the formulas of rwkv/wkv6_prepare, after the product with the decay's low-rank matrix
+// where there is one.
+import package::lib::activation::activate;
+import package::lib::reduce::reduce_sum;
+import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
+
+fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
+    let r = projected(t, params.r, c);
+    let k = projected(t, params.k, c);
+    let v = projected(t, params.v, c);
+    var w = 0.0;
+    if params.decay > 0u { w = vectors[params.decay + c]; } else { w = activate(6u, bias[c] + low_rank(0u, t, c)); }
+    let ruk = reduce_sum(vec4(select(0.0, r * vectors[c] * k, inside)), lane).x;
+    put(0u, lane, r, inside);
+    put(1u, lane, w, inside);
+    put(2u, lane, k, inside);
+    var gate = 1.0;
+    if params.is_gated == 1u { gate = projected(t, params.g, c); }
+    return Token(v, ruk * v, gate);
+}

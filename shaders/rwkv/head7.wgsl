@@ -1,0 +1,33 @@
+// What RWKV-7 prepares for a token: the formulas of rwkv/wkv7_prepare after the products with w2, a2, g2 and v2.
+import package::lib::activation::{activate, sigmoid};
+import package::lib::reduce::reduce_sum;
+import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
+
+@group(0) @binding(6) var<storage, read_write> v_first: array<f32>; // [T, stride]
+
+fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
+    let r = projected(t, params.r, c);
+    let k = projected(t, params.k, c);
+    var v = projected(t, params.v, c);
+    let w = activate(4u, bias[c] + low_rank(0u, t, c));
+    let a = sigmoid(bias[params.stride + c] + low_rank(1u, t, c));
+    let g = low_rank(2u, t, c);
+    let first = t * params.stride + c;
+    if params.first_layer == 1u {
+        if inside { v_first[first] = v; }
+    } else {
+        v += (v_first[first] - v) * sigmoid(bias[2u * params.stride + c] + low_rank(3u, t, c));
+    }
+
+    let kk = k * vectors[c];
+    let k_mod = k * (1.0 + (a - 1.0) * vectors[params.stride + c]);
+    let parts = vec4(kk * kk, r * k_mod * vectors[2u * params.stride + c], 0.0, 0.0);
+    let sums = reduce_sum(select(vec4(0.0), parts, inside), lane);
+    let kappa = kk / max(sqrt(sums.x), 1e-12);
+    put(0u, lane, kappa, inside);
+    put(1u, lane, w, inside);
+    put(2u, lane, kappa * a, inside);
+    put(3u, lane, k_mod, inside);
+    put(4u, lane, r, inside);
+    return Token(v, sums.y * v, g);
+}
