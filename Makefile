@@ -11,7 +11,7 @@ MODEL   ?= --synthetic rwkv7-0.1b
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check-portable bench clean
+.PHONY: help demo test test-all lint check-portable bench gpu-check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,10 @@ check-portable: ## type-check for Windows, macOS and the web, with whatever tool
 
 bench: ## tokens a second of a 0.1B model with seeded weights; DEVICE and MODEL choose others
 	$(CARGO) run --release -- bench $(MODEL) --device $(DEVICE) -p 128 -n 16 -r 3
+
+gpu-check: ## kernels, official logits and speed on a real GPU, written to benches/results; CHECK="--models rwkv7-0.1b" and the like
+	$(CARGO) build --release
+	tools/gpu-check.sh $(CHECK)
 
 clean: ## remove everything built
 	$(CARGO) clean

@@ -419,6 +419,21 @@ fn bench_speaks_llama_bench() {
     assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o csv"))).lines().count(), 3);
     assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o jsonl"))).lines().count(), 2);
     refused(&run(&words("bench --synthetic rwkv7-1t")), 2, "rwkv7-1t");
+    let listed = json(&run(&words("bench --list-devices -o json")));
+    assert_eq!(listed, json(&run(&words("devices --json"))));
+    for device in devices() {
+        let profiled = run(&["bench", "-p", "5", "-n", "2", "-r", "1", "--profile", "-o", "json", "--device", device]);
+        let counted = json(&profiled)[1]["wingbeat"]["dispatches_per_token"].as_u64();
+        assert_eq!(counted.is_some(), *device != "cpu");
+        let said = stderr(&profiled);
+        for line in ["a step of 1 tokens", "a step of 5 tokens", "norm_shift_linear", "wkv7", "head"] {
+            assert!(said.contains(line), "{device}: {said}");
+        }
+        // Every dispatch is some word's.
+        let table = said.split("a step of 1 tokens").nth(1).unwrap().lines().skip(2).take(5);
+        let sum: u64 = table.map(|l| l.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, counted.unwrap_or(0), "{device}: {said}");
+    }
     refused(&run(&words("bench -pg 4")), 2, "-pg");
 }
 

@@ -1,6 +1,7 @@
 //! `bench`: tokens a second, in llama-bench's terms.
 
 mod print;
+mod profile;
 mod synthetic;
 
 use super::bandwidth;
@@ -25,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat bench -m model.pth
   wingbeat bench --synthetic rwkv7-1.5b -p 512 -n 128 -b 1,8 -o json
+  wingbeat bench -m model.pth -p 256 -n 32 --profile
   wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
 
 /// Measure tokens a second
@@ -61,6 +63,12 @@ pub struct Args {
     /// How to print results
     #[arg(short, long, value_name = "FORMAT", default_value = "md")]
     output: Format,
+    /// Show on stderr what every word of a step takes: one decoded token, and a chunk of a prompt
+    #[arg(long)]
+    profile: bool,
+    /// List what models can run on, and stop: as `wingbeat devices`
+    #[arg(long)]
+    list_devices: bool,
     /// Save the synthetic model as a checkpoint, for other programs
     #[arg(long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
@@ -108,6 +116,9 @@ impl fmt::Display for Test {
 }
 
 pub fn run(args: Args) -> Outcome {
+    if args.list_devices {
+        return super::devices::show(&args.run.on, matches!(args.output, Format::Json | Format::Jsonl));
+    }
     let tests = tests(&args)?;
     if let Some(path) = &args.write {
         let [name] = args.synthetic.as_slice() else {
@@ -137,6 +148,12 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
         let model = args.run.load(source, None)?;
         for &test in tests {
             printer.record(&measure(&model, source, test, args.repetitions, ceiling)?)?;
+        }
+        if args.profile {
+            let chunk = args.n_prompt.iter().copied().max().unwrap_or(0).min(args.run.chunk as usize);
+            for n_tokens in [1, chunk].into_iter().filter(|&n| n > 0) {
+                profile::show(&model, n_tokens, ceiling)?;
+            }
         }
     }
     Ok(())
@@ -193,6 +210,7 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
     let decoded = test.n_prompt == 0 && test.n_batch == 1;
     let read = read_bytes(model)? as f64 * samples.avg_ts / 1e9;
     let device = model.device();
+    let dispatches_per_token = session.dispatches_per_token()?;
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
         build_commit: option_env!("WINGBEAT_COMMIT").unwrap_or("unknown"),
@@ -217,6 +235,7 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
             driver: device.driver.clone(),
             read_gb_s_ceiling: ceiling,
             share_of_ceiling: ceiling.filter(|_| decoded).map(|c| read / c),
+            dispatches_per_token,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
             ..BenchExtra::default()

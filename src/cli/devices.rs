@@ -25,11 +25,16 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let backend = args.on.backend()?;
-    let choice = choose(&args.on.device(), backend)?;
+    show(&args.on, args.json)
+}
+
+/// The list, as a table or as JSON.
+pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
+    let backend = on.backend()?;
+    let choice = choose(&on.device(), backend)?;
     let list = devices(backend, &choice.id);
     let mut out = Output::new(false);
-    if args.json {
+    if json {
         out.json(&list)?;
     } else {
         for d in &list {

@@ -1,11 +1,12 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded};
+use super::{Executor, Loaded, WordTime, weight_bytes};
 use crate::error::{Error, Result};
-use crate::tape::{Bytes, Host, HostMatrix, HostPart, MatrixSpec, Rows, Source, State, Step, Tape, Var};
+use crate::tape::{Bytes, Caps, Class, Host, HostMatrix, HostPart, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, Word};
 use crate::tensor::DType;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Weights in host memory; matrices that the file stores as we do are read from its map.
 pub struct CpuModel {
@@ -108,6 +109,32 @@ impl CpuExecutor {
 }
 
 impl Executor for CpuExecutor {
+    fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+        self.grow(step.tokens.len(), step.outputs.len());
+        self.host.step.clone_from(step);
+        let tape = self.host.tape.clone();
+        // Any lowering tells which matrices a word reads.
+        let caps = Caps { class: Class::Groups, max_binding: usize::MAX, batch_invariant: false };
+        let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
+        let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens };
+        let one = |word: &dyn Word| {
+            let dispatches = word.lower(&cx);
+            let started = Instant::now();
+            word.twin(&mut self.host);
+            WordTime {
+                word: word.name(),
+                dispatches: 0,
+                seconds: started.elapsed().as_secs_f64(),
+                weight_bytes: weight_bytes(&tape, &dispatches.iter().collect::<Vec<_>>()),
+            }
+        };
+        Ok(tape.words.iter().map(AsRef::as_ref).filter(|w| !w.is_head() || outputs > 0).map(one).collect())
+    }
+
+    fn n_dispatches(&mut self, _step: &Step) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.grow(step.tokens.len(), step.outputs.len());
         self.host.step.clone_from(step);

@@ -9,7 +9,8 @@ mod load;
 pub mod selftest;
 
 use crate::error::Result;
-use crate::tape::{State, Step, Tape, Var};
+use crate::tape::{Binding, Dispatch, Matrix, State, Step, Tape, Var};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use choose::{Choice, Chosen, choose};
@@ -26,8 +27,41 @@ pub trait Loaded: Send + Sync {
     fn is_watched(&self) -> bool;
 }
 
+/// What one word of the tape took in a step.
+#[derive(Debug, Clone, Copy)]
+pub struct WordTime {
+    pub word: &'static str,
+    /// 0 on the CPU, which dispatches nothing.
+    pub dispatches: usize,
+    pub seconds: f64,
+    /// Bytes of the matrices that it multiplies; of a table, one row.
+    pub weight_bytes: u64,
+}
+
+/// Bytes of the matrices that these dispatches read.
+fn weight_bytes(tape: &Tape, dispatches: &[&Dispatch]) -> u64 {
+    let bindings = dispatches.iter().flat_map(|d| &d.bindings);
+    let read: BTreeSet<Matrix> = bindings
+        .filter_map(|(_, binding)| match binding {
+            Binding::Piece(m, _) | Binding::Window(m, ..) => Some(*m),
+            _ => None,
+        })
+        .collect();
+    let bytes = |m: Matrix| {
+        let spec = tape.matrix_spec(m);
+        if spec.is_table { spec.size_bytes() / spec.parts[0].rows.max(1) } else { spec.size_bytes() }
+    };
+    read.into_iter().map(|m| bytes(m) as u64).sum()
+}
+
 /// Plays steps on its own pages of state.
 pub trait Executor: Send {
+    /// Plays a step word by word and says what each took. The step's results are as of `run`.
+    fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
+
+    /// Dispatches of such a step; none where nothing is dispatched.
+    fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
+
     /// Plays the tape; `logits` becomes `[outputs, vocab]`, empty where the step has no outputs.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()>;
 

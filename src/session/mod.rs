@@ -18,7 +18,7 @@ pub use opened::{StateOrientation, notes};
 pub use state::{LoadedState, tuned_into_state};
 
 use crate::error::{Error, Result};
-use crate::exec::Executor;
+use crate::exec::{Executor, WordTime};
 use crate::tape::{Run, Step};
 use chunk::Chunk;
 use pages::Pages;
@@ -161,6 +161,34 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         self.read(&[(slot, tokens)], Want::All(each), progress)
+    }
+
+    /// What every word of the model takes in a step of so many tokens of one slot, logits of the last included.
+    pub fn profile(&mut self, n_tokens: usize) -> Result<Vec<WordTime>> {
+        self.on_a_fresh_page(n_tokens, |executor, step| executor.profile(step))
+    }
+
+    /// Dispatches of one decoded token; none on the CPU.
+    pub fn dispatches_per_token(&mut self) -> Result<Option<usize>> {
+        self.on_a_fresh_page(1, |executor, step| executor.n_dispatches(step))
+    }
+
+    fn on_a_fresh_page<T>(&mut self, n_tokens: usize, play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
+        let slot = self.open()?;
+        let go = self.pages.begin(self.memory(slot)?.page);
+        let run = Run {
+            first_row: 0,
+            len: n_tokens as u32,
+            page_in: go.page_in as u32,
+            page_out: go.page_out as u32,
+            shift_in: go.shift_in as u32,
+            shift_out: go.shift_out as u32,
+        };
+        let step = Step { tokens: vec![0; n_tokens], runs: vec![run], outputs: vec![n_tokens as u32 - 1] };
+        let result = play(self.executor.as_mut(), &step);
+        self.pages.cancel(&go);
+        self.close(slot)?;
+        result
     }
 
     fn memory(&self, slot: Slot) -> Result<&Memory> {

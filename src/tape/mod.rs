@@ -23,7 +23,7 @@ use crate::quant::{self, padded};
 pub struct Var(pub(crate) usize);
 
 /// A matrix of weights, or several stacked under one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Matrix(pub(crate) usize);
 
 /// Vectors of weights packed into one f32 buffer. `[n, stride]`.

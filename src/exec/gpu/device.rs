@@ -197,7 +197,8 @@ impl Device {
         let caps = adapter.caps(batch_invariant)?;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            required_features: wgpu::Features::empty(),
+            // For `bench --profile`.
+            required_features: adapter.inner.features() & wgpu::Features::TIMESTAMP_QUERY,
             required_limits: adapter.inner.limits(),
             ..Default::default()
         };

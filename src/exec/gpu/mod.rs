@@ -7,7 +7,7 @@ mod plan;
 mod reflect;
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded};
+use super::{Executor, Loaded, WordTime};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
 use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, WINDOW_BYTES};
@@ -290,6 +290,14 @@ impl GpuExecutor {
         Ok(())
     }
 
+    fn write_cursor(&mut self, step: &Step) -> Result<()> {
+        let mut words = std::mem::take(&mut self.words);
+        step.encode(&mut words)?;
+        self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
+        self.words = words;
+        Ok(())
+    }
+
     fn encoder(&self) -> wgpu::CommandEncoder {
         self.model.device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
@@ -300,14 +308,46 @@ impl GpuExecutor {
     }
 }
 
+/// Bytes of a timestamp.
+const STAMP: usize = 8;
+
 impl Executor for GpuExecutor {
+    fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+        let device = self.model.device.clone();
+        if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+            return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
+        }
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let n = 2 * self.model.tape.words.len();
+        let queries =
+            device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
+        let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
+        let mut encoder = self.encoder();
+        let mut words = self.plans[&size].encode_timed(&mut encoder, &queries, &self.model.tape, !step.outputs.is_empty());
+        encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
+        let mut raw = Vec::new();
+        self.read(encoder, &stamps, 0, words.len() * 2 * STAMP, &mut raw)?;
+        let ticks: Vec<u64> =
+            bytemuck::cast_slice::<f32, u32>(&raw).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
+        let period = f64::from(device.queue.get_timestamp_period()) * 1e-9;
+        for (word, ticks) in words.iter_mut().zip(ticks.chunks_exact(2)) {
+            word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
+        }
+        Ok(words)
+    }
+
+    fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        Ok(Some(self.plans[&size].n_dispatches()))
+    }
+
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         let size = Size::of(step);
         self.plan(size)?;
-        let mut words = std::mem::take(&mut self.words);
-        step.encode(&mut words)?;
-        self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
-        self.words = words;
+        self.write_cursor(step)?;
         let mut encoder = self.encoder();
         self.plans[&size].encode(&mut encoder, !step.outputs.is_empty());
         logits.clear();

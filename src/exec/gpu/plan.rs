@@ -6,7 +6,8 @@ use super::compose::Recipe;
 use super::device::Device;
 use super::reflect::{CURSOR, PARAMS};
 use crate::error::{Error, Result};
-use crate::tape::{Binding, Dispatch, Lowering};
+use crate::exec::{WordTime, weight_bytes};
+use crate::tape::{Binding, Dispatch, Lowering, Tape};
 
 struct Op {
     pipeline: wgpu::ComputePipeline,
@@ -14,10 +15,14 @@ struct Op {
     grid: [u32; 3],
     /// Makes logits: skipped where none are wanted.
     is_head: bool,
+    /// Index in the tape.
+    word: usize,
 }
 
 pub struct Plan {
     ops: Vec<Op>,
+    /// Bytes of weights of every word.
+    weight_bytes: Vec<u64>,
 }
 
 impl Plan {
@@ -28,8 +33,10 @@ impl Plan {
         cursor: &wgpu::Buffer,
         resolve: &dyn Fn(Binding) -> wgpu::BindingResource<'b>,
     ) -> Result<Plan> {
-        let dispatches: Vec<(Dispatch, bool)> =
-            cx.tape.words.iter().flat_map(|w| w.lower(cx).into_iter().map(|d| (d, w.is_head()))).collect();
+        let dispatches: Vec<(Dispatch, usize)> =
+            cx.tape.words.iter().enumerate().flat_map(|(i, w)| w.lower(cx).into_iter().map(move |d| (d, i))).collect();
+        let of_word = |i: usize| dispatches.iter().filter(|(_, word)| *word == i).map(|(d, _)| d).collect::<Vec<_>>();
+        let weight_bytes = (0..cx.tape.words.len()).map(|i| weight_bytes(cx.tape, &of_word(i))).collect();
         let alignment = device.device.limits().min_uniform_buffer_offset_alignment as usize;
         let mut uniforms = Vec::new();
         let mut made = Vec::new();
@@ -48,7 +55,7 @@ impl Plan {
         device.queue.write_buffer(&uniform, 0, &uniforms);
 
         let mut ops = Vec::new();
-        for ((dispatch, is_head), (kernel, at, size)) in dispatches.iter().zip(made) {
+        for ((dispatch, word), (kernel, at, size)) in dispatches.iter().zip(made) {
             let resource = |name: &str| match name {
                 PARAMS => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                     buffer: &uniform,
@@ -67,26 +74,63 @@ impl Plan {
                 device.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
             };
             let groups = kernel.layouts.iter().enumerate().map(group).collect();
-            ops.push(Op { pipeline: kernel.pipeline.clone(), groups, grid: dispatch.grid, is_head: *is_head });
+            ops.push(Op {
+                pipeline: kernel.pipeline.clone(),
+                groups,
+                grid: dispatch.grid,
+                is_head: cx.tape.words[*word].is_head(),
+                word: *word,
+            });
         }
         device.faults.check()?;
-        Ok(Plan { ops })
+        Ok(Plan { ops, weight_bytes })
     }
 
     /// Encodes every dispatch into one pass.
     pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for op in self.ops.iter().filter(|op| with_head || !op.is_head) {
-            pass.set_pipeline(&op.pipeline);
-            for (i, group) in op.groups.iter().enumerate() {
-                pass.set_bind_group(i as u32, group, &[]);
-            }
-            pass.dispatch_workgroups(op.grid[0], op.grid[1], op.grid[2]);
+        self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|op| op.encode(&mut pass));
+    }
+
+    /// Encodes a pass a word, between two timestamps each; gives what each word is but for its time.
+    pub fn encode_timed(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        queries: &wgpu::QuerySet,
+        tape: &Tape,
+        with_head: bool,
+    ) -> Vec<WordTime> {
+        let mut words = Vec::new();
+        for ops in self.ops.chunk_by(|a, b| a.word == b.word).filter(|ops| with_head || !ops[0].is_head) {
+            let first = 2 * words.len() as u32;
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                label: None,
+                timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
+                    query_set: queries,
+                    beginning_of_pass_write_index: Some(first),
+                    end_of_pass_write_index: Some(first + 1),
+                }),
+            });
+            ops.iter().for_each(|op| op.encode(&mut pass));
+            let word = ops[0].word;
+            let name = tape.words[word].name();
+            words.push(WordTime { word: name, dispatches: ops.len(), seconds: 0.0, weight_bytes: self.weight_bytes[word] });
         }
+        words
     }
 
     pub fn n_dispatches(&self) -> usize {
         self.ops.len()
+    }
+}
+
+impl Op {
+    fn encode(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_pipeline(&self.pipeline);
+        for (i, group) in self.groups.iter().enumerate() {
+            pass.set_bind_group(i as u32, group, &[]);
+        }
+        pass.dispatch_workgroups(self.grid[0], self.grid[1], self.grid[2]);
     }
 }
 

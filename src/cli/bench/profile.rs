@@ -1,0 +1,61 @@
+//! Where the time of a step goes, word by word.
+
+use crate::cli::output::say;
+use crate::error::Result;
+use crate::exec::WordTime;
+use crate::session::{Model, Session};
+
+/// Played this often; the fastest time of each word counts.
+const REPEATS: usize = 5;
+
+/// All calls of one word in a step.
+struct Line {
+    word: &'static str,
+    calls: usize,
+    dispatches: usize,
+    seconds: f64,
+    weight_bytes: u64,
+}
+
+/// Prints a table to stderr. `ceiling`: GB/s that the device reads at best.
+pub fn show(model: &Model, n_tokens: usize, ceiling: Option<f64>) -> Result<()> {
+    let mut session = Session::new(model, 1)?;
+    let mut best: Vec<WordTime> = session.profile(n_tokens)?;
+    for _ in 1..REPEATS {
+        let again = session.profile(n_tokens)?;
+        best.iter_mut().zip(again).for_each(|(best, again)| best.seconds = best.seconds.min(again.seconds));
+    }
+    let lines = by_word(&best);
+    let total: f64 = lines.iter().map(|l| l.seconds).sum();
+    say(format_args!("{}: a step of {n_tokens} tokens, {:.3} ms of work", model.name(), total * 1e3));
+    say(format_args!(
+        "{:<22}{:>6}{:>12}{:>11}{:>8}{:>9}{:>11}{:>9}",
+        "word", "calls", "dispatches", "ms", "%", "GB/s", "GFLOP/s", "ceiling"
+    ));
+    for l in &lines {
+        let gb_s = l.weight_bytes as f64 / l.seconds.max(1e-12) / 1e9;
+        // Two operations a weight and token; weights in mixed formats count as if of two bytes.
+        let gflop_s = gb_s * n_tokens as f64;
+        let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * gb_s / c));
+        let (ms, percent) = (l.seconds * 1e3, 100.0 * l.seconds / total.max(1e-12));
+        say(format_args!("{:<22}{:>6}{:>12}{ms:>11.3}{percent:>8.1}{gb_s:>9.1}{gflop_s:>11.1}{share:>9}", l.word, l.calls, l.dispatches));
+    }
+    Ok(())
+}
+
+/// In the order of their first call.
+fn by_word(times: &[WordTime]) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for t in times {
+        let i = lines.iter().position(|l| l.word == t.word).unwrap_or_else(|| {
+            lines.push(Line { word: t.word, calls: 0, dispatches: 0, seconds: 0.0, weight_bytes: 0 });
+            lines.len() - 1
+        });
+        let line = &mut lines[i];
+        line.calls += 1;
+        line.dispatches += t.dispatches;
+        line.seconds += t.seconds;
+        line.weight_bytes += t.weight_bytes;
+    }
+    lines
+}

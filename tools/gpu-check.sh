@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# What a real GPU has to show: every kernel against its twin, the official logits, and how fast it is; as one page and one JSON.
+#
+# usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]
+#   --binary PATH  the program (default target/release/wingbeat)
+#   --device D     as wingbeat's --device (default gpu)
+#   --out DIR      where the results go (default benches/results)
+#   --models M     synthetic models, in the order of running (default: every published size of RWKV-7, and 0.1b of the others)
+#   --batches B    slots that decode together (default 1,8,32)
+#   --prompt P     tokens of the prompt (default 512)
+#   --gen G        tokens to decode (default 64)
+#   --seconds S    give up on a model after so long (default 150)
+#
+# Writes DATE-DEVICE.md and DATE-DEVICE.json, after every model: what is finished stays if time runs out. Needs bash and python3.
+# A model that does not fit is named and left out. Exit code 3 where a result is wrong.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+binary=target/release/wingbeat device=gpu out=benches/results batches=1,8,32 prompt=512 gen=64 seconds=150
+models="rwkv7-0.1b rwkv7-1.5b rwkv4-0.1b rwkv5-0.1b rwkv6-0.1b rwkv7-0.4b rwkv7-2.9b rwkv7-7.2b"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --binary | --device | --out | --models | --batches | --prompt | --gen | --seconds)
+      [ $# -ge 2 ] || { echo "gpu-check: $1 wants a value" >&2; exit 2; }
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    *)
+      sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+[ -x "$binary" ] || { echo "gpu-check: no program at $binary" >&2; exit 1; }
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$binary" devices --device "$device" --json >"$work/devices.json"
+wrong=0
+"$binary" doctor --device "$device" >"$work/doctor.txt" 2>"$work/doctor.err" || wrong=$?
+tail -n 20 "$work/doctor.txt"
+
+page() {
+  python3 - "$work" "$out" "$wrong" "$*" <<'PY'
+import datetime, glob, json, os, re, sys
+
+work, out, wrong, command = sys.argv[1:5]
+devices = json.load(open(f"{work}/devices.json"))
+device = next((d for d in devices if d["chosen"]), devices[0])
+records = [r for f in sorted(glob.glob(f"{work}/bench-*.json")) if os.path.getsize(f) for r in json.load(open(f))]
+slug = re.sub(r"[^a-z0-9]+", "-", device["name"].lower()).strip("-")
+name = f"{out}/{datetime.date.today()}-{slug}"
+with open(f"{name}.json", "w") as f:
+    json.dump({"device": device, "doctor_exit_code": int(wrong), "records": records}, f, indent=1)
+lines = [f"# {datetime.date.today()}: {device['name']}", "", f"Backend {device['backend']}, driver {device['driver']}. `tools/gpu-check.sh`, {command}.", ""]
+lines += ["| model | test | batch | tokens/s | p50 ms | of the ceiling | dispatches |", "|---|---|--:|--:|--:|--:|--:|"]
+for r in records:
+    w = r["wingbeat"]
+    test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
+    p50 = f"{w['p50_ms']:.2f}" if w["p50_ms"] else "-"
+    share = f"{100 * w['share_of_ceiling']:.0f} %" if w["share_of_ceiling"] else "-"
+    lines.append(f"| {r['model_filename']} | {test} | {r['n_batch']} | {r['avg_ts']:.1f} ± {r['stddev_ts']:.1f} | {p50} | {share} | {w['dispatches_per_token']} |")
+for log in sorted(glob.glob(f"{work}/bench-*.err")):
+    said = open(log).read().splitlines()
+    tables = [i for i, l in enumerate(said) if ": a step of" in l]
+    if tables:
+        lines += ["", "```", *[l for l in said[tables[0]:] if not l.startswith("error:")], "```"]
+    errors = [l for l in said if l.startswith("error:")]
+    lines += [f"\n`{os.path.basename(log)[6:-4]}`: {e}" for e in errors]
+lines += ["", "```", *open(f"{work}/doctor.txt").read().splitlines()[-16:], "```", ""]
+with open(f"{name}.md", "w") as f:
+    f.write("\n".join(lines))
+print(f"{name}.md", file=sys.stderr)
+PY
+}
+
+i=0
+for model in $models; do
+  i=$((i + 1))
+  file=$(printf '%s/bench-%02d-%s' "$work" "$i" "$model")
+  echo "gpu-check: $model" >&2
+  timeout "$seconds" "$binary" bench --synthetic "$model" --device "$device" -p "$prompt" -n "$gen" -b "$batches" -r 3 --profile -o json \
+    >"$file.json" 2>"$file.err" || echo "error: $model ended with $?" >>"$file.err"
+  tail -n 3 "$file.err" >&2
+  page "models $models, batches $batches, prompt $prompt, gen $gen"
+done
+exit "$wrong"
