@@ -8,7 +8,6 @@ use crate::exec::gpu::{self, Backend, GpuModel};
 use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel};
 use crate::tape::{Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
-use crate::weights::Checkpoint;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -207,8 +206,11 @@ impl Model {
 
 /// The tiny trained RWKV-7 that ships with the program.
 #[cfg(feature = "embedded-model")]
-pub fn embedded() -> Result<Checkpoint> {
-    Checkpoint::from_static("tiny-rwkv7", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")))
+pub fn embedded() -> Result<crate::weights::Checkpoint> {
+    crate::weights::Checkpoint::from_static(
+        "tiny-rwkv7",
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")),
+    )
 }
 
 /// The model's vocabulary, or where to get it.
