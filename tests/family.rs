@@ -1,7 +1,7 @@
 //! What a user of any architecture relies on, for every sibling of the embedded model: chunks, slots, forks, state files, formats
 //! of weights, large activations. `session.rs` has more of it for the embedded one.
 
-use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options};
+use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read, score};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,16 +21,15 @@ fn load(tiny: &Tiny, options: &Options) -> Model {
     Model::load(&tiny.source(), options, &mut |_, _| ()).unwrap()
 }
 
-/// A prompt of `n` tokens of running text, different for different seeds.
 fn prompt(tiny: &Tiny, n: usize, seed: usize) -> Vec<u32> {
-    let text = tiny.golden().tokens;
-    (0..n).map(|i| text[(i * (1 + seed % 5) + 7 * seed) % text.len()]).collect()
+    tiny.golden().prompt(n, seed)
 }
 
-fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    session.prefill(slot, tokens).unwrap().to_vec()
+/// A tensor of F32 to write.
+fn floats(name: String, shape: Vec<usize>, values: &[f32]) -> Entry<'static> {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("copy")));
+    Entry { name, dtype: DType::F32, shape, data: Box::new(data) }
 }
 
 /// Every tensor of a state file.
@@ -161,9 +160,7 @@ fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
         let view = model.tensor(name).unwrap();
         let mut values = view.to_f32().unwrap();
         change(name, &mut values);
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("copy")));
-        Entry { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
+        floats(name.into(), view.shape().to_vec(), &values)
     };
     write_safetensors(path, &Default::default(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
@@ -255,9 +252,7 @@ fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
                     values.iter_mut().for_each(|v| *v = v.abs().max(0.01).ln().exp());
                 }
             }
-            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("copy")));
-            entries.push(Entry { name, dtype: DType::F32, shape, data: Box::new(data) });
+            entries.push(floats(name, shape, &values));
         }
         let path = folder.path().join(file);
         write_safetensors(&path, &Default::default(), entries, &mut |_, _| ()).unwrap();
@@ -290,12 +285,7 @@ fn both_families_of_kernels_have_the_official_logits_and_all_rows_end_with_the_l
             let n_vocab = model.facts().n_vocab;
             let mut session = Session::new(&model, 1).unwrap();
             let slot = session.open().unwrap();
-            let mut logits = Vec::new();
-            let mut each = |_: usize, row: &[f32]| {
-                logits.extend_from_slice(row);
-                Ok(())
-            };
-            session.score(slot, &golden.tokens, &mut each, &mut |_, _| ()).unwrap();
+            let logits = score(&mut session, slot, &golden.tokens);
             let error = nmse(&logits, &golden.logits);
             assert!(error <= 1e-7, "{} {class:?}: {error:.2e}", tiny.name);
             let last = &logits[logits.len() - n_vocab..];

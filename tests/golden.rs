@@ -1,6 +1,6 @@
 //! The official logits of the tiny trained models, one of every architecture, on every device that is here.
 
-use crate::support::{devices, goldens, nmse, options};
+use crate::support::{devices, goldens, nmse, options, score};
 use std::ops::ControlFlow;
 use wingbeat::arch::ARCHS;
 use wingbeat::sample::Sampling;
@@ -15,12 +15,7 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
         let n_vocab = model.facts().n_vocab;
         let mut session = Session::new(&model, 1).unwrap();
         let slot = session.open().unwrap();
-        let mut logits = Vec::new();
-        let mut each = |_: usize, row: &[f32]| {
-            logits.extend_from_slice(row);
-            Ok(())
-        };
-        session.score(slot, &golden.tokens, &mut each, &mut |_, _| ()).unwrap();
+        let logits = score(&mut session, slot, &golden.tokens);
         assert_eq!(logits.len(), golden.tokens.len() * n_vocab);
         let error = nmse(&logits, &golden.logits);
         eprintln!("{} on {device}: {error:.2e}", arch.name);

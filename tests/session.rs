@@ -1,22 +1,14 @@
 //! Slots, chunks, forks and state files of the embedded model, on every device that is here.
 
-use crate::support::{adapter, caps, devices, golden, nmse, options, tiny};
+use crate::support::{adapter, caps, devices, golden, nmse, options, read, tiny};
 use std::sync::Arc;
 use wingbeat::exec::gpu::Device;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Finish, Model, Options, Request, Session, Slot, Stream};
 use wingbeat::tape::{Caps, Class};
 
-/// A prompt of `n` tokens of running text, different for different seeds.
 fn prompt(n: usize, seed: usize) -> Vec<u32> {
-    let text = golden().tokens;
-    (0..n).map(|i| text[(i * (1 + seed % 5) + 7 * seed) % text.len()]).collect()
-}
-
-fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    session.prefill(slot, tokens).unwrap().to_vec()
+    golden().prompt(n, seed)
 }
 
 /// Models on every device and, where there is an adapter, in the other family of kernels and with split matrices.

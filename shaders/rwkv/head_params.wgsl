@@ -1,5 +1,4 @@
 // What the kernel of a whole head and the version's part of it share.
-import package::lib::activation::sigmoid;
 import package::weight::f16::weight8;
 import package::constants::QUARTERS;
 

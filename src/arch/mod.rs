@@ -21,6 +21,7 @@ pub use stack::Base;
 use crate::error::Result;
 use crate::tape::Tape;
 use crate::tensor::View;
+use crate::weights::layer_of;
 
 /// Names and shapes of a checkpoint.
 pub trait Shapes {
@@ -99,8 +100,7 @@ impl Shapes for crate::weights::Checkpoint {
     }
 
     fn n_layer(&self) -> usize {
-        let layer = |name: &str| name.strip_prefix("blocks.")?.split('.').next()?.parse::<usize>().ok();
-        let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer).collect();
+        let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer_of).collect();
         // Consecutive from 0: a name such as blocks.18446744073709551614 makes no model of that many layers.
         layers.iter().zip(0..).take_while(|(found, expected)| *found == expected).count()
     }

@@ -5,8 +5,8 @@ use super::detect::dims;
 use super::{Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Initial, Part, State, Tape, Var, Vector, VectorPart, vector};
-use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS};
-use crate::words::{Activation, Projection};
+use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
+use crate::words::{self, Activation, Projection};
 
 /// Sizes of any RWKV.
 #[derive(Debug, Clone)]
@@ -60,17 +60,14 @@ impl Base {
                 .ok_or_else(|| Error::model(format!("expected a positive number as {key}, found {text:?}"))),
             None => Ok(default),
         };
-        let layer_norm_eps = eps(LAYER_NORM_EPS, 1e-5)?;
-        if (layer_norm_eps - 1e-5).abs() > 1e-8 {
+        let layer_norm_eps = eps(LAYER_NORM_EPS, words::LAYER_NORM_EPS)?;
+        if (layer_norm_eps - words::LAYER_NORM_EPS).abs() > 1e-8 {
             return text(format!(
                 "expected layer norms with an epsilon of 1e-5, as every published RWKV has, found {layer_norm_eps:e} in config.json or the metadata"
             ));
         }
         let n_layer = shapes.n_layer();
-        let is_beyond = |name: &str| {
-            let layer = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-            layer.is_some_and(|layer| layer >= n_layer)
-        };
+        let is_beyond = |name: &str| layer_of(name).is_some_and(|layer| layer >= n_layer);
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but nothing of layer {n_layer}"));
         }

@@ -125,7 +125,7 @@ impl Executor for CpuExecutor {
                 word: word.name(),
                 dispatches: 0,
                 seconds: started.elapsed().as_secs_f64(),
-                weight_bytes: weight_bytes(&tape, &dispatches.iter().collect::<Vec<_>>()),
+                weight_bytes: weight_bytes(&tape, &dispatches),
             }
         };
         Ok(tape.words.iter().map(AsRef::as_ref).filter(|w| !w.is_head() || outputs > 0).map(one).collect())

@@ -39,7 +39,7 @@ pub struct WordTime {
 }
 
 /// Bytes of the matrices that these dispatches read.
-fn weight_bytes(tape: &Tape, dispatches: &[&Dispatch]) -> u64 {
+fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
         .filter_map(|(_, binding)| match binding {

@@ -19,7 +19,7 @@ pub use state::{LoadedState, tuned_into_state};
 
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};
-use crate::tape::{Run, Step};
+use crate::tape::Step;
 use chunk::Chunk;
 use pages::Pages;
 use std::sync::Arc;
@@ -176,15 +176,7 @@ impl Session {
     fn on_a_fresh_page<T>(&mut self, n_tokens: usize, play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
         let slot = self.open()?;
         let go = self.pages.begin(self.memory(slot)?.page);
-        let run = Run {
-            first_row: 0,
-            len: n_tokens as u32,
-            page_in: go.page_in as u32,
-            page_out: go.page_out as u32,
-            shift_in: go.shift_in as u32,
-            shift_out: go.shift_out as u32,
-        };
-        let step = Step { tokens: vec![0; n_tokens], runs: vec![run], outputs: vec![n_tokens as u32 - 1] };
+        let step = Step { tokens: vec![0; n_tokens], runs: vec![go.run(0, n_tokens as u32)], outputs: vec![n_tokens as u32 - 1] };
         let result = play(self.executor.as_mut(), &step);
         self.pages.cancel(&go);
         self.close(slot)?;
@@ -257,14 +249,7 @@ impl Session {
             let go = self.pages.begin(page);
             let first_row = step.tokens.len() as u32;
             step.tokens.extend_from_slice(tokens);
-            step.runs.push(Run {
-                first_row,
-                len: tokens.len() as u32,
-                page_in: go.page_in as u32,
-                page_out: go.page_out as u32,
-                shift_in: go.shift_in as u32,
-                shift_out: go.shift_out as u32,
-            });
+            step.runs.push(go.run(first_row, tokens.len() as u32));
             let last = first_row + tokens.len() as u32 - 1;
             match want {
                 Want::All(_) => step.outputs.extend(first_row..=last),

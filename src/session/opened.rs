@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::tape::{Bytes, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::Checkpoint;
-use crate::words::synthetic::Synthetic;
+use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ impl Opened {
             ModelSource::Embedded => super::embedded()?,
             ModelSource::Synthetic(name) => {
                 let blueprint = arch::synthetic::named(name)?;
-                let (source, tape) = (Box::new(Synthetic { seed: 42 }), record(blueprint.as_ref()));
+                let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
                 return Ok(Opened {
                     name: name.clone(),
                     kind: "synthetic".into(),
@@ -65,10 +65,7 @@ impl Opened {
         let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
         let name = checkpoint.name().into();
         let kept = Some(checkpoint.clone());
-        let source: Box<dyn Source> = match options.state_orientation {
-            StateOrientation::ValueKey => Box::new(checkpoint),
-            StateOrientation::KeyValue => Box::new(Turned(checkpoint)),
-        };
+        let source = oriented(checkpoint, options.state_orientation);
         let opened = Opened { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
         opened.check()?;
         Ok(opened)
@@ -137,6 +134,14 @@ impl Shapes for Told<'_> {
     }
 }
 
+/// A checkpoint whose initial states are read as they lie.
+fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
+    match orientation {
+        StateOrientation::ValueKey => Box::new(checkpoint),
+        StateOrientation::KeyValue => Box::new(Turned(checkpoint)),
+    }
+}
+
 /// A checkpoint whose initial states lie the other way round.
 struct Turned(Checkpoint);
 
@@ -166,19 +171,19 @@ pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation
     if found > expected {
         return Err(Error::model(format!("expected a tuned state of {expected} layers, found one of {found}")));
     }
+    let source = oriented(checkpoint.clone(), orientation);
     let mut parts = Vec::new();
     for spec in &tape.states {
         let block = spec.name.strip_suffix(".att.wkv");
-        let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state"));
-        parts.push(match (block, shift) {
-            (Some(block), _) if spec.shape.len() == 3 => {
-                let view = checkpoint.require(&format!("{block}{TUNED}"), &spec.shape)?;
-                if orientation == StateOrientation::KeyValue { view.transposed().to_f32()? } else { view.to_f32()? }
-            }
-            (Some(_), _) => return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix")),
-            (None, Some(name)) if checkpoint.tensor(&name).is_some() => checkpoint.require(&name, &spec.shape)?.to_f32()?,
-            _ => vec![0.0; spec.len()],
-        });
+        if block.is_some() && spec.shape.len() != 3 {
+            return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix"));
+        }
+        let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state")).filter(|name| source.has(name));
+        let mut numbers = vec![0.0; spec.len()];
+        if let Some(name) = block.map(|b| format!("{b}{TUNED}")).or(shift) {
+            source.with(&name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?;
+        }
+        parts.push(numbers);
     }
     Ok(parts)
 }

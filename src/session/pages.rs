@@ -2,6 +2,8 @@
 //!
 //! Forking shares a page. Whoever steps on a shared page reads it and writes a fresh one.
 
+use crate::tape::Run;
+
 /// The page of the initial state: never written, always shared.
 pub const ZERO: usize = 0;
 
@@ -19,6 +21,20 @@ pub struct Move {
     pub page_out: usize,
     pub shift_in: usize,
     pub shift_out: usize,
+}
+
+impl Move {
+    /// The run of `len` tokens that goes so, from that row of the step on.
+    pub fn run(&self, first_row: u32, len: u32) -> Run {
+        Run {
+            first_row,
+            len,
+            page_in: self.page_in as u32,
+            page_out: self.page_out as u32,
+            shift_in: self.shift_in as u32,
+            shift_out: self.shift_out as u32,
+        }
+    }
 }
 
 impl Pages {

@@ -2,8 +2,8 @@
 //!
 //! Shapes decide; a configuration that contradicts them belongs to another model. Knows no architecture.
 
-use super::Slot;
 use super::index::read_small;
+use super::{Slot, layer_of};
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,8 +74,7 @@ impl Config {
         let (att, ffn) = ("blocks.0.att.key.weight", "blocks.0.ffn.key.weight");
         agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
         agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
-        let layer = |name: &str| name.strip_prefix("blocks.")?.split('.').next()?.parse::<usize>().ok();
-        let layers: BTreeSet<usize> = slots.iter().filter_map(|(name, _)| layer(name)).collect();
+        let layers: BTreeSet<usize> = slots.iter().filter_map(|(name, _)| layer_of(name)).collect();
         agree("num_hidden_layers", self.num_hidden_layers, Some(layers.len()).filter(|n| *n > 0), "the number of blocks")?;
 
         let r_k = shape("blocks.0.att.r_k").filter(|s| s.len() == 2);

@@ -50,6 +50,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// N of a tensor of `blocks.N.`.
+pub fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+}
+
 /// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Checkpoint(Arc<Inner>);

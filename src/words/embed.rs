@@ -3,8 +3,8 @@
 //! The norm is applied to the row rather than folded into the table: the table keeps its 16 bits to the last one, nothing is
 //! rewritten while loading, and a row costs nothing.
 
-use super::layer_norm;
 use super::testing::{Case, steps};
+use super::{LAYER_NORM_EPS, layer_norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, Part, Rows, Tape, Var, Vector, Word, vector};
 
 struct Embed {
@@ -23,8 +23,6 @@ impl Tape {
         out
     }
 }
-
-const EPS: f32 = 1e-5;
 
 impl Word for Embed {
     fn name(&self) -> &'static str {
@@ -45,7 +43,7 @@ impl Word for Embed {
                 ("first_row", piece.segments[0].first_row.into()),
                 ("rows", piece.segments[0].rows.into()),
                 ("normalise", self.norm.is_some().into()),
-                ("eps", EPS.into()),
+                ("eps", LAYER_NORM_EPS.into()),
             ],
             bindings: vec![
                 ("norm", self.norm.map_or(Binding::Nothing, Binding::Vector)),
@@ -66,7 +64,7 @@ impl Word for Embed {
             host.matrix(self.table).row(0, token as usize, &mut row);
             let x = &mut out[t * stride..][..width];
             match self.norm {
-                Some(norm) => layer_norm(&row[..width], host.vector(norm, 0), host.vector(norm, 1), EPS, x),
+                Some(norm) => layer_norm(&row[..width], host.vector(norm, 0), host.vector(norm, 1), LAYER_NORM_EPS, x),
                 None => x.copy_from_slice(&row[..width]),
             }
         }

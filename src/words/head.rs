@@ -1,8 +1,8 @@
 //! logits = W LN(x), for the rows whose logits are wanted.
 
-use super::layer_norm;
 use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
+use super::{LAYER_NORM_EPS, layer_norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, Tape, Var, Vector, Word, vector};
 
 struct Head {
@@ -27,8 +27,6 @@ impl Tape {
     }
 }
 
-const EPS: f32 = 1e-5;
-
 impl Word for Head {
     fn name(&self) -> &'static str {
         "head"
@@ -43,7 +41,7 @@ impl Word for Head {
                     ("width", spec.width.into()),
                     ("stride", (spec.stride() / 4).into()),
                     ("keeps", keeps.into()),
-                    ("eps", EPS.into()),
+                    ("eps", LAYER_NORM_EPS.into()),
                 ],
                 bindings: vec![("x", Binding::Var(self.x)), ("vectors", Binding::Vector(self.norm)), ("kept", Binding::Var(self.normed))],
             });
@@ -52,7 +50,7 @@ impl Word for Head {
             shader: "norm/layer_norm",
             modules: vec![cx.caps.reduce()],
             constants: vec![],
-            params: vec![("width", spec.width.into()), ("stride", spec.stride().into()), ("eps", EPS.into())],
+            params: vec![("width", spec.width.into()), ("stride", spec.stride().into()), ("eps", LAYER_NORM_EPS.into())],
             bindings: vec![("norm", Binding::Vector(self.norm)), ("x", Binding::Var(self.x)), ("y", Binding::Var(self.normed))],
             grid: [(cx.outputs as u32).min(32768), (cx.outputs as u32).div_ceil(32768), 1],
         };
@@ -65,7 +63,7 @@ impl Word for Head {
         let mut normed = host.take(self.normed);
         for (o, &t) in host.step.outputs.iter().enumerate() {
             let x = &host.var(self.x)[t as usize * x_stride..][..width];
-            layer_norm(x, host.vector(self.norm, 0), host.vector(self.norm, 1), EPS, &mut normed[o * stride..]);
+            layer_norm(x, host.vector(self.norm, 0), host.vector(self.norm, 1), LAYER_NORM_EPS, &mut normed[o * stride..]);
         }
         host.put(self.normed, normed);
         self.stack.twin(host);

@@ -45,6 +45,9 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "head", cases: head::cases },
 ];
 
+/// Of every layer norm of RWKV, whatever the version.
+pub const LAYER_NORM_EPS: f32 = 1e-5;
+
 /// Mean and 1 / sqrt(variance + eps) of a vector, in two passes.
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;

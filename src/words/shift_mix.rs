@@ -2,8 +2,8 @@
 //!
 //!   x̂ = LN(x)   p = x̂ of the token before   X_m = x̂ + (p − x̂) ⊙ mix_m
 
-use super::layer_norm;
 use super::stack::Input;
+use super::{LAYER_NORM_EPS, layer_norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 
 pub struct ShiftMix {
@@ -50,7 +50,7 @@ impl ShiftMix {
                 ("n_mixes", self.n_mixes.into()),
                 ("capacity", cx.capacity.into()),
                 ("with_inputs", (self.inputs == Inputs::Kept).into()),
-                ("eps", EPS.into()),
+                ("eps", LAYER_NORM_EPS.into()),
             ],
             bindings: vec![
                 ("vectors", Binding::Vector(self.vectors)),
@@ -77,7 +77,7 @@ impl ShiftMix {
                 ("plane", self.x_hat().into()),
                 ("capacity", capacity.into()),
                 ("keeps", keeps.into()),
-                ("eps", EPS.into()),
+                ("eps", LAYER_NORM_EPS.into()),
             ],
             bindings: vec![
                 ("x", Binding::Var(self.x)),
@@ -98,7 +98,7 @@ impl ShiftMix {
             let mut x_hat = vec![0.0; width];
             for t in (run.first_row as usize..).take(run.len as usize) {
                 let x = &host.var(self.x)[t * x_stride..][..width];
-                layer_norm(x, host.vector(self.vectors, 0), host.vector(self.vectors, 1), EPS, &mut x_hat);
+                layer_norm(x, host.vector(self.vectors, 0), host.vector(self.vectors, 1), LAYER_NORM_EPS, &mut x_hat);
                 let mut plane = |i: usize, value: &dyn Fn(usize) -> f32| {
                     let out = &mut mixed[(i * host.capacity + t) * stride..][..width];
                     out.iter_mut().enumerate().for_each(|(i, o)| *o = value(i));
@@ -119,5 +119,3 @@ impl ShiftMix {
         host.put_state(self.shift, shift);
     }
 }
-
-const EPS: f32 = 1e-5;

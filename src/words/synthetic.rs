@@ -6,6 +6,9 @@ use crate::tape::Source;
 use crate::tensor::{DType, View};
 use half::f16;
 
+/// The seed of whole models, so that a file of one and one made on the fly hold the same numbers.
+pub const MODEL_SEED: u64 = 42;
+
 /// The same numbers for the same seed and name, as f16, made when asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use wingbeat::exec::gpu::{Adapter, adapters};
-use wingbeat::session::{Model, ModelSource, Options};
+use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 use wingbeat::tape::{Caps, Class};
 use wingbeat::weights::read_safetensors;
 
@@ -67,6 +67,13 @@ pub struct Golden {
     pub greedy: Vec<u32>,
 }
 
+impl Golden {
+    /// `n` tokens of running text, different for different seeds.
+    pub fn prompt(&self, n: usize, seed: usize) -> Vec<u32> {
+        (0..n).map(|i| self.tokens[(i * (1 + seed % 5) + 7 * seed) % self.tokens.len()]).collect()
+    }
+}
+
 impl Tiny {
     pub fn path(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}.safetensors", self.name))
@@ -90,4 +97,22 @@ impl Tiny {
 /// Official logits of the embedded model.
 pub fn golden() -> Golden {
     GOLDENS[3].golden()
+}
+
+/// The logits after a prompt that a fresh session reads.
+pub fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    session.prefill(slot, tokens).unwrap().to_vec()
+}
+
+/// The logits after each of these tokens, `[T, V]`.
+pub fn score(session: &mut Session, slot: Slot, tokens: &[u32]) -> Vec<f32> {
+    let mut logits = Vec::new();
+    let mut each = |_: usize, row: &[f32]| {
+        logits.extend_from_slice(row);
+        Ok(())
+    };
+    session.score(slot, tokens, &mut each, &mut |_, _| ()).unwrap();
+    logits
 }

@@ -6,13 +6,10 @@ use crate::error::{Error, Result};
 use crate::tape::Tape;
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
-use crate::words::synthetic::Synthetic;
+use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-
-/// The seed of `ModelSource::Synthetic`, so that both run the same numbers; a test compares their hashes.
-const SEED: u64 = 42;
 
 /// Writes the model of that name, official names and shapes, f16.
 pub fn write(name: &str, path: &Path) -> Result<()> {
@@ -23,7 +20,7 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     for (tensor, shape, _) in tape.tensors() {
         let official = official_shape(tensor, &shape);
         let data = move |out: &mut dyn Write| {
-            let bytes = Synthetic { seed: SEED }.bytes(tensor, &shape);
+            let bytes = Synthetic { seed: MODEL_SEED }.bytes(tensor, &shape);
             out.write_all(&bytes).map_err(|e| Error::io(e, path))
         };
         entries.push(Entry { name: tensor.into(), dtype: DType::F16, shape: official, data: Box::new(data) });

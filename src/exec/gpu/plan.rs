@@ -33,10 +33,13 @@ impl Plan {
         cursor: &wgpu::Buffer,
         resolve: &dyn Fn(Binding) -> wgpu::BindingResource<'b>,
     ) -> Result<Plan> {
-        let dispatches: Vec<(Dispatch, usize)> =
-            cx.tape.words.iter().enumerate().flat_map(|(i, w)| w.lower(cx).into_iter().map(move |d| (d, i))).collect();
-        let of_word = |i: usize| dispatches.iter().filter(|(_, word)| *word == i).map(|(d, _)| d).collect::<Vec<_>>();
-        let weight_bytes = (0..cx.tape.words.len()).map(|i| weight_bytes(cx.tape, &of_word(i))).collect();
+        let mut dispatches: Vec<(Dispatch, usize)> = Vec::new();
+        let mut bytes = Vec::new();
+        for (i, word) in cx.tape.words.iter().enumerate() {
+            let own = word.lower(cx);
+            bytes.push(weight_bytes(cx.tape, &own));
+            dispatches.extend(own.into_iter().map(|d| (d, i)));
+        }
         let alignment = device.device.limits().min_uniform_buffer_offset_alignment as usize;
         let mut uniforms = Vec::new();
         let mut made = Vec::new();
@@ -83,7 +86,7 @@ impl Plan {
             });
         }
         device.faults.check()?;
-        Ok(Plan { ops, weight_bytes })
+        Ok(Plan { ops, weight_bytes: bytes })
     }
 
     /// Encodes every dispatch into one pass.
