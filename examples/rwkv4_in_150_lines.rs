@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         let mut text = Utf8Stream::default();
         for _ in 0..LENGTH_PER_TRIAL {
             let token = sampler.sample(session.logits(slot)?)?;
-            if !show(&text.push(vocab.token(token))) {
+            if !show(text.push(vocab.token(token))) {
                 return Ok(());
             }
             // One step of the recurrence: the state, and one token, give the next state and its logits.

@@ -1,5 +1,6 @@
 //! One binary for all integration tests: what a user of the library or of the command line can see.
 
+mod ahead;
 mod cli;
 mod family;
 mod golden;

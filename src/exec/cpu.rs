@@ -1,8 +1,9 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded, WordTime, weight_bytes};
+use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, weight_bytes};
 use crate::error::{Error, Result};
+use crate::sample::Sampler;
 use crate::tape::{Bytes, Caps, Class, Host, HostMatrix, HostPart, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, Word};
 use crate::tensor::DType;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Loaded for CpuModel {
             capacity: 0,
             tape,
         };
-        let mut executor = CpuExecutor { host };
+        let mut executor = CpuExecutor { host, samplers: Vec::new(), exempt: Vec::new() };
         write_initial(&mut executor, &self.tape, &self.initial)?;
         Ok(Box::new(executor))
     }
@@ -81,6 +82,9 @@ impl Loaded for CpuModel {
 
 struct CpuExecutor {
     host: Host,
+    /// For whom it draws, and which ids count nothing in penalties.
+    samplers: Vec<Sampler>,
+    exempt: Vec<u32>,
 }
 
 impl CpuExecutor {
@@ -150,6 +154,36 @@ impl Executor for CpuExecutor {
             let spec = tape.var_spec(var);
             let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
             rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
+        }
+        Ok(())
+    }
+
+    fn can_draw(&self) -> Result<bool> {
+        draws_on_device(false)
+    }
+
+    fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        self.samplers = samplers.iter().map(|&s| s.clone()).collect();
+        self.exempt = exempt.to_vec();
+        Ok(())
+    }
+
+    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
+        let (mut step, mut logits) = (step.clone(), Vec::new());
+        ids.clear();
+        for _ in 0..n {
+            self.run(&step, &mut logits)?;
+            let rows = logits.chunks_exact(logits.len() / step.runs.len());
+            for (sampler, logits) in self.samplers.iter_mut().zip(rows) {
+                let id = sampler.sample(logits).unwrap_or(NOTHING);
+                let is_exempt = self.exempt.get(id as usize / 32).is_some_and(|bits| bits >> (id % 32) & 1 == 1);
+                if id != NOTHING {
+                    sampler.accept(id, if is_exempt { 0.0 } else { 1.0 });
+                }
+                ids.push(id);
+            }
+            let drawn: Vec<u32> = ids[ids.len() - step.runs.len()..].iter().map(|&id| if id == NOTHING { 0 } else { id }).collect();
+            step.advance(&drawn);
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ pub mod gpu;
 mod load;
 pub mod selftest;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::sample::Sampler;
 use crate::tape::{Binding, Dispatch, Matrix, State, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,6 +55,22 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }
 
+/// Environment variable that says where tokens are drawn: `device`, or `host`.
+pub const DRAWS: &str = "WINGBEAT_DRAWS";
+
+/// What stands for a token where none can be drawn.
+pub const NOTHING: u32 = u32::MAX;
+
+/// Where tokens are drawn, if the environment says so.
+fn draws_on_device(default: bool) -> Result<bool> {
+    match std::env::var(DRAWS).as_deref() {
+        Ok("device") => Ok(true),
+        Ok("host") => Ok(false),
+        Ok(other) => Err(Error::usage(format!("{DRAWS} is {other:?}, expected device or host"))),
+        Err(_) => Ok(default),
+    }
+}
+
 /// Plays steps on its own pages of state.
 pub trait Executor: Send {
     /// Plays a step word by word and says what each took. The step's results are as of `run`.
@@ -64,6 +81,17 @@ pub trait Executor: Send {
 
     /// Plays the tape; `logits` becomes `[outputs, vocab]`, empty where the step has no outputs.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()>;
+
+    /// Whether [`Executor::draw_ahead`] is the better way to draw: on GPUs. [`DRAWS`] decides otherwise.
+    fn can_draw(&self) -> Result<bool>;
+
+    /// Says for whom to draw from now on: a sampler for each run, as it is after the token that the run reads next. `exempt` has a
+    /// bit an id, whose tokens count nothing in penalties; where it is empty all of them count.
+    fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
+
+    /// Plays a step of one token and one output a run, draws a token for each, plays that, `n` times in all: `ids` becomes
+    /// `[n, runs]`, [`NOTHING`] where no token can be drawn. What is drawn last is not read.
+    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()>;
 
     /// One page of a state, or one half page where the state has halves.
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>>;

@@ -109,6 +109,11 @@ impl Sampler {
         self.counts.accept(id, weight, self.settings.penalty_decay);
     }
 
+    /// Counts a number of the stream that another sampler took, which had this one's memory.
+    pub fn skip(&mut self) {
+        self.draws = self.draws.wrapping_add(1);
+    }
+
     /// What to keep so that another sampler with the same settings goes on from here.
     pub fn memory(&self) -> Memory {
         Memory { counts: self.counts.0.clone(), seed: self.settings.seed, draws: self.draws }

@@ -1,7 +1,7 @@
 //! From logits to text: sampling, stops, streaming, several continuations in one batch.
 
 use super::{Session, Slot};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
@@ -100,44 +100,46 @@ impl Stream {
         }
     }
 
-    /// Draws a token; `None` where it ends the text. The piece is text that no stop text can take back.
-    fn draw(&mut self, logits: &[f32], vocab: Option<&Vocab>, request: &Request) -> Result<Option<(u32, String)>> {
-        let token = match &mut self.processor {
+    /// The next token, drawn on the host.
+    fn draw(&mut self, logits: &[f32]) -> Result<u32> {
+        match &mut self.processor {
             Some(change) => {
                 logits.clone_into(&mut self.scratch);
                 change(&self.tokens, &mut self.scratch);
-                self.sampler.sample(&self.scratch)?
+                self.sampler.sample(&self.scratch)
             }
-            None => self.sampler.sample(logits)?,
-        };
+            None => self.sampler.sample(logits),
+        }
+    }
+
+    /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
+    fn take(&mut self, token: u32, vocab: Option<&Vocab>, request: &Request) -> bool {
         if request.stop_ids.contains(&token) {
             self.end(Finish::Eos);
-            return Ok(None);
+            return false;
         }
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
         // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
         self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
-        let (piece, stopped) = self.stops.push(&self.utf8.push(bytes));
-        self.text.push_str(&piece);
+        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
+        self.text.push_str(certain);
         if stopped {
             self.finish = Some(Finish::Stop);
         } else if self.tokens.len() >= request.max_tokens {
-            let piece = piece + &self.end(Finish::Length);
-            return Ok(Some((token, piece)));
+            self.end(Finish::Length);
         }
-        Ok(Some((token, piece)))
+        true
     }
 
     /// Ends the text: what was held back is text after all.
-    fn end(&mut self, finish: Finish) -> String {
+    fn end(&mut self, finish: Finish) {
         self.finish = Some(finish);
-        let (mut rest, stopped) = self.stops.push(&self.utf8.finish());
+        let (certain, stopped) = self.stops.push(&self.utf8.finish());
+        self.text.push_str(certain);
         if !stopped {
-            rest.push_str(&self.stops.finish());
+            self.text.push_str(&self.stops.finish());
         }
-        self.text.push_str(&rest);
-        rest
     }
 }
 
@@ -149,6 +151,53 @@ pub struct Event<'a> {
     /// `None` for text that was held back and is certain now.
     pub token: Option<u32>,
     pub piece: &'a str,
+    /// Tokens of this stream that were drawn together, this one among them: they come at once.
+    pub of: usize,
+}
+
+/// What is called with every event.
+type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
+
+/// The streams of one call, and whoever hears of them.
+pub(super) struct Batch<'a> {
+    pub streams: &'a mut [Stream],
+    request: &'a Request,
+    vocab: Option<&'a Vocab>,
+    on_event: &'a mut OnEvent<'a>,
+    /// The caller or the stop flag ended it.
+    pub broken: bool,
+    n_taken: usize,
+}
+
+impl Batch<'_> {
+    pub fn is_live(&self, stream: usize) -> bool {
+        self.streams[stream].finish.is_none()
+    }
+
+    /// Tokens that a stream may still draw.
+    pub fn n_left(&self, stream: usize) -> usize {
+        self.request.max_tokens - self.streams[stream].tokens.len()
+    }
+
+    /// A token for a stream, one of `of` that came at once. Whether it belongs to the text.
+    pub fn take(&mut self, i: usize, token: u32, of: usize) -> bool {
+        let stream = &mut self.streams[i];
+        let before = stream.text.len();
+        let is_text = stream.take(token, self.vocab, self.request);
+        self.n_taken += usize::from(is_text);
+        let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], of };
+        self.broken |= (self.on_event)(event).is_break();
+        is_text
+    }
+
+    /// Ends what has not ended.
+    fn interrupt(&mut self) {
+        for (i, stream) in self.streams.iter_mut().enumerate().filter(|(_, s)| s.finish.is_none()) {
+            let before = stream.text.len();
+            stream.end(Finish::Interrupted);
+            let _ = (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], of: 0 });
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -235,50 +284,42 @@ impl Session {
 
     /// Continues every stream from its slot's logits, all in one batch, until each has finished. The last token drawn is
     /// read too, so that a slot always stands after its text; a stop id is not.
-    pub fn continue_many(
-        &mut self,
-        streams: &mut [Stream],
-        request: &Request,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Timings> {
+    ///
+    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller; a stream with a processor draws on the
+    /// host, and its neighbours with it.
+    pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         let vocab = self.model().vocab().cloned();
         let started = Instant::now();
-        let mut timings = Timings::default();
         if request.max_tokens == 0 {
             streams.iter_mut().for_each(|s| s.finish = Some(Finish::Length));
         }
-        let mut broken = false;
-        while !broken && streams.iter().any(|s| s.finish.is_none()) {
-            let mut next = Vec::new();
-            for (i, stream) in streams.iter_mut().enumerate().filter(|(_, s)| s.finish.is_none()) {
-                let logits = &self.memory(stream.slot)?.logits;
-                if logits.is_empty() {
-                    return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
-                }
-                let before = stream.text.len();
-                let drawn = stream.draw(logits, vocab.as_ref(), request)?;
-                let (token, piece) = match &drawn {
-                    Some((token, piece)) => (Some(*token), piece.as_str()),
-                    None => (None, &stream.text[before..]),
-                };
-                broken |= on_event(Event { stream: i, token, piece }).is_break();
-                if let Some((token, _)) = drawn {
-                    next.push((stream.slot, token));
+        let mut draws_ahead = streams.iter().all(|s| s.processor.is_none());
+        let mut batch = Batch { streams, request, vocab: vocab.as_ref(), on_event, broken: false, n_taken: 0 };
+        let mut drawn = Vec::new();
+        let mut next = Vec::new();
+        while !batch.broken && batch.streams.iter().any(|s| s.finish.is_none()) {
+            drawn.clear();
+            for i in 0..batch.streams.len() {
+                if batch.is_live(i) {
+                    let stream = &mut batch.streams[i];
+                    let logits = &self.memory(stream.slot)?.logits;
+                    if logits.is_empty() {
+                        return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
+                    }
+                    let token = stream.draw(logits)?;
+                    if batch.take(i, token, 1) {
+                        drawn.push((i, token));
+                    }
                 }
             }
-            timings.decode_tokens += next.len();
-            match self.decode_many(&next) {
-                Ok(()) => {}
-                Err(e) if e.kind == Kind::Interrupted => broken = true,
-                Err(e) => return Err(e),
-            }
-            broken |= self.stop.load(Ordering::Relaxed);
+            draws_ahead = draws_ahead && self.draw_ahead(&mut batch, &mut drawn)?;
+            next.clear();
+            next.extend(drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)));
+            self.decode_many(&next)?;
+            batch.broken |= self.stop.load(Ordering::Relaxed);
         }
-        for (i, stream) in streams.iter_mut().enumerate().filter(|(_, s)| s.finish.is_none()) {
-            let rest = stream.end(Finish::Interrupted);
-            let _ = on_event(Event { stream: i, token: None, piece: &rest });
-        }
-        timings.decode_ms = started.elapsed().as_secs_f64() * 1e3;
-        Ok(timings)
+        batch.interrupt();
+        let decode_ms = started.elapsed().as_secs_f64() * 1e3;
+        Ok(Timings { decode_ms, decode_tokens: batch.n_taken, ..Timings::default() })
     }
 }

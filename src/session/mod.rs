@@ -2,6 +2,7 @@
 //!
 //! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
 
+mod ahead;
 mod chunk;
 mod generate;
 mod identity;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};
 use crate::tape::Step;
 use chunk::Chunk;
-use pages::Pages;
+use pages::{Move, Pages};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -47,8 +48,71 @@ pub struct Session {
     slots: Vec<Option<Memory>>,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// Logits of the last step, kept for their memory.
+    /// Ids that count nothing in penalties, a bit each; made when first asked for.
+    exempt: Option<Arc<[u32]>>,
+    scratch: Scratch,
+}
+
+/// What a step needs, kept for its memory.
+#[derive(Default)]
+struct Scratch {
+    step: Step,
+    parts: Vec<Part>,
+    moves: Vec<Move>,
+    /// Tokens of each piece of work that are read.
+    done: Vec<usize>,
+    /// Of the last step.
     logits: Vec<f32>,
+}
+
+/// Tokens `from .. from + len` of a piece of work, in one step.
+#[derive(Clone, Copy)]
+struct Part {
+    work: usize,
+    from: usize,
+    len: usize,
+    /// None follow.
+    is_last: bool,
+}
+
+/// Slots and what they are to read.
+trait Work {
+    fn len(&self) -> usize;
+    fn slot(&self, i: usize) -> Slot;
+    fn tokens(&self, i: usize) -> &[u32];
+}
+
+impl Work for [(Slot, &[u32])] {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn slot(&self, i: usize) -> Slot {
+        self[i].0
+    }
+    fn tokens(&self, i: usize) -> &[u32] {
+        self[i].1
+    }
+}
+
+impl Work for [(Slot, u32)] {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn slot(&self, i: usize) -> Slot {
+        self[i].0
+    }
+    fn tokens(&self, i: usize) -> &[u32] {
+        std::slice::from_ref(&self[i].1)
+    }
+}
+
+/// How tokens are cut into steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// As many a step as the chunk takes. The stop flag ends it between two steps.
+    Chunks,
+    /// One of each slot a step, to the end.
+    OneByOne,
 }
 
 /// Which logits a read wants.
@@ -68,7 +132,7 @@ impl Session {
         let executor = model.loaded().executor(pages.len())?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
         let slots = (0..n_slots).map(|_| None).collect();
-        Ok(Session { model: model.clone(), executor, pages, slots, chunk, stop: Arc::default(), logits: Vec::new() })
+        Ok(Session { model: model.clone(), executor, pages, slots, chunk, stop: Arc::default(), exempt: None, scratch: Scratch::default() })
     }
 
     pub fn model(&self) -> &Model {
@@ -137,19 +201,18 @@ impl Session {
 
     /// Reads prompts of different lengths into several slots at once. Progress: tokens done, tokens in all.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-        self.read(work, Want::Last, progress)
+        self.read(work, Want::Last, Cut::Chunks, progress)
     }
 
     /// One token for one slot.
     pub fn decode(&mut self, slot: Slot, token: u32) -> Result<&[f32]> {
-        self.read(&[(slot, &[token])], Want::Last, &mut |_, _| ())?;
+        self.decode_many(&[(slot, token)])?;
         self.logits(slot)
     }
 
     /// One token for each of several slots, in one step.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
-        let work: Vec<(Slot, &[u32])> = work.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
-        self.read(&work, Want::Last, &mut |_, _| ())
+        self.read(work, Want::Last, Cut::OneByOne, &mut |_, _| ())
     }
 
     /// Reads tokens and hands over the logits after each: `each(t, logits [vocab])`.
@@ -160,7 +223,7 @@ impl Session {
         each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        self.read(&[(slot, tokens)], Want::All(each), progress)
+        self.read([(slot, tokens)].as_slice(), Want::All(each), Cut::Chunks, progress)
     }
 
     /// What every word of the model takes in a step of so many tokens of one slot, logits of the last included.
@@ -187,32 +250,47 @@ impl Session {
         self.slots.get(slot.0).and_then(Option::as_ref).ok_or_else(|| Error::input(format!("slot {} is not open", slot.0)))
     }
 
-    fn read(&mut self, work: &[(Slot, &[u32])], mut want: Want<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+    fn read<W: Work + ?Sized>(&mut self, work: &W, mut want: Want<'_>, cut: Cut, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         self.check(work)?;
-        let total: usize = work.iter().map(|(_, tokens)| tokens.len()).sum();
-        let mut done = vec![0; work.len()];
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.read_with(&mut scratch, work, &mut want, cut, progress);
+        self.scratch = scratch;
+        result
+    }
+
+    fn read_with<W: Work + ?Sized>(
+        &mut self,
+        scratch: &mut Scratch,
+        work: &W,
+        want: &mut Want<'_>,
+        cut: Cut,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
+        scratch.done.clear();
+        scratch.done.resize(work.len(), 0);
         // One token for each of many slots is one step, however small the chunk.
-        let least = if total == work.len() { total.min(Step::max_tokens(work.len())) } else { 1 };
+        let each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
+        let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
         let mut read = 0;
         while read < total {
-            if read > 0 && self.stop.load(Ordering::Relaxed) {
+            if read > 0 && cut == Cut::Chunks && self.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(crate::error::Kind::Interrupted, format!("interrupted after {read} of {total} tokens")));
             }
             // Whoever has tokens left takes part, until the chunk is full.
-            let mut room = self.chunk.tokens(self.max_rows(&want)).max(least);
-            let mut parts = Vec::new();
-            for (i, (slot, tokens)) in work.iter().enumerate() {
-                let n = room.min(tokens.len() - done[i]);
-                if n > 0 {
-                    parts.push((*slot, &tokens[done[i]..done[i] + n], i));
-                    room -= n;
+            let mut room = self.chunk.tokens(self.max_rows(want)).max(least);
+            scratch.parts.clear();
+            for (i, from) in scratch.done.iter_mut().enumerate() {
+                let left = work.tokens(i).len() - *from;
+                let len = room.min(left).min(each);
+                if len > 0 {
+                    scratch.parts.push(Part { work: i, from: *from, len, is_last: len == left });
+                    room -= len;
+                    *from += len;
+                    read += len;
                 }
             }
-            self.step(&parts, &done, work, &mut want)?;
-            for (_, tokens, i) in &parts {
-                done[*i] += tokens.len();
-                read += tokens.len();
-            }
+            self.step(scratch, work, want)?;
             progress(read, total);
         }
         Ok(())
@@ -226,64 +304,62 @@ impl Session {
         }
     }
 
-    fn check(&self, work: &[(Slot, &[u32])]) -> Result<()> {
+    fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
-        for (i, (slot, tokens)) in work.iter().enumerate() {
-            self.memory(*slot)?;
-            if work[..i].iter().any(|(other, _)| other == slot) {
+        for i in 0..work.len() {
+            let slot = work.slot(i);
+            self.memory(slot)?;
+            if (0..i).any(|other| work.slot(other) == slot) {
                 return Err(Error::input(format!("slot {} takes part twice in one step", slot.0)));
             }
-            if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
+            if let Some(token) = work.tokens(i).iter().find(|&&t| t as usize >= n_vocab) {
                 return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
             }
         }
         Ok(())
     }
 
-    /// One submission: consecutive tokens of each part's slot.
-    fn step(&mut self, parts: &[(Slot, &[u32], usize)], done: &[usize], work: &[(Slot, &[u32])], want: &mut Want<'_>) -> Result<()> {
-        let mut step = Step::default();
-        let mut moves = Vec::new();
-        for (slot, tokens, i) in parts {
-            let page = self.memory(*slot)?.page;
+    /// One submission: the parts of `scratch`.
+    fn step<W: Work + ?Sized>(&mut self, scratch: &mut Scratch, work: &W, want: &mut Want<'_>) -> Result<()> {
+        let Scratch { step, parts, moves, logits, .. } = scratch;
+        step.clear();
+        moves.clear();
+        for part in &*parts {
+            let page = self.memory(work.slot(part.work))?.page;
             let go = self.pages.begin(page);
             let first_row = step.tokens.len() as u32;
-            step.tokens.extend_from_slice(tokens);
-            step.runs.push(go.run(first_row, tokens.len() as u32));
-            let last = first_row + tokens.len() as u32 - 1;
+            step.tokens.extend_from_slice(&work.tokens(part.work)[part.from..][..part.len]);
+            step.runs.push(go.run(first_row, part.len as u32));
+            let last = first_row + part.len as u32 - 1;
             match want {
                 Want::All(_) => step.outputs.extend(first_row..=last),
-                Want::Last if done[*i] + tokens.len() == work[*i].1.len() => step.outputs.push(last),
+                Want::Last if part.is_last => step.outputs.push(last),
                 Want::Last => {}
             }
             moves.push(go);
         }
         let started = Instant::now();
-        let mut logits = std::mem::take(&mut self.logits);
-        let result = self.executor.run(&step, &mut logits);
-        self.logits = logits;
-        if let Err(e) = result {
+        if let Err(e) = self.executor.run(step, logits) {
             moves.iter().for_each(|go| self.pages.cancel(go));
             // The device may have written in place before it failed: what these slots hold is not known any more.
-            for (slot, _, _) in parts {
-                self.slots[slot.0].as_mut().expect("checked to be open").logits.clear();
+            for part in &*parts {
+                self.slots[work.slot(part.work).0].as_mut().expect("checked to be open").logits.clear();
             }
             return Err(e);
         }
         self.chunk.learn(step.tokens.len(), started.elapsed());
-
         // Every slot stands after its tokens before anybody is told: a caller's error must not leave one half way.
         let n_vocab = self.model.facts().n_vocab;
-        let mut rows = self.logits.chunks_exact(n_vocab);
-        for ((slot, tokens, i), go) in parts.iter().zip(&moves) {
-            let memory = self.slots[slot.0].as_mut().expect("checked to be open");
+        let mut rows = logits.chunks_exact(n_vocab);
+        for (part, go) in parts.iter().zip(&*moves) {
+            let memory = self.slots[work.slot(part.work).0].as_mut().expect("checked to be open");
             memory.page = go.page_out;
-            memory.n_tokens += tokens.len();
+            memory.n_tokens += part.len;
             // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
             memory.logits.clear();
             let n_rows = match want {
-                Want::All(_) => tokens.len(),
-                Want::Last => usize::from(done[*i] + tokens.len() == work[*i].1.len()),
+                Want::All(_) => part.len,
+                Want::Last => usize::from(part.is_last),
             };
             if let Some(row) = rows.by_ref().take(n_rows).last() {
                 memory.logits.extend_from_slice(row);
@@ -291,10 +367,10 @@ impl Session {
         }
         moves.iter().for_each(|go| self.pages.finish(go));
         if let Want::All(each) = want {
-            let mut rows = self.logits.chunks_exact(n_vocab);
-            for (_, tokens, i) in parts {
-                for (t, row) in rows.by_ref().take(tokens.len()).enumerate() {
-                    each(done[*i] + t, row)?;
+            let mut rows = logits.chunks_exact(n_vocab);
+            for part in &*parts {
+                for (t, row) in rows.by_ref().take(part.len).enumerate() {
+                    each(part.from + t, row)?;
                 }
             }
         }

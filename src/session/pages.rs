@@ -38,9 +38,9 @@ impl Move {
 }
 
 impl Pages {
-    /// Enough for every slot to leave a shared page at once: the shared ones are at most half as many as the slots.
+    /// Enough for every slot to leave its page at once.
     pub fn new(n_slots: usize) -> Pages {
-        let n = 1 + n_slots + n_slots / 2;
+        let n = 1 + 2 * n_slots;
         let mut users = vec![0; n];
         users[ZERO] = 1;
         Pages { users, half: vec![0; n] }
@@ -76,14 +76,24 @@ impl Pages {
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {
-            let page_out = self.take();
-            return Move { page_in: page, page_out, shift_in, shift_out: 2 * page_out };
+            return self.leave(page);
         }
         Move { page_in: page, page_out: page, shift_in, shift_out: shift_in ^ 1 }
     }
 
+    /// Plans steps that leave a page as it is.
+    pub fn leave(&mut self, page: usize) -> Move {
+        let page_out = self.take();
+        Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
+    }
+
     pub fn finish(&mut self, go: &Move) {
-        self.half[go.page_out] = go.shift_out % 2;
+        self.finish_steps(go, 1);
+    }
+
+    /// After `n` steps, of which those after the first wrote in place.
+    pub fn finish_steps(&mut self, go: &Move, n: usize) {
+        self.half[go.page_out] = (go.shift_out + n - 1) % 2;
         if go.page_in != go.page_out {
             self.release(go.page_in);
         }

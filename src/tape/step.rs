@@ -34,6 +34,13 @@ impl Step {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }
 
+    /// Empties it, for the next one.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.runs.clear();
+        self.outputs.clear();
+    }
+
     /// Fills `words` with the cursor: header, a row a token, two a run, four outputs a row.
     pub fn encode(&self, words: &mut Vec<u32>) -> Result<()> {
         let runs_at = 2 + self.tokens.len();
@@ -59,6 +66,16 @@ impl Step {
         words.extend(&self.outputs);
         words.resize(n, 0);
         Ok(())
+    }
+
+    /// The step after this one, where every run read one token and has one output: each reads what was drawn for it, from where
+    /// it wrote last, and writes in place. On a device `shaders/sample/draw.wgsl` does it.
+    pub fn advance(&mut self, drawn: &[u32]) {
+        for (run, &token) in self.runs.iter_mut().zip(drawn) {
+            self.tokens[run.first_row as usize] = token;
+            run.page_in = run.page_out;
+            (run.shift_in, run.shift_out) = (run.shift_out, run.shift_out ^ 1);
+        }
     }
 
     /// The run of every row, with its place in that run.

@@ -12,6 +12,8 @@ pub struct StopTexts {
     matchers: Vec<Matcher>,
     /// Text that came in and has not been decided: a suffix of the text so far.
     held: String,
+    /// What came out last.
+    certain: String,
     stopped: bool,
 }
 
@@ -19,14 +21,15 @@ impl StopTexts {
     /// Stops at the first of `texts`. Empty ones are ignored; none at all lets everything through.
     pub fn new(texts: Vec<String>) -> Self {
         let matchers = texts.into_iter().filter(|t| !t.is_empty()).map(Matcher::new).collect();
-        StopTexts { matchers, held: String::new(), stopped: false }
+        StopTexts { matchers, held: String::new(), certain: String::new(), stopped: false }
     }
 
     /// Takes the next piece. Returns the text that is certain, which ends before the stop text, and whether it has come;
     /// from then on nothing comes out.
-    pub fn push(&mut self, piece: &str) -> (String, bool) {
+    pub fn push(&mut self, piece: &str) -> (&str, bool) {
+        self.certain.clear();
         if self.stopped {
-            return (String::new(), true);
+            return ("", true);
         }
         let n_held = self.held.len();
         self.held.push_str(piece);
@@ -39,14 +42,15 @@ impl StopTexts {
             }
             if let Some(len) = longest {
                 // a stop text begins where a character begins, and nothing before the held text belongs to one
-                self.held.truncate(n_held + i + 1 - len);
+                self.certain.push_str(&self.held[..n_held + i + 1 - len]);
+                self.held.clear();
                 self.stopped = true;
-                return (std::mem::take(&mut self.held), true);
+                return (&self.certain, true);
             }
         }
         let n_undecided = self.matchers.iter().map(|m| m.n_matched).max().unwrap_or(0);
-        let undecided = self.held.split_off(self.held.len() - n_undecided);
-        (std::mem::replace(&mut self.held, undecided), false)
+        self.certain.extend(self.held.drain(..self.held.len() - n_undecided));
+        (&self.certain, false)
     }
 
     /// Ends the text: returns what was held back. Empty after a stop text.

@@ -146,7 +146,7 @@ mod embedded {
         let vocab = Vocab::world();
         assert_eq!(vocab.token(19232), "\u{fffd}".as_bytes());
         let mut stream = Utf8Stream::new();
-        let pieces: Vec<String> = [19232, 3319, 153, 129, 34].iter().map(|&id| stream.push(vocab.token(id))).collect();
+        let pieces: Vec<String> = [19232, 3319, 153, 129, 34].iter().map(|&id| stream.push(vocab.token(id)).to_string()).collect();
         assert_eq!(pieces, ["\u{fffd}", "", "", "😀", "!"]);
     }
 }
@@ -299,7 +299,7 @@ fn streamed(bytes: &[u8], cuts: &[usize]) -> String {
     let mut stream = Utf8Stream::new();
     let (mut text, mut from) = (String::new(), 0);
     for &cut in cuts.iter().chain([&bytes.len()]) {
-        text += &stream.push(&bytes[from..cut]);
+        text += stream.push(&bytes[from..cut]);
         assert!(stream.pending.len() <= 3);
         from = cut;
     }
@@ -346,9 +346,9 @@ fn stop_at(stops: &[&str], text: &str, n: usize) -> (String, bool) {
     let (mut out, mut stopped) = (String::new(), false);
     let chars: Vec<char> = text.chars().collect();
     for piece in chars.chunks(n) {
-        let (certain, now) = filter.push(&piece.iter().collect::<String>());
+        let (certain, now) = filter.push(&String::from_iter(piece));
         assert!(!stopped || (certain.is_empty() && now));
-        out += &certain;
+        out += certain;
         stopped = now;
     }
     (out + &filter.finish(), stopped)
@@ -380,10 +380,10 @@ fn stop_texts_end_the_text_however_it_is_cut() {
 #[test]
 fn only_what_could_begin_a_stop_text_is_held() {
     let mut filter = StopTexts::new(vec!["<end>".into()]);
-    assert_eq!(filter.push("a <e"), ("a ".into(), false));
-    assert_eq!(filter.push("n<en"), ("<en".into(), false));
-    assert_eq!(filter.push("d"), ("".into(), false));
-    assert_eq!(filter.push("> more"), ("".into(), true));
-    assert_eq!(filter.push("still"), ("".into(), true));
+    assert_eq!(filter.push("a <e"), ("a ", false));
+    assert_eq!(filter.push("n<en"), ("<en", false));
+    assert_eq!(filter.push("d"), ("", false));
+    assert_eq!(filter.push("> more"), ("", true));
+    assert_eq!(filter.push("still"), ("", true));
     assert_eq!(filter.finish(), "");
 }

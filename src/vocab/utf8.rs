@@ -3,11 +3,12 @@
 //! Knows no tokens. Never stalls: what can no longer become a character turns into U+FFFD at once.
 
 /// A streaming UTF-8 decoder. The pieces together equal `String::from_utf8_lossy` of all bytes together, wherever they are
-/// split; at most three bytes wait.
+/// split; at most three bytes wait. Once its buffers have grown it allocates nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The beginning of a character: empty, or a proper prefix of a valid sequence.
+    /// The beginning of a character: empty, or a proper prefix of a valid sequence. While a piece is read, all its bytes.
     pub(super) pending: Vec<u8>,
+    text: String,
 }
 
 impl Utf8Stream {
@@ -17,24 +18,24 @@ impl Utf8Stream {
     }
 
     /// Takes the next bytes and returns the text that they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> String {
-        let mut all = std::mem::take(&mut self.pending);
-        all.extend_from_slice(bytes);
-        let mut text = String::with_capacity(all.len());
-        let mut n_read = 0;
-        for chunk in all.utf8_chunks() {
-            text.push_str(chunk.valid());
+    pub fn push(&mut self, bytes: &[u8]) -> &str {
+        self.pending.extend_from_slice(bytes);
+        self.text.clear();
+        let (mut n_read, mut n_left) = (0, 0);
+        for chunk in self.pending.utf8_chunks() {
+            self.text.push_str(chunk.valid());
             n_read += chunk.valid().len() + chunk.invalid().len();
             if chunk.invalid().is_empty() {
                 continue;
             }
-            if n_read == all.len() && is_incomplete(chunk.invalid()) {
-                self.pending.extend_from_slice(chunk.invalid());
+            if n_read == self.pending.len() && is_incomplete(chunk.invalid()) {
+                n_left = chunk.invalid().len();
             } else {
-                text.push(char::REPLACEMENT_CHARACTER);
+                self.text.push(char::REPLACEMENT_CHARACTER);
             }
         }
-        text
+        self.pending.drain(..n_read - n_left);
+        &self.text
     }
 
     /// Ends the text: an incomplete character becomes one U+FFFD. The decoder can be used again.

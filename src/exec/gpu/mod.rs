@@ -10,6 +10,7 @@ use super::load::{Progress, encode_part, initial_states, pack_vectors, write_ini
 use super::{Executor, Loaded, WordTime};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
+use crate::sample::Sampler;
 use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, WINDOW_BYTES};
 use crate::words::GROUP;
 use plan::Plan;
@@ -370,6 +371,18 @@ impl Executor for GpuExecutor {
                 self.model.device.wait()
             }
         }
+    }
+
+    fn can_draw(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
+        Ok(())
+    }
+
+    fn draw_ahead(&mut self, _step: &Step, _n: usize, _ids: &mut Vec<u32>) -> Result<()> {
+        Ok(())
     }
 
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {

@@ -89,7 +89,7 @@ fn byte_level_text_comes_back() {
         let want = text.replace("e\u{301}", "é").replace("<|endoftext|>", "");
         assert_eq!(vocab.decode(ids), want.as_bytes());
         let mut stream = Utf8Stream::new();
-        let pieces: String = ids.iter().map(|&id| stream.push(vocab.token(id))).collect();
+        let pieces: String = ids.iter().map(|&id| stream.push(vocab.token(id)).to_string()).collect();
         assert_eq!(pieces + &stream.finish(), want);
     }
     assert_eq!((vocab.len(), vocab.max_id()), (270, 269));

@@ -1,0 +1,167 @@
+//! Tokens drawn where the model runs: several steps a submission, whose ids the host reads together.
+//!
+//! A submission leaves the pages that it began on as they were. Where the host then finds that a text ended in the middle (a stop
+//! id, a stop text, a caller who had enough), the slot goes back to its page and reads what was accepted.
+
+use super::generate::Batch;
+use super::pages::Move;
+use super::{Cut, Session, Slot, Want};
+use crate::error::Result;
+use crate::exec::NOTHING;
+use crate::sample::{Sampler, penalty_weight};
+use crate::tape::Step;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A token waits at the most this long for those that are drawn with it.
+const LONGEST: Duration = Duration::from_millis(30);
+/// Steps of one submission.
+const MOST: usize = 32;
+
+/// How many tokens a submission draws: as many as take 30 ms, one where a single one takes longer.
+struct Pace(usize);
+
+impl Pace {
+    /// Doubles at most: the first submission made the kernels, too.
+    fn learn(&mut self, n: usize, took: Duration) {
+        let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
+        self.0 = (fit as usize).clamp(1, (2 * n).min(MOST));
+    }
+}
+
+/// A stream that draws ahead.
+struct Live {
+    stream: usize,
+    slot: Slot,
+    /// Tokens drawn that the slot's state has not read: one while it goes on.
+    unread: Vec<u32>,
+    /// The device found nothing to draw: the host says why.
+    is_stuck: bool,
+}
+
+impl Session {
+    /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
+    /// off; then every slot stands after its text. False, and nothing was done, where the host has to draw.
+    pub(super) fn draw_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<bool> {
+        if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.executor.can_draw()? {
+            return Ok(false);
+        }
+        let start = |(stream, token): (usize, u32)| Live { stream, slot: batch.streams[stream].slot, unread: vec![token], is_stuck: false };
+        let mut live: Vec<Live> = drawn.drain(..).map(start).collect();
+        let (mut pace, mut ids) = (Pace(1), Vec::new());
+        loop {
+            let ended: Vec<Live> = live.extract_if(.., |l| batch.broken || l.is_stuck || !batch.is_live(l.stream)).collect();
+            self.settle(&ended)?;
+            if live.is_empty() {
+                return Ok(true);
+            }
+            let samplers: Vec<&Sampler> = live.iter().map(|l| &batch.streams[l.stream].sampler).collect();
+            let exempt = self.exempt();
+            self.executor.begin_draws(&samplers, &exempt)?;
+            // Until one of them ends.
+            while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
+                let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
+                let started = Instant::now();
+                let moves = self.submit(&live, n, &mut ids)?;
+                pace.learn(n, started.elapsed());
+                take(batch, &mut live, &ids, n);
+                batch.broken |= self.stop.load(Ordering::Relaxed);
+                for (l, go) in live.iter_mut().zip(&moves) {
+                    self.arrive(l, go, n);
+                }
+            }
+        }
+    }
+
+    /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one: `ids` becomes `[n, streams]`.
+    fn submit(&mut self, live: &[Live], n: usize, ids: &mut Vec<u32>) -> Result<Vec<Move>> {
+        let mut step = Step::default();
+        let mut moves = Vec::with_capacity(live.len());
+        for (row, l) in (0..).zip(live) {
+            let go = self.pages.leave(self.memory(l.slot)?.page);
+            step.tokens.push(l.unread[0]);
+            step.runs.push(go.run(row, 1));
+            step.outputs.push(row);
+            moves.push(go);
+        }
+        let done = self.executor.draw_ahead(&step, n, ids);
+        if done.is_err() {
+            moves.iter().for_each(|go| self.pages.cancel(go));
+        }
+        done.map(|()| moves)
+    }
+
+    /// A slot goes on to where the submission of `n` steps left it if its text does, and stays where it was if not.
+    fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) {
+        if l.unread.len() <= n {
+            return self.pages.cancel(go);
+        }
+        l.unread.drain(..n);
+        self.pages.finish_steps(go, n);
+        let memory = self.slots[l.slot.0].as_mut().expect("checked to be open");
+        memory.page = go.page_out;
+        memory.n_tokens += n;
+        memory.logits.clear();
+    }
+
+    /// Reads what a text still holds, token by token, as the submission did, so that the numbers are the same.
+    fn settle(&mut self, ended: &[Live]) -> Result<()> {
+        let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
+        self.read(work.as_slice(), Want::Last, Cut::OneByOne, &mut |_, _| ())
+    }
+
+    /// A bit an id: its tokens count nothing in penalties. Empty without a vocabulary, where every token counts.
+    fn exempt(&mut self) -> Arc<[u32]> {
+        let model = self.model.clone();
+        let exempt = self.exempt.get_or_insert_with(|| {
+            let Some(vocab) = model.vocab() else { return Arc::default() };
+            let mut bits = vec![0u32; model.facts().n_vocab.div_ceil(32)];
+            for id in (0..model.facts().n_vocab as u32).filter(|&id| penalty_weight(vocab.token(id)) == 0.0) {
+                bits[id as usize / 32] |= 1 << (id % 32);
+            }
+            bits.into()
+        });
+        exempt.clone()
+    }
+}
+
+/// Hands the texts what was drawn, `[n, streams]`, in the order in which it was.
+fn take(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32], n: usize) {
+    for drawn in ids.chunks_exact(live.len()) {
+        if batch.broken {
+            return;
+        }
+        for (l, &token) in live.iter_mut().zip(drawn) {
+            if !batch.is_live(l.stream) || l.is_stuck {
+                continue;
+            }
+            l.is_stuck = token == NOTHING;
+            if l.is_stuck {
+                continue;
+            }
+            batch.streams[l.stream].sampler.skip();
+            if batch.take(l.stream, token, n) {
+                l.unread.push(token);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_waits_30_ms_at_the_most() {
+        let ms = Duration::from_millis;
+        let mut pace = Pace(1);
+        let after: Vec<usize> = [(1, 900), (1, 2), (2, 4), (4, 8), (8, 16), (14, 28), (14, 3), (28, 6), (32, 6), (32, 100)]
+            .map(|(n, took)| {
+                pace.learn(n, ms(took));
+                pace.0
+            })
+            .to_vec();
+        assert_eq!(after, [1, 2, 4, 8, 15, 15, 28, 32, 32, 9]);
+    }
+}

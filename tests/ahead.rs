@@ -1,0 +1,53 @@
+//! Tokens drawn on the device, several a submission, are those that the host draws one by one; so are the states that they leave.
+
+use crate::support::devices;
+use std::process::{Command, Output};
+
+/// `generate` with tokens drawn there; the state goes to that file.
+fn generate(args: &[&str], draws: &str, state: &std::path::Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.args(["generate", "-s", "5", "--jsonl"]).args(args);
+    if !args.contains(&"--trials") {
+        command.arg("--save-state").arg(state).arg("--state-tokens");
+    }
+    // The kernels that real GPUs run, where tokens are drawn on the device by themselves.
+    command.env_remove("RUST_LOG").env("WINGBEAT_KERNELS", "groups").env("WINGBEAT_DRAWS", draws);
+    command.output().unwrap()
+}
+
+/// Everything that is printed, but for times.
+fn said(output: &Output) -> Vec<serde_json::Value> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut values: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    values.iter_mut().for_each(|v| drop(v.as_object_mut().unwrap().remove("timings")));
+    values
+}
+
+#[test]
+fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: &[&[&str]] = &[
+        &["-n", "40", "--temp", "0", "In the"],
+        &["-n", "70", "--temp", "0.9", "--ignore-eos", "Moses said"],
+        // The text ends in the middle of a submission: at a stop text, at an id, after as many tokens as asked for.
+        &["-n", "60", "--stop", "the", "--temp", "0", "And it came to pass"],
+        &["-n", "60", "--logit-bias", "0=6", "Thou shalt not"],
+        &["-n", "1", "In the"],
+        &["-n", "2", "In the"],
+        &["-n", "60", "--top-k", "30", "--min-p", "0.02", "--sampler-order", "hf", "--repeat-penalty", "1.3", "In the"],
+        // Some end earlier than others.
+        &["-n", "48", "--trials", "3", "--logit-bias", "0=5", "--stop", "and", "In the beginning"],
+    ];
+    for device in devices() {
+        for (i, case) in cases.iter().enumerate() {
+            let args = [&["--device", device], *case].concat();
+            let path = |draws: &str| folder.path().join(format!("{device}-{i}-{draws}.state"));
+            let (host, ahead) = (path("host"), path("device"));
+            let expected = said(&generate(&args, "host", &host));
+            assert_eq!(said(&generate(&args, "device", &ahead)), expected, "{args:?}");
+            // Every number of the state, the logits, the penalties and the place in the random stream.
+            assert!(std::fs::read(&host).ok() == std::fs::read(&ahead).ok(), "{args:?}: states differ");
+        }
+    }
+}
