@@ -1,11 +1,16 @@
-//! Loading streams: beside the file's map, the host never holds more than a few blocks of it.
+//! Loading streams: beside the file's map, the host never holds more than a few blocks of it. Decoding allocates nothing of its own.
 //!
 //! A binary of its own, because it counts every allocation of the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use wingbeat::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Model, ModelSource, Options};
+use wingbeat::session::{Request, Session, Stream};
 use wingbeat::tape::Tape;
 use wingbeat::tensor::DType;
 use wingbeat::weights::{Entry, write_safetensors};
@@ -20,9 +25,17 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
         PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note(size);
+        PEAK.fetch_max(NOW.fetch_add(size, Relaxed) + size, Relaxed);
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
@@ -30,6 +43,47 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(at, layout) }
     }
 }
+
+thread_local! {
+    /// Whether this thread's allocations are looked at.
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+/// Sizes of what was allocated while somebody watched, and the calls that led there.
+static WATCHED_CALLS: Mutex<Vec<(usize, Vec<usize>)>> = Mutex::new(Vec::new());
+
+fn note(size: usize) {
+    if !WATCHED.replace(false) {
+        return;
+    }
+    let mut calls = Vec::new();
+    // SAFETY: the only thread that watches; nobody else walks a stack through this crate.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            calls.push(frame.ip() as usize);
+            calls.len() < 24
+        })
+    };
+    WATCHED_CALLS.lock().unwrap().push((size, calls));
+    WATCHED.set(true);
+}
+
+/// Allocations of ours: those whose innermost function, but for the standard library's, is wingbeat's.
+fn ours() -> Vec<String> {
+    let name_of = |ip: &usize| {
+        let mut found = String::new();
+        backtrace::resolve(*ip as *mut _, |symbol| found = symbol.name().map_or_else(String::new, |n| n.to_string()));
+        found.trim_start_matches('<').to_string()
+    };
+    let mut ours = Vec::new();
+    for (size, calls) in WATCHED_CALLS.lock().unwrap().drain(..) {
+        let first = calls.iter().map(name_of).find(|name| ["wingbeat", "wgpu", "naga", "parking_lot"].iter().any(|c| name.starts_with(c)));
+        ours.extend(first.filter(|name| name.starts_with("wingbeat")).map(|name| format!("{size} bytes in {name}")));
+    }
+    ours
+}
+
+#[path = "support/null.rs"]
+mod null;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -76,4 +130,35 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
         assert!(peak < 64_000_000, "{device}: {peak} bytes");
         drop(model);
     }
+}
+
+#[test]
+fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = null::model(folder.path());
+    WATCHED.set(true);
+    let mut session = Session::new(&model, 1).unwrap();
+    WATCHED.set(false);
+    assert!(ours().len() > 5, "the watch sees nothing");
+    let slot = session.open().unwrap();
+    session.prefill(slot, &[1]).unwrap();
+    let request = Request { stop_ids: Vec::new(), ..Request::new(10_000) };
+    let mut streams = [Stream::new(slot, Sampler::new(Sampling::rwkv()), &request)];
+    let (mut n, mut at_1000) = (0, 0);
+    session
+        .continue_many(&mut streams, &request, &mut |_| {
+            n += 1;
+            // Kernels, plans and buffers are there by then. The text and its ids double their memory now and then.
+            WATCHED.set((200..250).contains(&n));
+            if n == 1000 {
+                at_1000 = NOW.load(Relaxed);
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    WATCHED.set(false);
+    let ours = ours();
+    assert!(ours.is_empty(), "{} allocations in 50 tokens:\n{}", ours.len(), ours[..ours.len().min(20)].join("\n"));
+    let grown = NOW.load(Relaxed).saturating_sub(at_1000);
+    assert!(grown < 200_000, "{grown} bytes more after 9000 tokens");
 }

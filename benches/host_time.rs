@@ -1,0 +1,35 @@
+//! Host time of a decoded token: 24 layers on the null device, where every submission is done at once.
+//!
+//! `cargo bench --bench host_time`
+
+#[path = "../tests/support/null.rs"]
+mod null;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Request, Session, Stream};
+
+const TOKENS: usize = 4000;
+const ROUNDS: usize = 7;
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = null::model(folder.path());
+    let mut session = Session::new(&model, 1).unwrap();
+    let request = Request { stop_ids: Vec::new(), ..Request::new(TOKENS) };
+    let mut times: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let slot = session.open().unwrap();
+            session.prefill(slot, &[1]).unwrap();
+            let mut streams = [Stream::new(slot, Sampler::new(Sampling::greedy(0)), &request)];
+            let started = Instant::now();
+            session.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+            let took = started.elapsed().as_secs_f64();
+            session.close(slot).unwrap();
+            took / TOKENS as f64 * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("host time a token: median {:.4} ms, {:.4} to {:.4}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+}
