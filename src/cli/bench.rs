@@ -4,7 +4,7 @@ mod print;
 mod profile;
 mod synthetic;
 
-use super::bandwidth;
+use super::ceiling::Ceiling;
 use super::model_options::RunArgs;
 use super::output::{Output, say};
 use super::{Failure, Outcome};
@@ -13,10 +13,12 @@ use crate::exec::gpu::{AdapterKind, Device};
 use crate::exec::{Chosen, choose};
 use crate::quant::{self, padded};
 use crate::report::{BenchExtra, BenchRecord, Samples};
-use crate::session::{Model, ModelSource, Session, Slot};
+use crate::sample::{Sampler, Sampling};
+use crate::session::{Model, ModelSource, Request, Session, Slot, Stream};
 use print::{Format, Printer};
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ Examples:
 
 /// Measure tokens a second
 ///
-/// Tests as in llama-bench: ppP reads P tokens, tgN decodes N one by one. With -b B, B slots step together and tokens a
+/// Tests as in llama-bench: ppP reads P tokens, tgN decodes N one by one, the likeliest each. With -b B, B slots step together and tokens a
 /// second are those of all of them. A test of 0 tokens is left out.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -179,23 +181,24 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// What the device reads at best, in GB/s. Not measured where a CPU plays GPU, or without a GPU.
-fn ceiling(args: &Args) -> Result<Option<f64>> {
+/// What the device reaches at best. Not measured where a CPU plays GPU, or without a GPU.
+fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device(), args.run.on.backend()?)?;
     match choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
             let device = Arc::new(Device::open(&adapter, args.run.deterministic)?);
-            bandwidth::measure(&device).map(Some)
+            Ceiling::measure(&device).map(Some)
         }
         _ => Ok(None),
     }
 }
 
-fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ceiling: Option<f64>) -> Result<BenchRecord> {
+fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ceiling: Option<Ceiling>) -> Result<BenchRecord> {
     let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
     let mut session = Session::new(model, test.n_batch + 1)?;
     let base = session.open()?;
-    session.prefill(base, &tokens(model, test.n_depth, 0))?;
+    // One at the least: decoding goes on from something.
+    session.prefill(base, &tokens(model, test.n_depth.max(1), 0))?;
     play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: pipelines, clocks
     let (mut ns, mut steps) = (Vec::new(), Vec::new());
     for i in 0..repetitions {
@@ -207,8 +210,14 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
     steps.sort_by(f64::total_cmp);
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
-    let decoded = test.n_prompt == 0 && test.n_batch == 1;
-    let read = read_bytes(model)? as f64 * samples.avg_ts / 1e9;
+    // A token reads all weights, and takes two operations a weight.
+    let weights_gb_s = read_bytes(model)? as f64 * samples.avg_ts / 1e9;
+    let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
+    let share = |c: &Ceiling| match test {
+        Test { n_prompt: 0, n_batch: 1, .. } => Some(weights_gb_s / c.read_gb_s),
+        Test { n_gen: 0, .. } => Some(gflop_s / c.gflop_s),
+        _ => None,
+    };
     let device = model.device();
     let dispatches_per_token = session.dispatches_per_token()?;
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
@@ -233,8 +242,9 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
             dtype: model.dtype().into(),
             device: device.name.clone(),
             driver: device.driver.clone(),
-            read_gb_s_ceiling: ceiling,
-            share_of_ceiling: ceiling.filter(|_| decoded).map(|c| read / c),
+            read_gb_s_ceiling: ceiling.map(|c| c.read_gb_s),
+            gflop_s_ceiling: ceiling.map(|c| c.gflop_s),
+            share_of_ceiling: ceiling.and_then(|c| share(&c)),
             dispatches_per_token,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
@@ -252,22 +262,36 @@ fn read_bytes(model: &Model) -> Result<u64> {
     Ok(model.weight_bytes().saturating_sub(other_rows as u64))
 }
 
+/// Parameters of the embedding and of the head, which a prompt's tokens do not multiply.
+fn table_params(model: &Model) -> u64 {
+    2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
+}
+
 /// One repetition on forks of the base: nanoseconds, and milliseconds of each decode step.
 fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
-    let decoded: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_gen, i + 1001)).collect();
+    let request = Request { stop_ids: Vec::new(), ..Request::new(test.n_gen) };
+    let stream = |&slot: &Slot| Stream::new(slot, Sampler::new(Sampling::greedy(0)), &request);
+    let mut streams: Vec<Stream> = slots.iter().map(stream).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
     let started = Instant::now();
     let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
     session.prefill_many(&work, &mut |_, _| ())?;
-    for i in 0..test.n_gen {
-        let work: Vec<_> = slots.iter().zip(&decoded).map(|(slot, tokens)| (*slot, tokens[i])).collect();
-        let step = Instant::now();
-        session.decode_many(&work)?;
-        step_ms.push(step.elapsed().as_secs_f64() * 1e3);
-    }
+    let (mut last, mut n_came) = (Instant::now(), 0);
+    session.continue_many(&mut streams, &request, &mut |event| {
+        // Those that were drawn together share the time that they took.
+        n_came += usize::from(event.stream == 0);
+        if n_came == event.of {
+            let each = last.elapsed().as_secs_f64() * 1e3 / event.of as f64;
+            step_ms.extend(std::iter::repeat_n(each, event.of));
+            (last, n_came) = (Instant::now(), 0);
+        }
+        ControlFlow::Continue(())
+    })?;
+    // The first was drawn from the prompt's logits.
+    step_ms.drain(..step_ms.len().min(1));
     let took = started.elapsed().as_nanos() as u64;
     slots.into_iter().try_for_each(|slot| session.close(slot))?;
     Ok((took, step_ms))

@@ -2,8 +2,8 @@
 //!
 //! Text goes to stdout, everything else to stderr. A verb is added with a file here and two lines below.
 
-mod bandwidth;
 mod bench;
+mod ceiling;
 mod completions;
 mod convert;
 mod detokenize;

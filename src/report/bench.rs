@@ -53,7 +53,9 @@ pub struct BenchExtra {
     pub driver: String,
     /// Weights a second that a long product of this device reads; none where it was not measured.
     pub read_gb_s_ceiling: Option<f64>,
-    /// Of one decoded token's weights.
+    /// Operations a second of products of large matrices with a chunk of vectors; none where it was not measured.
+    pub gflop_s_ceiling: Option<f64>,
+    /// Of one stream's decoding, in weights read; of prefill, in operations.
     pub share_of_ceiling: Option<f64>,
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,

@@ -1,5 +1,6 @@
 //! Where the time of a step goes, word by word.
 
+use crate::cli::ceiling::Ceiling;
 use crate::cli::output::say;
 use crate::error::Result;
 use crate::exec::WordTime;
@@ -17,8 +18,8 @@ struct Line {
     weight_bytes: u64,
 }
 
-/// Prints a table to stderr. `ceiling`: GB/s that the device reads at best.
-pub fn show(model: &Model, n_tokens: usize, ceiling: Option<f64>) -> Result<()> {
+/// Prints a table to stderr. The share of the ceiling is that of weights read where it is one token, else that of operations.
+pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
     let mut best: Vec<WordTime> = session.profile(n_tokens)?;
     for _ in 1..REPEATS {
@@ -36,7 +37,8 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<f64>) -> Result<()> 
         let gb_s = l.weight_bytes as f64 / l.seconds.max(1e-12) / 1e9;
         // Two operations a weight and token; weights in mixed formats count as if of two bytes.
         let gflop_s = gb_s * n_tokens as f64;
-        let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * gb_s / c));
+        let share = |c: Ceiling| if n_tokens == 1 { gb_s / c.read_gb_s } else { gflop_s / c.gflop_s };
+        let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * share(c)));
         let (ms, percent) = (l.seconds * 1e3, 100.0 * l.seconds / total.max(1e-12));
         say(format_args!("{:<22}{:>6}{:>12}{ms:>11.3}{percent:>8.1}{gb_s:>9.1}{gflop_s:>11.1}{share:>9}", l.word, l.calls, l.dispatches));
     }
