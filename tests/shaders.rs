@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use wingbeat::arch::ARCHS;
 use wingbeat::exec::gpu::{Access, Device, Recipe, Signature, parse};
 use wingbeat::quant::FORMATS;
-use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Tape};
+use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
 use wingbeat::words::WORDS;
 
 const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
@@ -15,8 +15,15 @@ fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
     for format in FORMATS {
         tape.matrices.iter_mut().for_each(|m| m.format = *format);
         for class in CLASSES {
-            for batch_invariant in [false, true] {
-                let caps = Caps { class, max_binding: 128 << 20, batch_invariant };
+            let plain = Caps::plain(class, 128 << 20);
+            let variants = [
+                Caps { batch_invariant: true, ..plain.clone() },
+                Caps { subgroups: true, ..plain.clone() },
+                Caps { cooperative: Some(16), ..plain.clone() },
+                Caps { cooperative: Some(8), ..plain.clone() },
+                plain,
+            ];
+            for caps in variants {
                 for &tokens in sizes {
                     let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens };
                     tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut *each);
@@ -37,7 +44,18 @@ fn all() -> Vec<(Recipe, Dispatch)> {
             found.push((recipe, d));
         }
     };
-    WORDS.iter().flat_map(|w| (w.cases)()).for_each(|case| lowerings(case.tape, &[1, 2, 4, 8, 16, 64, 256], &mut each));
+    WORDS.iter().flat_map(|w| (w.cases)()).for_each(|case| lowerings(case.tape, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
+    // Sizes that a tuning pass may choose.
+    let mut tape = Tape::new();
+    let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
+    tape.linear_add(Part::new("w", 64, 64), y, x);
+    for tokens in [1, 2, 4, 8, 16, 32, 64, 256] {
+        for tuning in Tuning::default().candidates(tokens) {
+            let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
+            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens };
+            tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut each);
+        }
+    }
     // Two layers of a published width: the largest matrices, without the time that all layers would take.
     for arch in ARCHS {
         let mut tape = Tape::new();
@@ -51,8 +69,13 @@ fn all() -> Vec<(Recipe, Dispatch)> {
 #[test]
 fn every_shader_fits_the_default_limits_and_translates() {
     let limits = wgpu::Limits::default();
-    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
-    let null = Device::adopt(device, queue, Caps { class: Class::Groups, max_binding: 128 << 20, batch_invariant: false }, false);
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor {
+        required_features: wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+        // SAFETY: nothing runs on this device.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+        ..Default::default()
+    });
+    let null = Device::adopt(device, queue, Caps::plain(Class::Groups, 128 << 20), false);
     let all = all();
     assert!(all.len() > 20);
     for (recipe, dispatch) in all {
@@ -86,21 +109,31 @@ fn every_shader_fits_the_default_limits_and_translates() {
 fn translate(module: &naga::Module, recipe: &Recipe) {
     use naga::back::{PipelineConstants, hlsl, msl, pipeline_constants::process_overrides, spv};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
-    let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
-        .validate(module)
-        .unwrap_or_else(|e| panic!("{recipe:?}: {e:?}"));
+    let capabilities =
+        Capabilities::SHADER_FLOAT16_IN_FLOAT32 | Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX;
+    let info = Validator::new(ValidationFlags::all(), capabilities).validate(module).unwrap_or_else(|e| panic!("{recipe:?}: {e:?}"));
     let stage = Some((naga::ShaderStage::Compute, "main"));
     let (module, info) = process_overrides(module, &info, stage, &PipelineConstants::default()).unwrap();
 
-    let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
+    let cooperative = recipe.modules.iter().find(|(from, _)| *from == "lib::cooperative16").map(|(_, to)| to.as_str());
+    let version = if cooperative.is_some() { (1, 6) } else { (1, 3) };
+    let options = spv::Options { lang_version: version, ..spv::Options::default() };
     let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{recipe:?}: SPIR-V: {e}"));
     assert!(words.len() > 100);
 
+    // Metal has only the small ones.
+    if cooperative == Some("lib::cooperative16") {
+        return;
+    }
     let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..msl::Options::default() };
     let pipeline = msl::PipelineOptions::default();
     let (text, _) = msl::write_string(&module, &info, &options, &pipeline).unwrap_or_else(|e| panic!("{recipe:?}: MSL: {e}"));
     assert!(text.contains("kernel"));
 
+    // Direct3D has none.
+    if cooperative.is_some() {
+        return;
+    }
     let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, fake_missing_bindings: true, ..hlsl::Options::default() };
     let mut text = String::new();
     let pipeline = hlsl::PipelineOptions::default();
@@ -108,10 +141,31 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     assert!(text.contains("numthreads"));
 }
 
+/// Activations are rounded to f16 in chunks of a prompt only: not for few tokens, not where logits of all tokens are wanted, not
+/// where batches may not matter, and not before weights in f32.
+#[test]
+fn only_prompts_use_cooperative_matrices() {
+    let mut tape = Tape::new();
+    let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
+    tape.linear_add(Part::new("w", 64, 64), y, x);
+    let uses = |tape: &Tape, caps: &Caps, tokens: usize, outputs: usize| {
+        let cx = Lowering { tape, caps, tokens, runs: 1, outputs, capacity: tokens };
+        tape.words[0].lower(&cx)[0].shader == "linear/tiled_cooperative"
+    };
+    let caps = Caps { cooperative: Some(16), ..Caps::plain(Class::Groups, 1 << 30) };
+    for (format, wide) in [("f16", false), ("f32", true)] {
+        tape.matrices[0].format = wingbeat::quant::find(format).unwrap();
+        assert_eq!(uses(&tape, &caps, 32, 1), !wide);
+        assert!(!uses(&tape, &caps, 16, 1) && !uses(&tape, &caps, 64, 64));
+        assert!(!uses(&tape, &Caps { batch_invariant: true, ..caps.clone() }, 64, 1));
+        assert!(!uses(&tape, &Caps { cooperative: None, ..caps.clone() }, 64, 1));
+    }
+}
+
 /// Dispatches of a step of few tokens, and of a chunk, each by layer; embedding and head take two, or three.
 #[test]
 fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
-    let caps = |batch_invariant| Caps { class: Class::Groups, max_binding: 1 << 30, batch_invariant };
+    let caps = |batch_invariant| Caps { batch_invariant, ..Caps::plain(Class::Groups, 1 << 30) };
     for (name, few, many) in [("rwkv4", 4, 7), ("rwkv5", 5, 9), ("rwkv6", 7, 12), ("rwkv7", 5, 10)] {
         let blueprint = ARCHS.iter().find(|a| a.name() == name).unwrap().published("0.1b").unwrap();
         let n_layer = blueprint.facts().n_layer;

@@ -1,12 +1,15 @@
 //! Every word's kernels against its twin, in every format, in both families of kernels, trusted and checked.
 
 use crate::support::{adapter, caps, nmse};
+use std::ops::Range;
 use std::sync::Arc;
-use wingbeat::exec::gpu::Device;
-use wingbeat::exec::selftest;
+use wingbeat::exec::gpu::{Device, GpuModel};
+use wingbeat::exec::{Executor, Loaded, selftest};
 use wingbeat::quant::FORMATS;
-use wingbeat::tape::{Caps, Class};
-use wingbeat::words::WORDS;
+use wingbeat::tape::{Caps, Class, Part, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::words::synthetic::Synthetic;
+use wingbeat::words::testing::numbers;
+use wingbeat::words::{Activation, Projection, WORDS};
 
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
     let Some(adapter) = adapter() else { return };
@@ -37,7 +40,20 @@ fn lanes_equal_their_twins() {
 
 #[test]
 fn groups_equal_their_twins() {
-    all_words(|c| caps(c, Class::Groups), true);
+    all_words(|c| Caps { cooperative: None, ..caps(c, Class::Groups) }, true);
+}
+
+#[test]
+fn cooperative_matrices_equal_their_twins() {
+    match adapter() {
+        Some(a) if a.cooperative.is_some() => all_words(|c| Caps { cooperative: a.cooperative, ..caps(c, Class::Groups) }, true),
+        _ => eprintln!("SKIPPED: the adapter has no cooperative matrices"),
+    }
+}
+
+#[test]
+fn groups_without_subgroups_equal_their_twins() {
+    all_words(|c| Caps { subgroups: false, ..caps(c, Class::Groups) }, true);
 }
 
 #[test]
@@ -54,6 +70,95 @@ fn checked_shaders_equal_their_twins() {
 fn split_matrices_equal_their_twins() {
     all_words(|c| Caps { max_binding: 4096, ..caps(c, Class::Groups) }, true);
     all_words(|c| Caps { max_binding: 4096, ..caps(c, Class::Lanes) }, true);
+}
+
+/// A token's results, bit for bit, alone and among others: in one dispatch that reads weights once for all, and, where batches may
+/// not matter, in any number of them.
+#[test]
+fn a_token_rounds_the_same_in_every_batch() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    for (batch_invariant, sizes) in [(false, vec![2, 3, 4, 8, 16]), (true, vec![2, 3, 4, 8, 11, 16, 37])] {
+        let own = Caps { batch_invariant, ..caps(base.caps.clone(), Class::Groups) };
+        let device = Arc::new(base.with_caps(own));
+        for tuning in Tuning::default().candidates(4) {
+            let device = Arc::new(device.with_caps(Caps { tuning, ..device.caps.clone() }));
+            let mut tape = Tape::new();
+            let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));
+            tape.linear_add(Part::new("w", ROWS, K), y, x);
+            let mut executor = executor(&device, tape);
+            let alone: Vec<f32> = (0..37).flat_map(|t| product(executor.as_mut(), y, x, t..t + 1)).collect();
+            assert!(alone.chunks_exact(stride(ROWS)).all(|row| row[..ROWS].iter().all(|v| v.is_finite() && *v != 0.0)));
+            for &n in &sizes {
+                assert_eq!(product(executor.as_mut(), y, x, 0..n), alone[..n * stride(ROWS)], "{n} tokens");
+            }
+        }
+    }
+}
+
+/// Tiles change how a product is cut, not how a number is summed.
+#[test]
+fn tiles_change_no_bit() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    for n in [19, 40, 70] {
+        let of = |tuning: Tuning| {
+            let own = Caps { tuning, cooperative: None, ..caps(base.caps.clone(), Class::Groups) };
+            let mut tape = Tape::new();
+            let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));
+            tape.linear_add(Part::new("w", ROWS, K), y, x);
+            product(executor(&Arc::new(base.with_caps(own)), tape).as_mut(), y, x, 0..n)
+        };
+        let results: Vec<_> = Tuning::default().candidates(n).into_iter().map(of).collect();
+        assert!(results.len() > 2 && results.iter().all(|r| *r == results[0]), "{n} tokens");
+    }
+}
+
+/// Inputs computed on the way, of several tokens in one workgroup.
+#[test]
+fn a_token_is_normalised_the_same_among_others() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    let device = Arc::new(base.with_caps(caps(base.caps.clone(), Class::Groups)));
+    let mut tape = Tape::new();
+    let x = tape.var("x", Rows::Tokens, &[K]);
+    let vectors = tape.vectors(K, ["g", "b", "mix"].map(vector).into());
+    let shift = tape.state("shift".into(), &[K], true);
+    let projection = Projection { part: Part::new("w", ROWS, K), mix: 0, activation: Activation::None };
+    let y = tape.norm_shift_linear("y", x, vectors, vec![projection], shift);
+    let mut executor = executor(&device, tape);
+    let alone: Vec<f32> = (0..4).flat_map(|t| product(executor.as_mut(), x, y, t..t + 1)).collect();
+    for n in [2, 3, 4] {
+        assert_eq!(product(executor.as_mut(), x, y, 0..n), alone[..n * stride(ROWS)], "{n} tokens");
+    }
+}
+
+const ROWS: usize = 69;
+const K: usize = 600;
+
+/// Floats from one row of an activation to the next.
+fn stride(n: usize) -> usize {
+    n.next_multiple_of(64)
+}
+
+fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
+    let source = Synthetic { seed: 7 };
+    GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(128).unwrap()
+}
+
+/// What a step makes of some rows of numbers, each a slot of its own.
+fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usize>) -> Vec<f32> {
+    let n = rows.len();
+    let values: Vec<f32> = rows.flat_map(|t| numbers(t as u64).take(K).chain(std::iter::repeat_n(0.0, stride(K) - K))).collect();
+    let run = |i: u32| Run { first_row: i, len: 1, page_in: i, page_out: i, shift_in: 2 * i, shift_out: 2 * i + 1 };
+    let step = Step { tokens: vec![0; n], runs: (0..n as u32).map(run).collect(), outputs: vec![] };
+    // Twice: writing may make room and drop what was written before.
+    for _ in 0..2 {
+        executor.write_var(output, &vec![0.0; n * stride(ROWS)]).unwrap();
+        executor.write_var(input, &values).unwrap();
+    }
+    executor.run(&step, &mut Vec::new()).unwrap();
+    executor.read_var(output, n).unwrap()
 }
 
 #[test]

@@ -8,10 +8,11 @@ struct Input {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
-var<private> input_at: u32;
+// Where a token's input comes from. Every module in the place of this one has such a struct and these two functions.
+struct Source { at: u32 }
 
-// Once a workgroup: row t, from x_at on.
-fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) { input_at = t * params.input.x_stride + x_at; }
+// Once a workgroup and token: row t, from x_at on.
+fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
 
 // Elements 4 i .. 4 i + 3 of that row.
-fn input4(i: u32) -> vec4<f32> { return x[input_at + i]; }
+fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

@@ -16,26 +16,31 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<vec4<f32>>; // [2, stride]: g, b
 @group(0) @binding(6) var<storage, read_write> kept: array<vec4<f32>>; // [O, stride]
 
-var<private> here: u32;
-var<private> mean: f32;
-var<private> scale: f32;
+struct Source {
+    here: u32,
+    mean: f32,
+    scale: f32,
+}
 
-fn begin(o: u32, x_at: u32, lane: u32, is_first: bool) {
-    here = output_row(o) * params.input.stride;
+fn begin(o: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
+    let here = output_row(o) * params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
     let n = f32(params.input.width);
     var sum = 0.0;
     for (var i = lane; i < quarters; i += WG) { sum += dot(x[here + i], vec4(1.0)); }
-    mean = reduce_sum(vec4(sum), lane).x / n;
+    let mean = reduce_sum(vec4(sum), lane).x / n;
     var square = 0.0;
     for (var i = lane; i < quarters; i += WG) {
         // What pads the row is zero in x, and must not count.
         let d = select(vec4(0.0), x[here + i] - mean, 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width));
         square += dot(d, d);
     }
-    scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.input.eps);
-    if !is_first || params.input.keeps == 0u { return; }
-    for (var i = lane; i < quarters; i += WG) { kept[o * params.input.stride + i] = input4(i); }
+    let source = Source(here, mean, 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.input.eps));
+    if !is_first || params.input.keeps == 0u { return source; }
+    for (var i = lane; i < quarters; i += WG) { kept[o * params.input.stride + i] = input4(source, i); }
+    return source;
 }
 
-fn input4(i: u32) -> vec4<f32> { return (x[here + i] - mean) * scale * vectors[i] + vectors[params.input.stride + i]; }
+fn input4(s: Source, i: u32) -> vec4<f32> {
+    return (x[s.here + i] - s.mean) * s.scale * vectors[i] + vectors[params.input.stride + i];
+}

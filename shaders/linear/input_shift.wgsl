@@ -24,30 +24,29 @@ struct Input {
 @group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
 
 // Rows of x: this one and the one above; where p lies in the state; the mix. Mean and scale of both rows.
-var<private> here: u32;
-var<private> above: u32;
-var<private> state_at: u32;
-var<private> mix_at: u32;
-var<private> from_state: bool;
-var<private> mean: vec2<f32>;
-var<private> scale: vec2<f32>;
+struct Source {
+    here: u32,
+    above: u32,
+    state_at: u32,
+    mix_at: u32,
+    from_state: bool,
+    mean: vec2<f32>,
+    scale: vec2<f32>,
+}
 
-fn begin(t: u32, mix: u32, lane: u32, is_first: bool) {
+fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let row = row_at(t);
     let run = run_at(row.run);
     let stride = params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
-    here = t * stride;
+    let here = t * stride;
     // In the first row `above` is `here`: its statistics are computed and not used.
-    above = select(here - stride, here, row.first == 1u);
-    state_at = run.shift_in * stride;
-    mix_at = (2u + mix) * stride;
-    from_state = row.first == 1u;
+    let above = select(here - stride, here, row.first == 1u);
 
     let n = f32(params.input.width);
     var sums = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) { sums += vec4(dot(x[here + i], vec4(1.0)), dot(x[above + i], vec4(1.0)), 0.0, 0.0); }
-    mean = reduce_sum(sums, lane).xy / n;
+    let mean = reduce_sum(sums, lane).xy / n;
     var squares = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) {
         // What pads the row is zero in x, and must not count.
@@ -56,29 +55,31 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) {
         let b = select(vec4(0.0), x[above + i] - mean.y, inside);
         squares += vec4(dot(a, a), dot(b, b), 0.0, 0.0);
     }
-    scale = 1.0 / sqrt(reduce_sum(squares, lane).xy / n + params.input.eps);
+    let scale = 1.0 / sqrt(reduce_sum(squares, lane).xy / n + params.input.eps);
 
-    if !is_first || params.input.keeps == 0u { return; }
+    let source = Source(here, above, run.shift_in * stride, (2u + mix) * stride, row.first == 1u, mean, scale);
+    if !is_first || params.input.keeps == 0u { return source; }
     for (var i = lane; i < quarters; i += WG) {
-        let both = inputs(i);
+        let both = inputs(source, i);
         if row.last == 1u { shift[run.shift_out * stride + i] = both[0]; }
         if params.input.capacity > 0u {
             kept[(params.input.plane * params.input.capacity + t) * stride + i] = both[0];
             kept[((params.input.plane + 1u) * params.input.capacity + t) * stride + i] = both[1];
         }
     }
+    return source;
 }
 
 // x_hat and p.
-fn inputs(i: u32) -> mat2x4<f32> {
+fn inputs(s: Source, i: u32) -> mat2x4<f32> {
     let g = vectors[i];
     let b = vectors[params.input.stride + i];
-    var p = (x[above + i] - mean.y) * scale.y * g + b;
-    if from_state { p = shift[state_at + i]; }
-    return mat2x4<f32>((x[here + i] - mean.x) * scale.x * g + b, p);
+    var p = (x[s.above + i] - s.mean.y) * s.scale.y * g + b;
+    if s.from_state { p = shift[s.state_at + i]; }
+    return mat2x4<f32>((x[s.here + i] - s.mean.x) * s.scale.x * g + b, p);
 }
 
-fn input4(i: u32) -> vec4<f32> {
-    let both = inputs(i);
-    return both[0] + (both[1] - both[0]) * vectors[mix_at + i];
+fn input4(s: Source, i: u32) -> vec4<f32> {
+    let both = inputs(s, i);
+    return both[0] + (both[1] - both[0]) * vectors[s.mix_at + i];
 }

@@ -24,34 +24,37 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
 
-var<private> first: u32;
-var<private> last: u32;
-var<private> state_at: u32;
+// The tokens, and where the state before them lies.
+struct Source {
+    first: u32,
+    last: u32,
+    state_at: u32,
+}
 
-fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) {
+fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     let row = row_at(t);
     let run = run_at(row.run);
-    first = run.first_row;
-    last = t;
-    state_at = run.shift_in * params.input.half_stride;
-    if !is_first || params.input.keeps == 0u || row.last == 0u { return; }
+    let source = Source(run.first_row, t, run.shift_in * params.input.half_stride);
+    if !is_first || params.input.keeps == 0u || row.last == 0u { return source; }
     for (var c = lane; c < params.input.width; c += WG) {
-        let after = recur(c);
+        let after = recur(source, c);
         let to = run.shift_out * params.input.half_stride + c;
         state[to] = after.x;
         state[to + params.input.width] = after.y;
         state[to + 2u * params.input.width] = after.z;
     }
+    return source;
 }
 
 // a, b and p after the tokens, and r wkv of the last one.
-fn recur(c: u32) -> vec4<f32> {
+fn recur(source: Source, c: u32) -> vec4<f32> {
     let w = vectors[c];
     let u = vectors[params.input.stride + c];
     let width = params.input.width;
-    var s = vec3(state[state_at + c], state[state_at + width + c], state[state_at + 2u * width + c]);
+    let origin = source.state_at + c;
+    var s = vec3(state[origin], state[origin + width], state[origin + 2u * width]);
     var y = 0.0;
-    for (var t = first; t <= last; t++) {
+    for (var t = source.first; t <= source.last; t++) {
         let at = t * params.input.proj_stride + c;
         let next = wkv4_step(s, w, u, proj[at + params.input.k], proj[at + params.input.v]);
         y = proj[at + params.input.r] * next.w;
@@ -60,10 +63,10 @@ fn recur(c: u32) -> vec4<f32> {
     return vec4(s, y);
 }
 
-fn input4(i: u32) -> vec4<f32> {
+fn input4(source: Source, i: u32) -> vec4<f32> {
     var four = vec4(0.0);
     for (var e = 0u; e < 4u; e++) {
-        if 4u * i + e < params.input.width { four[e] = recur(4u * i + e).w; }
+        if 4u * i + e < params.input.width { four[e] = recur(source, 4u * i + e).w; }
     }
     return four;
 }

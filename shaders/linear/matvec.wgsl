@@ -1,39 +1,53 @@
-// Matrix times one vector a workgroup: 4 GROUPS rows, the width shared by all lanes, then one reduction for every four.
+// Matrix times up to sixteen vectors: a workgroup takes 4 GROUPS rows and BLOCKS x TOKENS tokens, the width shared by all its
+// lanes, then one reduction for every token and four rows.
+//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// Weights are read once for all tokens. TOKENS of them have their inputs in registers at a time; the next block meets the same
+// weights again, in a register or in the nearest cache. A token's sum has the same order whatever GROUPS, BLOCKS and TOKENS are.
 import package::linear::stack::{params, segment_of};
-import package::linear::input::{begin, input4};
+import package::linear::input::{Source, begin, input4};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::lib::reduce::{WG, reduce_sum};
 import package::weight::f16::weight8;
-import package::constants::GROUPS;
+import package::constants::{GROUPS, BLOCKS, TOKENS};
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let s = segment_of(group.x + group.y * params.fold, 4u * GROUPS);
-    let t = group.z;
-    if s.row >= s.rows || t >= n_rows(params.of_outputs) { return; }
-    begin(t, s.x_at, lane, group.x + group.y == 0u);
+    let n = n_rows(params.of_outputs);
+    let t0 = group.z * BLOCKS * TOKENS;
+    if s.row >= s.rows || t0 >= n { return; }
 
-    // Rows past the end repeat the last one and are not stored.
+    // Rows and tokens past the end repeat the last one and are not stored.
+    unroll b in BLOCKS { unroll t in TOKENS {
+    let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
+    unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
+    } }
     unroll q in GROUPS {
     let w_at_$q = s.unit + min(vec4(s.row + 4u * $qu) + vec4(0u, 1u, 2u, 3u), vec4(s.rows - 1u)) * s.k8;
-    var sums_$q = vec4(0.0);
     }
     for (var k = lane; k < s.k8; k += WG) {
-        let xa = input4(2u * k);
-        let xb = input4(2u * k + 1u);
-        unroll q in GROUPS { unroll r in 4 {
+        unroll b in BLOCKS {
         {
-            let w = weight8(w_at_$q[$r] + k);
-            sums_$q[$r] += dot(w[0], xa) + dot(w[1], xb);
+            unroll t in TOKENS {
+            let xa_$t = input4(source_$b_$t, 2u * k);
+            let xb_$t = input4(source_$b_$t, 2u * k + 1u);
+            }
+            unroll q in GROUPS { unroll r in 4 {
+            {
+                let w = weight8(w_at_$q[$r] + k);
+                unroll t in TOKENS { sums_$q_$b_$t[$r] += dot(w[0], xa_$t) + dot(w[1], xb_$t); }
+            }
+            } }
         }
-        } }
+        }
     }
-    unroll q in GROUPS {
+    unroll q in GROUPS { unroll b in BLOCKS { unroll t in TOKENS {
     {
-        let total = reduce_sum(sums_$q, lane);
+        let total = reduce_sum(sums_$q_$b_$t, lane);
         let row = s.row + 4u * $qu + lane;
-        if lane < 4u && row < s.rows { finish(s.epilogue, t, row, total[lane]); }
+        let token = t0 + $bu * TOKENS + $tu;
+        if lane < 4u && row < s.rows && token < n { finish(s.epilogue, token, row, total[lane]); }
     }
-    }
+    } } }
 }

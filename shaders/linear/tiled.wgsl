@@ -1,61 +1,87 @@
-// Matrix times many vectors: a workgroup computes 64 rows x 64 tokens, 16 of the width at a time. Weights are decoded once
-// into workgroup memory; every lane keeps 4 x 4 sums.
-import package::linear::stack::{params, segment_of};
+// Matrix times many vectors: a workgroup computes TILE_ROWS rows x TILE_TOKENS tokens, DEPTH of the width at a time. Weights are
+// decoded once into workgroup memory; a lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums, each in the order of the width.
+//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+import package::linear::stack::{params, Segment, segment_of};
 import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::weight::f16::weight8;
+import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
-const TILE: u32 = 64u;
 const DEPTH: u32 = 16u;
+// Units of eight along the depth.
+const UNITS: u32 = DEPTH / 8u;
+// Vectors of four across a tile, and lanes that share them.
+const W_QUADS: u32 = TILE_ROWS / 4u;
+const X_QUADS: u32 = TILE_TOKENS / 4u;
+const W_LANES: u32 = W_QUADS / ROW_QUADS;
+const X_LANES: u32 = X_QUADS / TOKEN_QUADS;
+const LANES: u32 = W_LANES * X_LANES;
 
-// [DEPTH, TILE / 4], transposed so that a lane reads four rows or four tokens at once.
-var<workgroup> w_tile: array<vec4<f32>, DEPTH * TILE / 4u>;
-var<workgroup> x_tile: array<vec4<f32>, DEPTH * TILE / 4u>;
+// Transposed, so that a lane reads four rows or four tokens at once.
+var<workgroup> w_tile: array<vec4<f32>, DEPTH * W_QUADS>; // [DEPTH, TILE_ROWS / 4]
+var<workgroup> x_tile: array<vec4<f32>, DEPTH * X_QUADS>; // [DEPTH, TILE_TOKENS / 4]
 
-@compute @workgroup_size(256)
+// Unit u of the tile that begins at unit k: neighbours share a row. Zeros outside the matrix.
+fn weights(s: Segment, k: u32, u: u32) -> mat2x4<f32> {
+    let row = s.row + u / UNITS;
+    let unit = k + u % UNITS;
+    if u >= UNITS * TILE_ROWS || row >= s.rows || unit >= s.k8 { return mat2x4<f32>(); }
+    return weight8(s.unit + row * s.k8 + unit);
+}
+
+fn inputs(s: Segment, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
+    let token = t0 + u / UNITS;
+    let unit = k + u % UNITS;
+    if u >= UNITS * TILE_TOKENS || token >= n || unit >= s.k8 { return mat2x4<f32>(); }
+    let at = token * params.input.x_stride + s.x_at + 2u * unit;
+    return mat2x4<f32>(x[at], x[at + 1u]);
+}
+
+@compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let s = segment_of(group.x + group.y * params.fold, TILE);
+    let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
     let n = n_rows(params.of_outputs);
-    let t0 = group.z * TILE;
+    let t0 = group.z * TILE_TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
-    // For loading: lanes 0..127 take eight weights each, lanes 128..255 eight activations each.
-    let line = lane % 64u;
-    let eighth = (lane / 64u) % 2u;
-    // For computing: four rows and four tokens.
-    let i = lane % 16u;
-    let j = lane / 16u;
-    var sums = mat4x4<f32>();
-    for (var k = 0u; k < s.k8; k += DEPTH / 8u) {
+    // The lane's first four rows and four tokens; its others follow at the distance of all lanes.
+    let i = lane % W_LANES;
+    let j = lane / W_LANES;
+    unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
+    // The next tile is on its way while this one is computed.
+    unroll l in W_LOADS { var w_next_$l = weights(s, 0u, lane + $lu * LANES); }
+    unroll l in X_LOADS { var x_next_$l = inputs(s, t0, n, 0u, lane + $lu * LANES); }
+    for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
-        var eight = mat2x4<f32>();
-        let inside = k + eighth < s.k8;
-        if lane < 128u {
-            if inside && s.row + line < s.rows { eight = weight8(s.unit + (s.row + line) * s.k8 + k + eighth); }
-            for (var e = 0u; e < 8u; e++) { w_tile[(8u * eighth + e) * (TILE / 4u) + line / 4u][line % 4u] = eight[e / 4u][e % 4u]; }
-        } else {
-            if inside && t0 + line < n {
-                let at = (t0 + line) * params.input.x_stride + s.x_at + 2u * (k + eighth);
-                eight = mat2x4<f32>(x[at], x[at + 1u]);
-            }
-            for (var e = 0u; e < 8u; e++) { x_tile[(8u * eighth + e) * (TILE / 4u) + line / 4u][line % 4u] = eight[e / 4u][e % 4u]; }
+        unroll l in W_LOADS { {
+        let u = lane + $lu * LANES;
+        let line = u / UNITS;
+        if u < UNITS * TILE_ROWS {
+            unroll e in 8 { w_tile[(8u * (u % UNITS) + $eu) * W_QUADS + line / 4u][line % 4u] = w_next_$l[$e / 4][$e % 4]; }
         }
+        } }
+        unroll l in X_LOADS { {
+        let u = lane + $lu * LANES;
+        let line = u / UNITS;
+        if u < UNITS * TILE_TOKENS {
+            unroll e in 8 { x_tile[(8u * (u % UNITS) + $eu) * X_QUADS + line / 4u][line % 4u] = x_next_$l[$e / 4][$e % 4]; }
+        }
+        } }
         workgroupBarrier();
+        unroll l in W_LOADS { w_next_$l = weights(s, k + UNITS, lane + $lu * LANES); }
+        unroll l in X_LOADS { x_next_$l = inputs(s, t0, n, k + UNITS, lane + $lu * LANES); }
         for (var d = 0u; d < DEPTH; d++) {
-            let w = w_tile[d * (TILE / 4u) + i];
-            let v = x_tile[d * (TILE / 4u) + j];
-            sums[0] += w * v.x;
-            sums[1] += w * v.y;
-            sums[2] += w * v.z;
-            sums[3] += w * v.w;
+            unroll q in ROW_QUADS { let w_$q = w_tile[d * W_QUADS + i + $qu * W_LANES]; }
+            unroll p in TOKEN_QUADS { let v_$p = x_tile[d * X_QUADS + j + $pu * X_LANES]; }
+            unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    for (var t = 0u; t < 4u; t++) {
-        for (var r = 0u; r < 4u; r++) {
-            let row = s.row + 4u * i + r;
-            let token = t0 + 4u * j + t;
-            if row < s.rows && token < n { finish(s.epilogue, token, row, sums[t][r]); }
-        }
+    unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { unroll r in 4 {
+    {
+        let row = s.row + 4u * (i + $qu * W_LANES) + $ru;
+        let token = t0 + 4u * (j + $pu * X_LANES) + $cu;
+        if row < s.rows && token < n { finish(s.epilogue, token, row, sums_$q_$p_$c[$r]); }
     }
+    } } } }
 }

@@ -10,6 +10,7 @@ use super::output::{Output, say};
 use super::{Failure, Outcome};
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, Device};
+use crate::exec::selftest::settle;
 use crate::exec::{Chosen, choose};
 use crate::quant::{self, padded};
 use crate::report::{BenchExtra, BenchRecord, Samples};
@@ -186,7 +187,7 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device(), args.run.on.backend()?)?;
     match choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
-            let device = Arc::new(Device::open(&adapter, args.run.deterministic)?);
+            let device = Arc::new(settle(Device::open(&adapter, args.run.deterministic)?)?);
             Ceiling::measure(&device).map(Some)
         }
         _ => Ok(None),

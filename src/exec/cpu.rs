@@ -118,7 +118,7 @@ impl Executor for CpuExecutor {
         self.host.step.clone_from(step);
         let tape = self.host.tape.clone();
         // Any lowering tells which matrices a word reads.
-        let caps = Caps { class: Class::Groups, max_binding: usize::MAX, batch_invariant: false };
+        let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
         let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens };
         let one = |word: &dyn Word| {

@@ -6,6 +6,7 @@ use super::{Executor, Loaded};
 use crate::error::Result;
 use crate::quant::Format;
 use crate::tape::{Rows, State, StateSpec, Step, Tape, Var, VarSpec};
+use crate::words::WORDS;
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{Case, PAGES, nmse, numbers};
 use std::sync::Arc;
@@ -26,6 +27,36 @@ impl Outcome {
     }
 }
 
+/// What rounding activations to f16 may cost: a bound for whatever a product on cooperative matrices touches.
+const COOPERATIVE_BOUND: f64 = 1e-5;
+
+/// The device as a model may use it: units for cooperative matrices, which few drivers have and wgpu calls experimental, are used
+/// where they give what the twin gives, here and now.
+pub fn settle(mut device: Device) -> Result<Device> {
+    if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
+        let checked = Arc::new(device.with_caps(device.caps.clone()));
+        let format = crate::quant::find("f16")?;
+        let wrong = chunks().into_iter().find_map(|case| match run(case, format, &checked) {
+            Ok(o) if o.is_right() => None,
+            Ok(o) => Some(format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)),
+            Err(e) => Some(e.to_string()),
+        });
+        if let Some(wrong) = wrong {
+            log::warn!("this driver's cooperative matrices are wrong and not used: {wrong}");
+            device.caps.cooperative = None;
+        }
+    }
+    Ok(device)
+}
+
+/// Products of steps that are long enough for tiles.
+fn chunks() -> Vec<Case> {
+    let mut cases: Vec<Case> = WORDS.iter().filter(|w| w.name == "linear_add").flat_map(|w| (w.cases)()).collect();
+    cases.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > 16 && s.outputs.len() <= s.runs.len()));
+    cases.retain(|c| !c.steps.is_empty());
+    cases
+}
+
 /// Rows behind the last one of a step that no kernel may touch.
 const GUARD_ROWS: usize = 2;
 
@@ -36,6 +67,7 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
+    let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = || {
         let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(PAGES)?;
         let mut cpu = CpuModel::load(tape.clone(), &source, device.caps.batch_invariant, &mut |_, _| ())?.executor(PAGES)?;

@@ -5,7 +5,7 @@ use super::opened::{Opened, StateOrientation, notes};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
-use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel};
+use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel, selftest};
 use crate::tape::{Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
@@ -266,7 +266,7 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
                 driver: adapter.driver.clone(),
                 why: choice.why,
             };
-            let opened = Arc::new(gpu::Device::open(&adapter, options.deterministic)?);
+            let opened = Arc::new(selftest::settle(gpu::Device::open(&adapter, options.deterministic)?)?);
             (GpuModel::load(opened, tape, source, progress)?, device)
         }
     })

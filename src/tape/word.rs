@@ -1,6 +1,6 @@
 //! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
 
-use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Var, Vector};
+use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
 
 /// One fused step of a layer.
 pub trait Word: Send + Sync {
@@ -36,12 +36,28 @@ pub struct Caps {
     pub max_binding: usize,
     /// One kernel class for every batch size, so that no result depends on the batch.
     pub batch_invariant: bool,
+    /// The adapter adds within subgroups.
+    pub subgroups: bool,
+    /// Rows and columns of the matrices that subgroups multiply together, 16 or 8, where the adapter has units for it.
+    pub cooperative: Option<usize>,
+    /// Sizes of the kernels.
+    pub tuning: Tuning,
 }
 
 impl Caps {
-    /// The reduction that suits the adapter, in place of `lib::reduce`.
+    /// What every adapter of a class offers.
+    pub fn plain(class: Class, max_binding: usize) -> Caps {
+        Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default() }
+    }
+
+    /// The reduction that suits the adapter, in place of `lib::reduce`. Not by subgroups where batches may not matter: some
+    /// drivers choose their size by kernel, and kernels differ by batch.
     pub fn reduce(&self) -> (&'static str, String) {
-        let module = if self.class == Class::Lanes { "lib::reduce_lanes" } else { "lib::reduce" };
+        let module = match self.class {
+            Class::Lanes => "lib::reduce_lanes",
+            Class::Groups if self.subgroups && !self.batch_invariant => "lib::reduce_subgroup",
+            Class::Groups => "lib::reduce",
+        };
         ("lib::reduce", module.to_string())
     }
 
@@ -64,6 +80,12 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// Whether activations keep every bit on their way through products: where a result may not depend on the batch, and where
+    /// logits are an end in themselves, of more rows than there are slots.
+    pub fn is_exact(&self) -> bool {
+        self.caps.batch_invariant || self.outputs > self.runs
+    }
+
     pub fn n_rows(&self, rows: Rows) -> usize {
         match rows {
             Rows::Tokens => self.tokens,

@@ -1,7 +1,7 @@
 //! x += W y, or x += gate ⊙ W y: the way back into the residual stream.
 
 use super::stack::{Segment, Stack, Store};
-use super::testing::{Case, steps};
+use super::testing::{Case, batches, steps};
 use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, Word};
 
 struct LinearAdd(Stack);
@@ -44,6 +44,13 @@ impl Word for LinearAdd {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    for (rows, k) in [(3, 17), (67, 530), (130, 24)] {
+        let mut tape = Tape::new();
+        let y = tape.var("y", Rows::Tokens, &[k]);
+        let x = tape.var("x", Rows::Tokens, &[rows]);
+        tape.linear_add(Part::new("w", rows, k), y, x);
+        cases.push(Case::new(format!("linear_add/batches/{rows}x{k}"), tape, batches(), 1e-10));
+    }
     for (rows, k) in [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127)] {
         let mut tape = Tape::new();
         let y = tape.var("y", Rows::Tokens, &[k]);

@@ -4,7 +4,7 @@
 //! has the twin.
 
 use super::windows;
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, Param, Piece, PieceSegment, Rows, Tape, Var, Vector};
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, MatrixSpec, Param, Piece, PieceSegment, Rows, Tape, Var, Vector};
 use rayon::prelude::*;
 
 /// What happens to a sum before it is stored. The codes are those of `shaders/lib/activation.wgsl`.
@@ -151,8 +151,11 @@ pub struct Stack {
 
 /// Segments that one dispatch takes: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
 const MAX_SEGMENTS: usize = 8;
-/// From so many rows on, a real GPU takes the tiled product.
-const TILED_FROM: usize = 8;
+/// Tokens that one workgroup of `linear/matvec` takes at the most, how many of them hold their inputs in registers at a time,
+/// and the sums that a lane keeps.
+const BATCH: usize = 16;
+const HELD: usize = 4;
+const SUMS: usize = 64;
 
 /// A kernel and how much a workgroup of it does.
 struct Shape {
@@ -160,20 +163,42 @@ struct Shape {
     block_rows: usize,
     tokens: usize,
     constants: Vec<(&'static str, u32)>,
+    /// In the place of `lib::cooperative16`.
+    matrices: Option<&'static str>,
 }
 
 impl Shape {
-    fn choose(cx: &Lowering<'_>, n: usize) -> Shape {
-        if n < TILED_FROM || cx.caps.batch_invariant || cx.caps.class == Class::Lanes {
-            Self::matvec(1)
-        } else {
-            Shape { shader: "linear/tiled", block_rows: 64, tokens: 64, constants: vec![] }
+    fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
+        let tuning = &cx.caps.tuning;
+        if cx.caps.class == Class::Lanes {
+            return Self::matvec(4, 1);
         }
+        if n <= tuning.batch_tokens || cx.caps.batch_invariant {
+            return Self::matvec(if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
+        }
+        // Wider weights would lose bits.
+        if let Some(size) = cx.caps.cooperative.filter(|_| !cx.is_exact() && matrix.format.name() != "f32") {
+            return Self::cooperative(size);
+        }
+        let tile = tuning.tile(n);
+        Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), matrices: None }
     }
 
-    /// Four rows a group.
-    fn matvec(groups: usize) -> Shape {
-        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens: 1, constants: vec![("GROUPS", groups as u32)] }
+    /// Strips of 64 rows x 32 tokens, 16 of the width at a time: `shaders/linear/tiled_cooperative.wgsl`.
+    fn cooperative(size: usize) -> Shape {
+        let blocks = |n: usize| (n / size) as u32;
+        let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
+        let matrices = Some(if size == 8 { "lib::cooperative8" } else { "lib::cooperative16" });
+        Shape { shader: "linear/tiled_cooperative", block_rows: 128, tokens: 64, constants, matrices }
+    }
+
+    /// At most that many rows a workgroup, and as many of `n` tokens as it takes.
+    fn matvec(rows: usize, n: usize) -> Shape {
+        let tokens = n.next_power_of_two().min(BATCH);
+        let groups = (rows.min(SUMS / tokens) / 4).max(1);
+        let (blocks, held) = (tokens.div_ceil(HELD), tokens.min(HELD));
+        let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32)];
+        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, matrices: None }
     }
 }
 
@@ -185,13 +210,13 @@ pub struct Input {
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Groups of four rows that share one computed input.
-const INPUT_GROUPS: usize = 4;
+/// Up to so many tokens, inputs are computed on the way.
+const FUSED_TOKENS: usize = 4;
 
 /// Whether words put into one dispatch what few tokens can share: on a GPU, where a dispatch costs more than computing an input
 /// again in every workgroup.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
-    cx.caps.class == Class::Groups && cx.tokens < TILED_FROM && cx.outputs < TILED_FROM && !cx.caps.batch_invariant
+    cx.caps.class == Class::Groups && cx.tokens <= FUSED_TOKENS && cx.outputs <= FUSED_TOKENS && !cx.caps.batch_invariant
 }
 
 impl Stack {
@@ -205,13 +230,14 @@ impl Stack {
         let input =
             |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
         let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
-        self.products(cx, &Shape::choose(cx, n), n, &input, &x_at)
+        self.products(cx, &Shape::choose(cx, spec, n), n, &input, &x_at)
     }
 
     /// The same, but every workgroup computes its input, and a segment names its plane. `input(is_first)`: the first dispatch may
     /// keep what it computes.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
-        self.products(cx, &Shape::matvec(INPUT_GROUPS), cx.n_rows(self.rows), input, &|s| s.plane)
+        let n = cx.n_rows(self.rows);
+        self.products(cx, &Shape::matvec(cx.caps.tuning.input_rows, n), n, input, &|s| s.plane)
     }
 
     fn products(
@@ -273,7 +299,10 @@ impl Stack {
                 ("weight::f16", format!("weight::{}", spec.format.name())),
                 ("linear::input", input.module.to_string()),
                 cx.caps.reduce(),
-            ],
+            ]
+            .into_iter()
+            .chain(shape.matrices.map(|m| ("lib::cooperative16", m.to_string())))
+            .collect(),
             constants: shape.constants.clone(),
             params: vec![
                 ("n_segments", group.len().into()),

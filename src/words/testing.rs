@@ -24,17 +24,25 @@ impl Case {
     }
 }
 
-/// Odd sizes first: one token; a few and a ragged batch of three slots each, of which one writes another page than it reads; many
-/// tokens.
+/// Odd sizes first: one token; a few of two and of three slots; a ragged batch of three slots, of which one writes another page
+/// than it reads; many tokens.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run { first_row, len, page_in, page_out, shift_in, shift_out };
     let tokens = |n: usize| (0..n).map(|i| (i * 7 % vocab) as u32).collect();
     vec![
         Step { tokens: tokens(1), runs: vec![run(0, 1, 1, 1, 2, 3)], outputs: vec![0] },
+        Step { tokens: tokens(3), runs: vec![run(0, 2, 1, 1, 2, 3), run(2, 1, 0, 0, 1, 0)], outputs: vec![2, 0, 1] },
         Step { tokens: tokens(4), runs: vec![run(0, 2, 0, 0, 0, 1), run(2, 1, 1, 1, 3, 2), run(3, 1, 2, 3, 5, 6)], outputs: vec![1, 3] },
         Step { tokens: tokens(9), runs: vec![run(0, 5, 0, 0, 1, 0), run(5, 1, 1, 3, 3, 6), run(6, 3, 2, 2, 4, 5)], outputs: vec![4, 5, 8] },
         Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 6, 7)], outputs: vec![69, 0, 3, 68, 1] },
     ]
+}
+
+/// Steps of one slot on both sides of every size at which a product takes another kernel; the last token's logits are wanted.
+pub fn batches() -> Vec<Step> {
+    let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7 };
+    let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1] };
+    [2, 7, 13, 16, 17, 33, 65, 129].map(step).into()
 }
 
 /// Numbers in (−1, 1), the same for the same seed everywhere: a splitmix64 stream.

@@ -25,7 +25,7 @@ pub fn model(folder: &Path) -> Model {
     };
     write_safetensors(&path, &Default::default(), tape.tensors().into_iter().map(entry).collect(), &mut |_, _| ()).unwrap();
     let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
-    let caps = Caps { class: Class::Groups, max_binding: 128 << 20, batch_invariant: false };
+    let caps = Caps::plain(Class::Groups, 128 << 20);
     let mut options = Options::default();
     options.gpu = Some(Arc::new(Device::adopt(device, queue, caps, false)));
     Model::load(&ModelSource::Path(path), &options, &mut |_, _| ()).unwrap()

@@ -27,13 +27,15 @@ impl Finding {
 }
 
 /// Environment variables that change what is found or how it runs.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 10] = [
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "NVIDIA_VISIBLE_DEVICES",
     "CUDA_VISIBLE_DEVICES",
     "WINGBEAT_DEVICE",
     crate::exec::gpu::KERNELS,
+    crate::exec::gpu::SUBGROUPS,
+    crate::exec::gpu::COOPERATIVE,
     crate::exec::gpu::BINDING_LIMIT,
     crate::exec::gpu::CHECKED,
 ];

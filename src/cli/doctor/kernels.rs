@@ -17,6 +17,10 @@ pub struct Family {
     pub class: &'static str,
     /// Whether results may not depend on the batch.
     pub deterministic: bool,
+    /// Whether sums are taken by subgroups.
+    pub subgroups: bool,
+    /// Whether products of many tokens use cooperative matrices.
+    pub cooperative: bool,
     /// Whether a model would use it here.
     pub is_default: bool,
     pub n_cases: usize,
@@ -33,7 +37,9 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("{}{}", self.class, if self.deterministic { ", deterministic" } else { "" });
+        let marks = [(self.subgroups, ", subgroups"), (self.cooperative, ", cooperative"), (self.deterministic, ", deterministic")];
+        let marks: String = marks.iter().filter(|(on, _)| *on).map(|(_, mark)| *mark).collect();
+        let name = format!("{}{marks}", self.class);
         let right = self.n_cases - self.wrong.len();
         write!(f, "{name:<22} {right} of {} cases right", self.n_cases)?;
         if let Some(worst) = &self.worst {
@@ -47,15 +53,25 @@ impl fmt::Display for Family {
 pub fn check(adapter: &Adapter) -> Result<Vec<Family>> {
     let own = adapter.caps(false)?;
     let opened = Device::open(adapter, false)?;
-    let mut families = Vec::new();
+    let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
+    let mut variants = Vec::new();
     for class in [Class::Groups, Class::Lanes] {
-        for batch_invariant in [false, true] {
-            let caps = Caps { class, batch_invariant, ..own.clone() };
-            let device = Arc::new(opened.with_caps(caps));
-            families.push(family(&device, class == own.class));
-        }
+        variants.extend([false, true].map(|batch_invariant| every(class, batch_invariant)));
     }
-    Ok(families)
+    if own.cooperative.is_some() {
+        variants.insert(0, Caps { cooperative: own.cooperative, subgroups: own.subgroups, ..every(Class::Groups, false) });
+    }
+    if own.subgroups {
+        variants.insert(0, Caps { subgroups: true, ..every(Class::Groups, false) });
+    }
+    let family = |caps: Caps| {
+        // A model here, deterministic or not.
+        let used = Caps { batch_invariant: caps.batch_invariant, ..own.clone() };
+        let is_default =
+            caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == used.cooperative);
+        family(&Arc::new(opened.with_caps(caps)), is_default)
+    };
+    Ok(variants.into_iter().map(family).collect())
 }
 
 fn family(device: &Arc<Device>, is_default: bool) -> Family {
@@ -63,8 +79,8 @@ fn family(device: &Arc<Device>, is_default: bool) -> Family {
         Class::Groups => "groups",
         Class::Lanes => "lanes",
     };
-    let deterministic = device.caps.batch_invariant;
-    let mut family = Family { class, deterministic, is_default, n_cases: 0, worst: None, wrong: Vec::new() };
+    let (deterministic, subgroups, cooperative) = (device.caps.batch_invariant, device.caps.subgroups, device.caps.cooperative.is_some());
+    let mut family = Family { class, deterministic, subgroups, cooperative, is_default, n_cases: 0, worst: None, wrong: Vec::new() };
     let mut nearest = 0.0;
     for entry in WORDS {
         for format in FORMATS {

@@ -28,7 +28,27 @@ impl From<&Dispatch> for Recipe {
 pub fn compose(recipe: &Recipe) -> Result<String> {
     let mut text = String::new();
     splice(recipe.shader, recipe, &mut Vec::new(), &mut text)?;
-    unroll(&text, recipe)
+    unroll(&hoist(&text), recipe)
+}
+
+/// Extensions that WGSL wants enabled and naga has without asking: its parser refuses the line. What hands text to a browser
+/// leaves these in.
+const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
+
+/// Puts the `enable` lines of all files before everything else, each once, where WGSL wants them.
+fn hoist(text: &str) -> String {
+    let (mut enables, mut rest) = (String::new(), String::new());
+    for line in text.lines() {
+        let known = NOT_FOR_NAGA.contains(&line) || enables.lines().any(|l| l == line);
+        let into = match line.starts_with("enable ") {
+            true if known => continue,
+            true => &mut enables,
+            false => &mut rest,
+        };
+        into.push_str(line);
+        into.push('\n');
+    }
+    enables + &rest
 }
 
 /// Expands `unroll i in N { … }`, inner ones after outer ones.
@@ -111,5 +131,10 @@ mod tests {
             unroll("unroll a in 2 { unroll b in TOKENS { x$a_$b } }!", &Recipe { constants: vec![("TOKENS", 3)], ..recipe.clone() });
         assert_eq!(nested.unwrap().split_whitespace().collect::<String>(), "x0_0x0_1x0_2x1_0x1_1x1_2!");
         assert!(compose(&Recipe { shader: "absent", modules: vec![], constants: vec![] }).is_err());
+    }
+
+    #[test]
+    fn extensions_come_first_and_once() {
+        assert_eq!(hoist("a\nenable f16;\nenable subgroups;\nb\nenable f16;\n"), "enable f16;\na\nb\n");
     }
 }

@@ -72,6 +72,8 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
+    /// Size of the matrices in f16 with sums in f32 that subgroups multiply together.
+    pub cooperative: Option<usize>,
     /// Smallest and largest subgroup, where subgroup operations are offered.
     pub subgroups: Option<(u32, u32)>,
     pub max_binding_bytes: u64,
@@ -85,6 +87,10 @@ pub struct Adapter {
 pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
 /// Environment variable that forces a kernel family: `groups` or `lanes`.
 pub const KERNELS: &str = "WINGBEAT_KERNELS";
+/// Environment variable that forbids (`0`) or demands (`1`) reductions by subgroups.
+pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
+/// Environment variable that forbids (`0`) or demands (`1`) products on the units for cooperative matrices.
+pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
 /// Environment variable that keeps the shaders' bounds checks: `1`.
 pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
 
@@ -105,6 +111,7 @@ impl Adapter {
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             has_cooperative_matrix: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            cooperative: cooperative(&inner),
             subgroups: features.contains(wgpu::Features::SUBGROUP).then_some((info.subgroup_min_size, info.subgroup_max_size)),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             max_buffer_bytes: limits.max_buffer_size,
@@ -136,7 +143,41 @@ impl Adapter {
             },
             Err(_) => limit,
         };
-        Ok(Caps { class, max_binding, batch_invariant })
+        let subgroups = wanted(SUBGROUPS, self.subgroups.is_some())?;
+        let wanted_cooperative = wanted(COOPERATIVE, self.cooperative.is_some())?;
+        let cooperative = self.cooperative.filter(|_| class == Class::Groups);
+        let cooperative = cooperative.filter(|_| wanted_cooperative);
+        Ok(Caps { batch_invariant, subgroups, cooperative, ..Caps::plain(class, max_binding) })
+    }
+}
+
+/// The larger of the sizes for which kernels are written, f16 times f16 with sums in f32, where a kernel may use them.
+fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
+    if !adapter.features().contains(COOPERATIVE_FEATURES | wgpu::Features::SUBGROUP) {
+        return None;
+    }
+    let offered = adapter.cooperative_matrix_properties();
+    let has = |size: u32| {
+        offered.iter().any(|p| {
+            [p.m_size, p.n_size, p.k_size] == [size; 3]
+                && p.ab_type == wgpu::CooperativeScalarType::F16
+                && p.cr_type == wgpu::CooperativeScalarType::F32
+        })
+    };
+    [16, 8].into_iter().find(|&size| has(size)).map(|size| size as usize)
+}
+
+/// What the kernels with cooperative matrices enable.
+const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
+
+/// Whether to use what an adapter offers or does not: an environment variable forbids it with `0` and demands it with `1`.
+fn wanted(variable: &str, offered: bool) -> Result<bool> {
+    match std::env::var(variable).as_deref() {
+        Err(_) => Ok(offered),
+        Ok("0") => Ok(false),
+        Ok("1") if offered => Ok(true),
+        Ok("1") => Err(Error::usage(format!("{variable} is 1, and the adapter does not offer it"))),
+        Ok(other) => Err(Error::usage(format!("{variable} is {other:?}, expected 0 or 1"))),
     }
 }
 
@@ -195,10 +236,19 @@ pub struct Device {
 impl Device {
     pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
+        let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
+        if caps.cooperative.is_some() {
+            features |= COOPERATIVE_FEATURES;
+            // SAFETY: what wgpu warns of are its own errors. One kernel uses the feature; `selftest::settle` compares it with its
+            // twin before a model does.
+            experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // For `bench --profile`.
-            required_features: adapter.inner.features() & wgpu::Features::TIMESTAMP_QUERY,
+            // Timestamps are for `bench --profile`.
+            required_features: adapter.inner.features() & features,
+            experimental_features,
             required_limits: adapter.inner.limits(),
             ..Default::default()
         };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wgpu::BufferUsages;
 
 pub use compose::{Recipe, compose};
-pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, Device, KERNELS, adapters};
+pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters};
 pub use kernel::parse;
 pub use reflect::{Access, Signature};
 

@@ -1,0 +1,110 @@
+// Matrix times many vectors on the units that GPUs have for it: activations are rounded to f16, products and sums are f32.
+//   y[t, row] = epilogue(sum over k of W[row, k] f16(x[t, k]))
+// A workgroup computes 128 rows x 64 tokens, 16 of the width at a time; each of its subgroups a strip of 64 x 32. Where there are
+// fewer than four subgroups the workgroup goes over its tile again for the other strips.
+import package::linear::stack::{params, Segment, segment_of};
+import package::linear::input::x;
+import package::linear::epilogue::finish;
+import package::lib::cursor::n_rows;
+import package::weight::f16::weight8;
+import package::lib::cooperative16::{SIZE, Left, Right, Sum};
+import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
+
+const LANES: u32 = 128u;
+const TILE_ROWS: u32 = 128u;
+const TILE_TOKENS: u32 = 64u;
+const STRIPS: u32 = 4u;
+const STRIP_ROWS: u32 = SIZE * ROW_BLOCKS;
+const STRIP_TOKENS: u32 = SIZE * TOKEN_BLOCKS;
+const DEPTH: u32 = SIZE * DEPTH_BLOCKS;
+// From one line of a tile to the next: lines begin at multiples of 16 bytes, and eight in sequence lie in different banks.
+const STRIDE: u32 = DEPTH + 8u;
+const F16_MAX: f32 = 65504.0;
+
+var<workgroup> w_tile: array<f16, TILE_ROWS * STRIDE>; // [TILE_ROWS, STRIDE]
+var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE]
+// A block of sums of every strip, on its way to the epilogue.
+var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
+var<workgroup> has_work: u32;
+
+// Brings 16 of the width into workgroup memory, from unit k on; zeros outside the matrix.
+fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
+    for (var u = lane; u < 2u * TILE_ROWS; u += LANES) {
+        var w = mat2x4<f32>();
+        let row = s.row + u / 2u;
+        let unit = k + u % 2u;
+        if row < s.rows && unit < s.k8 { w = weight8(s.unit + row * s.k8 + unit); }
+        let at = u / 2u * STRIDE + 8u * (u % 2u);
+        unroll e in 8 { w_tile[at + $eu] = f16(w[$e / 4][$e % 4]); }
+    }
+    for (var u = lane; u < 2u * TILE_TOKENS; u += LANES) {
+        var v = mat2x4<f32>();
+        let token = t0 + u / 2u;
+        let unit = k + u % 2u;
+        if token < n && unit < s.k8 {
+            let from_x = token * params.input.x_stride + s.x_at + 2u * unit;
+            v = mat2x4<f32>(x[from_x], x[from_x + 1u]);
+        }
+        let at = u / 2u * STRIDE + 8u * (u % 2u);
+        unroll e in 8 { x_tile[at + $eu] = f16(clamp(v[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
+    }
+}
+
+@compute @workgroup_size(LANES)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(num_subgroups) n_subgroups: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_lanes: u32,
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+) {
+    let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
+    let n = n_rows(params.of_outputs);
+    let t0 = group.z * TILE_TOKENS;
+    // WGSL asks that matrices are multiplied where all lanes come, and can tell so much of what was loaded for all of them.
+    if lane == 0u { has_work = u32(s.row < s.rows && t0 < n); }
+    if workgroupUniformLoad(&has_work) == 0u { return; }
+
+    for (var first = 0u; first < STRIPS; first += n_subgroups) {
+        // A subgroup too many computes a strip again and stores nothing.
+        let strip = (first + subgroup) % STRIPS;
+        let row0 = strip / 2u * STRIP_ROWS;
+        let token0 = strip % 2u * STRIP_TOKENS;
+        for (var i = lane; i < STRIPS * SIZE * SIZE; i += LANES) { sums[i] = 0.0; }
+        workgroupBarrier();
+        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { var sum_$a_$b = coopLoad<Sum>(&sums[strip * SIZE * SIZE], SIZE); } }
+        for (var k = 0u; k < s.k8; k += DEPTH / 8u) {
+            workgroupBarrier();
+            bring(s, t0, n, k, lane);
+            workgroupBarrier();
+            unroll d in DEPTH_BLOCKS {
+            {
+                // A token is a column: its line in memory runs along the width.
+                unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
+                unroll a in ROW_BLOCKS {
+                {
+                    let w = coopLoadT<Left>(&w_tile[(row0 + $au * SIZE) * STRIDE + $du * SIZE], STRIDE);
+                    unroll b in TOKEN_BLOCKS { sum_$a_$b = coopMultiplyAdd(w, v_$b, sum_$a_$b); }
+                }
+                }
+            }
+            }
+        }
+        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS {
+        {
+            workgroupBarrier();
+            coopStore(sum_$a_$b, &sums[strip * SIZE * SIZE], SIZE);
+            workgroupBarrier();
+            for (var i = subgroup_lane; i < SIZE * SIZE; i += subgroup_lanes) {
+                let row = s.row + row0 + $au * SIZE + i % SIZE;
+                let token = t0 + token0 + $bu * SIZE + i / SIZE;
+                if first + subgroup < STRIPS && row < s.rows && token < n {
+                    finish(s.epilogue, token, row, sums[strip * SIZE * SIZE + i]);
+                }
+            }
+        }
+        } }
+        workgroupBarrier();
+    }
+}
