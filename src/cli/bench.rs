@@ -9,9 +9,8 @@ use super::model_options::RunArgs;
 use super::output::{Output, say};
 use super::{Failure, Outcome};
 use crate::error::{Error, Result};
-use crate::exec::gpu::{AdapterKind, Device};
-use crate::exec::selftest::settle;
-use crate::exec::{Chosen, choose};
+use crate::exec::gpu::AdapterKind;
+use crate::exec::{Chosen, choose, tune};
 use crate::quant::{self, padded};
 use crate::report::{BenchExtra, BenchRecord, Samples};
 use crate::sample::{Sampler, Sampling};
@@ -187,7 +186,7 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device(), args.run.on.backend()?)?;
     match choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
-            let device = Arc::new(settle(Device::open(&adapter, args.run.deterministic)?)?);
+            let device = Arc::new(tune::open(&adapter, args.run.deterministic, args.run.cache().as_deref())?);
             Ceiling::measure(&device).map(Some)
         }
         _ => Ok(None),

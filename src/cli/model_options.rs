@@ -4,6 +4,7 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
+use crate::exec::{Chosen, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
 
@@ -46,7 +47,7 @@ pub struct RunArgs {
     /// The same kernels for every batch size, so that a text never depends on what runs beside it
     #[arg(long, help_heading = "Model")]
     pub deterministic: bool,
-    /// Keep no pipelines between runs (none are kept yet; drivers have caches of their own)
+    /// Neither measure which kernel sizes suit a GPU (once, at its first use) nor use what was measured
     #[arg(long, hide_short_help = true, help_heading = "Model")]
     pub no_cache: bool,
 }
@@ -78,6 +79,22 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
+    /// Where measurements are kept: `WINGBEAT_CACHE`, else the system's folder for such things.
+    pub fn cache(&self) -> Option<PathBuf> {
+        let folder = std::env::var_os("WINGBEAT_CACHE").filter(|f| !f.is_empty()).map(PathBuf::from);
+        folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
+    }
+
+    /// The first run on a GPU finds out which kernels suit it.
+    fn measure_once(&self) -> Result<()> {
+        let Some(folder) = self.cache() else { return Ok(()) };
+        if let Chosen::Gpu(adapter) = choose(&self.on.device(), self.on.backend()?)?.chosen {
+            let mut bar = Progress::new("measuring this GPU, once", Unit::Steps);
+            tune::measure_once(&adapter, &folder, &mut |done, total| bar.show(done as u64, total as u64))?;
+        }
+        Ok(())
+    }
+
     /// Opens a model, and says on stderr what it runs on.
     pub fn load(&self, source: &ModelSource, vocab: Option<PathBuf>) -> Result<Model> {
         let options = Options {
@@ -89,8 +106,10 @@ impl RunArgs {
             deterministic: self.deterministic,
             state_orientation: self.state_orientation,
             group_norm_eps: self.group_norm_eps,
+            cache: self.cache(),
             ..Options::default()
         };
+        self.measure_once()?;
         let mut bar = Progress::new("loading", Unit::Bytes);
         let model = Model::load(source, &options, &mut |done, total| bar.show(done, total))?;
         drop(bar);

@@ -11,6 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub enum Unit {
     Bytes,
     Tokens,
+    Steps,
 }
 
 pub struct Progress {
@@ -34,6 +35,7 @@ impl Progress {
             let template = match self.unit {
                 Unit::Bytes => "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
                 Unit::Tokens => "{msg} {bar:30} {pos}/{len} tokens {per_sec} {eta}",
+                Unit::Steps => "{msg} {bar:30} {pos}/{len}",
             };
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style);

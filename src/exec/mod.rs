@@ -6,7 +6,9 @@ mod choose;
 pub mod cpu;
 pub mod gpu;
 mod load;
+pub mod products;
 pub mod selftest;
+pub mod tune;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;

@@ -5,7 +5,7 @@ use super::opened::{Opened, StateOrientation, notes};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
-use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel, selftest};
+use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel, tune};
 use crate::tape::{Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,9 @@ pub struct Options {
     pub chunk: usize,
     /// One kernel class for every batch size.
     pub deterministic: bool,
+    /// Where measurements of adapters are kept: [`tune::measure_once`] writes them, opening a
+    /// model reads them. None: kernels have their default sizes.
+    pub cache: Option<PathBuf>,
     /// How the matrices of tuned initial states lie, in the model's file or in one of their own.
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7; none: what the file says, else 64e-5.
@@ -56,6 +59,7 @@ impl Default for Options {
             vocab: None,
             chunk: 256,
             deterministic: false,
+            cache: None,
             state_orientation: StateOrientation::default(),
             group_norm_eps: None,
             gpu: None,
@@ -266,7 +270,7 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
                 driver: adapter.driver.clone(),
                 why: choice.why,
             };
-            let opened = Arc::new(selftest::settle(gpu::Device::open(&adapter, options.deterministic)?)?);
+            let opened = Arc::new(tune::open(&adapter, options.deterministic, options.cache.as_deref())?);
             (GpuModel::load(opened, tape, source, progress)?, device)
         }
     })

@@ -2,8 +2,10 @@
 //!
 //! Within a kernel every number is summed in the same order whatever these are: they change speed, not results.
 
+use serde::{Deserialize, Serialize};
+
 /// What a workgroup of the tiled product computes, and each of its lanes. All are multiples of four.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tile {
     pub rows: usize,
     pub tokens: usize,
@@ -38,7 +40,16 @@ impl Tile {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is worth measuring: tiles for each class of steps, rows of the others.
+const TILES: [[Tile; 4]; 3] = [
+    [Tile::new(64, 32, 8, 4), Tile::new(64, 32, 4, 4), Tile::new(32, 32, 4, 4), Tile::new(128, 32, 8, 4)],
+    [Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(64, 64, 8, 8), Tile::new(32, 64, 4, 4)],
+    [Tile::new(64, 128, 8, 8), Tile::new(64, 128, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(128, 128, 8, 8)],
+];
+const ROWS: [usize; 3] = [4, 8, 16];
+const INPUT_ROWS: [usize; 3] = [8, 16, 32];
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Rows that a workgroup multiplies with one token, a multiple of four.
     pub rows: usize,
@@ -72,6 +83,13 @@ impl Tuning {
         self.tiles[Self::tile_class(n)]
     }
 
+    /// Whether every choice is one of those that are measured, and so tested: a file may say anything.
+    pub fn is_sound(&self) -> bool {
+        let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
+        let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
+        tiles && rows && [4, 16].contains(&self.batch_tokens)
+    }
+
     fn tile_class(n: usize) -> usize {
         usize::from(n > 32) + usize::from(n > 64)
     }
@@ -86,25 +104,20 @@ impl Tuning {
         };
         if n > self.batch_tokens {
             let class = Self::tile_class(n);
-            let tiles: &[Tile] = match class {
-                0 => &[Tile::new(64, 32, 8, 4), Tile::new(64, 32, 4, 4), Tile::new(32, 32, 4, 4), Tile::new(128, 32, 8, 4)],
-                1 => &[Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(64, 64, 8, 8), Tile::new(32, 64, 4, 4)],
-                _ => &[Tile::new(64, 128, 8, 8), Tile::new(64, 128, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(128, 128, 8, 8)],
-            };
-            for &tile in tiles {
+            for tile in TILES[class] {
                 let mut tiles = self.tiles;
                 tiles[class] = tile;
                 add(Tuning { tiles, ..self.clone() });
             }
             return found;
         }
-        for rows in [4, 8, 16] {
+        for rows in ROWS {
             add(if n == 1 { Tuning { rows, ..self.clone() } } else { Tuning { batch_rows: rows, ..self.clone() } });
         }
         if n > 4 {
             add(Tuning { batch_tokens: 4, ..self.clone() });
         } else {
-            for input_rows in [8, 16, 32] {
+            for input_rows in INPUT_ROWS {
                 add(Tuning { input_rows, ..self.clone() });
             }
         }

@@ -7,10 +7,9 @@ mod golden;
 mod host;
 mod kernels;
 
-use super::ceiling::{self, Products};
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
-use super::{Failure, Outcome, devices};
+use super::{Failure, Outcome, ceiling, devices};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, Backend, Device, adapters};
 use crate::exec::{Choice, Chosen, choose};
@@ -137,7 +136,7 @@ fn examine(choice: &Choice, backend: Backend) -> Results {
 
 fn speed(adapter: &Adapter) -> Result<Bandwidth> {
     let device = Arc::new(Device::open(adapter, false)?);
-    Ok(Bandwidth { read_gb_s: Products::load(&device)?.read_gb_s()?, what: ceiling::WHAT })
+    Ok(Bandwidth { read_gb_s: ceiling::read_gb_s(&ceiling::products(&device)?)?, what: ceiling::WHAT })
 }
 
 /// Standard output, and the file that gets the same: each part at once, as the next may crash.

@@ -27,6 +27,7 @@ pub use reflect::{Access, Signature};
 const UPLOAD_BATCH: usize = 16 << 20;
 
 /// Weights on a device.
+#[derive(Clone)]
 pub struct GpuModel {
     device: Arc<Device>,
     tape: Arc<Tape>,
@@ -59,6 +60,11 @@ impl GpuModel {
         device.wait()?;
         let initial = initial_states(&tape, source)?;
         Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing, spare }))
+    }
+
+    /// The same weights under other caps, which must lay them out alike.
+    pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
+        Arc::new(GpuModel { device, ..self.clone() })
     }
 }
 

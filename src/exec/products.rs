@@ -1,0 +1,80 @@
+//! Large products and nothing else: what a device reaches at best, and what kernels are tuned with.
+
+use super::gpu::{Device, GpuModel};
+use super::{Executor, Loaded};
+use crate::error::Result;
+use crate::tape::{Run, Source, Step, Tape};
+use crate::tensor::{DType, View};
+use crate::words::synthetic::Synthetic;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A tape of products with its weights on a device.
+pub struct Products {
+    model: Arc<GpuModel>,
+    pub n_weights: usize,
+    pub size_bytes: usize,
+}
+
+impl Products {
+    pub fn load(device: &Arc<Device>, tape: Tape) -> Result<Products> {
+        let n_weights = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k).sum();
+        let size_bytes = tape.matrices.iter().map(|m| m.size_bytes()).sum();
+        let model = GpuModel::load(device.clone(), Arc::new(tape), &Repeated::new(), &mut |_, _| ())?;
+        Ok(Products { model, n_weights, size_bytes })
+    }
+
+    /// A player of its own.
+    pub fn timer(&self) -> Result<Timer> {
+        Ok(Timer(self.model.clone().executor(1)?))
+    }
+
+    /// The same with kernels of other sizes.
+    pub fn timer_on(&self, device: Device) -> Result<Timer> {
+        Ok(Timer(self.model.on(Arc::new(device)).executor(1)?))
+    }
+}
+
+/// Plays the products.
+pub struct Timer(Box<dyn Executor>);
+
+impl Timer {
+    /// Seconds of a step of `n` vectors: the best of some.
+    pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {
+        let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1 };
+        let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![] };
+        let mut best = f64::INFINITY;
+        for _ in 0..repeats {
+            let started = Instant::now();
+            self.0.run(&step, &mut Vec::new())?;
+            best = best.min(started.elapsed().as_secs_f64());
+        }
+        Ok(best)
+    }
+}
+
+/// The same mebibyte of numbers again and again: making gigabytes of them would take longer than the measurement.
+struct Repeated(Vec<u8>);
+
+impl Repeated {
+    fn new() -> Repeated {
+        Repeated(Synthetic { seed: 1 }.bytes("w", &[512, 1024]))
+    }
+}
+
+impl Source for Repeated {
+    fn has(&self, _name: &str) -> bool {
+        true
+    }
+
+    fn dtype(&self, _name: &str) -> Option<DType> {
+        Some(DType::F16)
+    }
+
+    fn with(&self, _name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
+        let size = 2 * shape.iter().product::<usize>();
+        let mut bytes = self.0.repeat(size.div_ceil(self.0.len()));
+        bytes.truncate(size);
+        read(&View::dense(DType::F16, shape, &bytes)?)
+    }
+}
