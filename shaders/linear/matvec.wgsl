@@ -42,12 +42,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         }
     }
-    unroll q in GROUPS { unroll b in BLOCKS { unroll t in TOKENS {
-    {
-        let total = reduce_sum(sums_$q_$b_$t, lane);
-        let row = s.row + 4u * $qu + lane;
-        let token = t0 + $bu * TOKENS + $tu;
+    // A loop, so that reduction and epilogue stand here once.
+    var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
+    unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
+    sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;
+    } } }
+    for (var i = 0u; i < GROUPS * BLOCKS * TOKENS; i++) {
+        let total = reduce_sum(sums[i], lane);
+        let row = s.row + 4u * (i % GROUPS) + lane;
+        let token = t0 + i / GROUPS;
         if lane < 4u && row < s.rows && token < n { finish(s.epilogue, token, row, total[lane]); }
     }
-    } } }
 }

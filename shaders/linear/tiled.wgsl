@@ -77,11 +77,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { unroll r in 4 {
-    {
-        let row = s.row + 4u * (i + $qu * W_LANES) + $ru;
-        let token = t0 + 4u * (j + $pu * X_LANES) + $cu;
-        if row < s.rows && token < n { finish(s.epilogue, token, row, sums_$q_$p_$c[$r]); }
+    // A loop, so that the epilogue stands here once.
+    var sums: array<vec4<f32>, 4u * ROW_QUADS * TOKEN_QUADS>;
+    unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums[4u * ($qu * TOKEN_QUADS + $pu) + $cu] = sums_$q_$p_$c; } } }
+    for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {
+        let quads = e / 16u;
+        let row = s.row + 4u * (i + quads / TOKEN_QUADS * W_LANES) + e % 4u;
+        let token = t0 + 4u * (j + quads % TOKEN_QUADS * X_LANES) + e / 4u % 4u;
+        if row < s.rows && token < n { finish(s.epilogue, token, row, sums[e / 4u][e % 4u]); }
     }
-    } } } }
 }
