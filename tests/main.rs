@@ -2,6 +2,7 @@
 
 mod ahead;
 mod cli;
+mod draws;
 mod family;
 mod golden;
 mod invariants;

@@ -132,7 +132,7 @@ fn a_saved_state_goes_on_exactly_in_another_slot_and_session() {
         let (back, loaded) = other.load(&path, false).unwrap();
         assert_eq!(loaded.tokens.as_deref(), Some(&[1, 2, 3][..]));
         let memory = loaded.sampler.unwrap();
-        assert_eq!((memory.counts.as_slice(), memory.seed, memory.draws), (&[(7, 1.0)][..], 5, 0));
+        assert_eq!((memory.counts.as_slice(), memory.seed, memory.draws), (&[(7, 1 << 20)][..], 5, 0));
         assert!(loaded.note.is_none());
         assert!(other.logits(back).unwrap() == at_save.as_slice());
         assert!(other.decode(back, 77).unwrap() == expected.as_slice(), "{device}");

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use wingbeat::arch::ARCHS;
-use wingbeat::exec::gpu::{Access, Device, Recipe, Signature, parse};
+use wingbeat::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
 use wingbeat::quant::FORMATS;
 use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
 use wingbeat::words::WORDS;
@@ -44,6 +44,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
             found.push((recipe, d));
         }
     };
+    each(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
     WORDS.iter().flat_map(|w| (w.cases)()).for_each(|case| lowerings(case.tape, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
     // Sizes that a tuning pass may choose.
     let mut tape = Tape::new();
@@ -182,4 +183,23 @@ fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
         // One kernel class for every batch: what a chunk needs.
         assert_eq!(count(1, &caps(true)), 3 + many * n_layer, "{name}, deterministic");
     }
+}
+
+/// The kernel's settings are the host's row.
+#[test]
+fn the_row_of_settings_has_the_fields_of_the_shader() {
+    use std::mem::offset_of;
+    use wingbeat::sample::Row;
+    let recipe = Recipe::from(&DrawSizes { n_vocab: 64, stride: 64, n_slots: 1, n_steps: 1 }.dispatch());
+    let module = parse(&recipe).unwrap();
+    let (_, settings) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Settings")).unwrap();
+    let naga::TypeInner::Struct { members, span } = &settings.inner else { panic!("Settings is a struct") };
+    let found: Vec<(&str, usize)> = members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
+    macro_rules! row {
+        ($($field:ident),*) => { vec![$((stringify!($field), offset_of!(Row, $field))),*] };
+    }
+    let mut want = row![flags, top_p, top_k, min_p_distance, filter_scale, draw_scale, repeat, repeat_inverse];
+    want.extend(row![decay, presence, frequency, frequency_sign]);
+    want.extend([("seed_low", offset_of!(Row, seed)), ("seed_high", offset_of!(Row, seed) + 4)]);
+    assert_eq!((found, *span as usize), (want, size_of::<Row>()));
 }

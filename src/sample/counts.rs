@@ -1,19 +1,25 @@
 //! What the penalties remember: how often each drawn id came, fading with time.
 
-/// Counts by id, in the order in which the ids first came.
+use super::fixed::{ONE, Scale};
+
+/// Set in the kernel's plane of counts where the id was seen at all; the other bits are the count.
+pub const SEEN: u32 = 1 << 31;
+
+/// Counts by id, in the order in which the ids first came; in units of 2^-20, below [`SEEN`].
 ///
 /// A plain list: every step decays every count, so it is walked once a token anyway.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts(pub Vec<(u32, f32)>);
+pub(super) struct Counts(pub Vec<(u32, u32)>);
 
 impl Counts {
     /// Decays all counts, then adds `weight` to that of `id`. An entry is made even for weight 0: presence needs it.
-    pub(super) fn accept(&mut self, id: u32, weight: f32, decay: f32) {
+    pub(super) fn accept(&mut self, id: u32, weight: f32, decay: Scale) {
+        let weight = count(weight);
         let mut is_new = true;
         for (seen, count) in &mut self.0 {
-            *count *= decay;
+            *count = decay.times(*count).min(SEEN - 1);
             if *seen == id {
-                *count += weight;
+                *count = (*count + weight).min(SEEN - 1);
                 is_new = false;
             }
         }
@@ -21,6 +27,11 @@ impl Counts {
             self.0.push((id, weight));
         }
     }
+}
+
+/// A count as a fixed-point number: from 0 up to 2048, in units of 2^-20.
+pub fn count(x: f32) -> u32 {
+    ((x * ONE) as u32).min(SEEN - 1)
 }
 
 /// What one token of this text adds to its count: 0 where the text is a part of `" \t0123456789"` (a space, a digit, `12`,

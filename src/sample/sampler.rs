@@ -2,7 +2,9 @@
 
 use super::chain::{Shortlist, Ties};
 use super::counts::Counts;
-use super::settings::{Order, Sampling};
+use super::fixed::{EXCLUDED, key, key_of, ordered, unkey};
+use super::row::{BANNED, Row, biases, flag};
+use super::settings::Sampling;
 use super::stream;
 use crate::error::{Error, Result};
 
@@ -12,6 +14,10 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct Sampler {
     settings: Sampling,
+    /// The settings in integers.
+    row: Row,
+    /// Ids and biases of `logit_bias` and `ban`.
+    biases: Vec<(u32, i32)>,
     counts: Counts,
     /// How many tokens were drawn: the position in the random stream.
     draws: u64,
@@ -21,8 +27,8 @@ pub struct Sampler {
 /// What a sampler remembers, for state files. Exact: a sampler restored from it draws what the original would have drawn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Memory {
-    /// Id and count of every id that was accepted, in the order in which they first came.
-    pub counts: Vec<(u32, f32)>,
+    /// Id and count of every id that was accepted, in the order in which they first came. Counts are in units of 2^-20.
+    pub counts: Vec<(u32, u32)>,
     /// The name of the random stream.
     pub seed: u64,
     /// How many tokens were drawn from it.
@@ -32,8 +38,8 @@ pub struct Memory {
 /// Working memory: of vocabulary size after the first call, without meaning between calls.
 #[derive(Default)]
 struct Scratch {
-    /// Logits after penalties, bias and bans. `[V]`
-    logits: Vec<f32>,
+    /// Logits after penalties, bias and bans, as ordered integers. `[V]`
+    keys: Vec<u32>,
     list: Shortlist,
 }
 
@@ -53,15 +59,16 @@ impl std::fmt::Debug for Scratch {
 enum Outcome {
     /// Greedy: one id, nothing to draw.
     Certain(u32),
-    /// `Scratch::list` is filtered and weighed.
-    Weighed,
+    /// `Scratch::list` is filtered and weighed; the sum of its masses.
+    Weighed(u64),
 }
 
 impl Sampler {
     /// A sampler at the beginning of its stream that has seen nothing. Settings from outside want [`Sampling::check`] first;
     /// unchecked ones never panic: ids beyond the logits are ignored, a temperature that is not above 0 is greedy.
     pub fn new(settings: Sampling) -> Self {
-        Sampler { settings, counts: Counts::default(), draws: 0, scratch: Scratch::default() }
+        let (row, biases) = (Row::of(&settings), biases(&settings));
+        Sampler { settings, row, biases, counts: Counts::default(), draws: 0, scratch: Scratch::default() }
     }
 
     /// The settings, with the seed of the stream in use.
@@ -77,9 +84,9 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         let id = match self.run(logits)? {
             Outcome::Certain(id) => id,
-            Outcome::Weighed => {
-                let u = stream::uniform(self.settings.seed, self.draws);
-                self.scratch.list.pick(u).ok_or_else(no_finite_logit)?
+            Outcome::Weighed(total) => {
+                let random = stream::number(self.settings.seed, self.draws);
+                self.scratch.list.pick(random, total).ok_or_else(no_finite_logit)?
             }
         };
         self.draws = self.draws.wrapping_add(1);
@@ -94,8 +101,8 @@ impl Sampler {
         let mut p = vec![0.0; logits.len()];
         match self.run(logits)? {
             Outcome::Certain(id) => p[id as usize] = 1.0,
-            Outcome::Weighed => {
-                for (id, probability) in self.scratch.list.probabilities() {
+            Outcome::Weighed(total) => {
+                for (id, probability) in self.scratch.list.probabilities(total) {
                     p[id as usize] = probability;
                 }
             }
@@ -106,7 +113,13 @@ impl Sampler {
     /// Counts an id that was drawn: decays all counts, then adds `weight` to its own. The weight is 1, or 0 for text that may
     /// repeat ([`penalty_weight`](super::penalty_weight)); the presence penalty applies either way. Prompts are not counted.
     pub fn accept(&mut self, id: u32, weight: f32) {
-        self.counts.accept(id, weight, self.settings.penalty_decay);
+        self.counts.accept(id, weight, self.row.decay);
+    }
+
+    /// Follows a draw that a device made: takes a number of the stream and counts the id, as `sample` and `accept` would have.
+    pub fn follow(&mut self, id: u32, weight: f32) {
+        self.draws = self.draws.wrapping_add(1);
+        self.accept(id, weight);
     }
 
     /// Counts a number of the stream that another sampler took, which had this one's memory.
@@ -123,6 +136,7 @@ impl Sampler {
     pub fn restore(&mut self, memory: Memory) {
         self.counts = Counts(memory.counts);
         self.settings.seed = memory.seed;
+        self.row.seed = Row::of(&self.settings).seed;
         self.draws = memory.draws;
     }
 
@@ -132,81 +146,81 @@ impl Sampler {
         Sampler { counts: self.counts.clone(), ..Self::new(settings) }
     }
 
+    /// The settings as the kernel takes them, with the seed of the stream in use.
+    pub fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// How many tokens were drawn: the position in the random stream.
+    pub fn draws(&self) -> u64 {
+        self.draws
+    }
+
+    /// Id and count, in units of 2^-20, of every id that was accepted, in the order in which they first came.
+    pub fn counts(&self) -> &[(u32, u32)] {
+        &self.counts.0
+    }
+
+    /// Id and bias, in units of 2^-20 or [`BANNED`], ascending by id, each once.
+    pub fn biases(&self) -> &[(u32, i32)] {
+        &self.biases
+    }
+
     /// Adjusts the logits and plays the chain.
     fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
-        let Scratch { logits: buffer, list } = &mut self.scratch;
-        let s = &self.settings;
-        let adjusted = adjust(s, &self.counts, logits, buffer);
-        let max = max_finite(adjusted);
-        if max == f32::NEG_INFINITY {
-            return Err(if max_finite(logits) == max { no_finite_logit() } else { all_banned() });
+        let Scratch { keys, list } = &mut self.scratch;
+        let row = &self.row;
+        keys.clear();
+        keys.extend(logits.iter().map(|&x| key_of(x)));
+        adjust(row, &self.counts, &self.biases, keys);
+        let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
+        if max == EXCLUDED {
+            return Err(if logits.iter().any(|x| x.is_finite()) { all_banned() } else { no_finite_logit() });
         }
-        let is_greedy = s.temperature.is_nan() || s.temperature <= 0.0;
-        if is_greedy {
-            let id = adjusted.iter().position(|&x| x == max).ok_or_else(no_finite_logit)?;
-            return Ok(Outcome::Certain(id as u32));
+        if row.is(flag::GREEDY) {
+            return Ok(Outcome::Certain(largest(logits, keys, max)));
         }
-        match s.order {
-            Order::Pip => {
-                list.fill(adjusted, max, 1.0);
-                list.top_p(s.top_p, Ties::Keep);
-                list.top_k(s.top_k);
-                list.min_p(s.min_p);
-                list.weigh(s.temperature);
-            }
-            Order::Hf => {
-                list.fill(adjusted, max, s.temperature);
-                list.top_k(s.top_k);
-                list.top_p(s.top_p, Ties::Drop);
-                list.min_p(s.min_p);
-                list.weigh(1.0);
-            }
+        let (filter, ties) = (row.filter_scale, if row.is(flag::HF) { Ties::Drop } else { Ties::Keep });
+        list.fill(keys, max);
+        if row.is(flag::HF) {
+            list.top_k(row.top_k);
         }
-        Ok(Outcome::Weighed)
+        if row.is(flag::TOP_P) {
+            list.top_p(row.top_p, filter, ties);
+        }
+        if !row.is(flag::HF) {
+            list.top_k(row.top_k);
+        }
+        list.within(row.min_p_distance);
+        Ok(Outcome::Weighed(list.weigh(row.draw_scale)))
     }
 }
 
-/// Penalties, then bias, then bans; the logits themselves where there are none of them.
-fn adjust<'a>(s: &Sampling, counts: &Counts, logits: &'a [f32], buffer: &'a mut Vec<f32>) -> &'a [f32] {
-    let penalises = s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 || s.repeat_penalty != 1.0;
-    let seen: &[(u32, f32)] = if penalises { &counts.0 } else { &[] };
-    if seen.is_empty() && s.logit_bias.is_empty() && s.ban.is_empty() {
-        return logits;
-    }
-    buffer.clear();
-    buffer.extend_from_slice(logits);
-    for &(id, count) in seen {
-        if let Some(x) = buffer.get_mut(id as usize) {
-            *x = if *x > 0.0 { *x / s.repeat_penalty } else { *x * s.repeat_penalty };
-            *x -= s.presence_penalty + count * s.frequency_penalty;
+/// Penalties, then biases and bans, in the keys of the logits they concern.
+fn adjust(row: &Row, counts: &Counts, biases: &[(u32, i32)], keys: &mut [u32]) {
+    let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
+        if let Some(k) = keys.get_mut(id as usize).filter(|k| **k != EXCLUDED) {
+            *k = change(unkey(*k));
         }
+    };
+    if row.is(flag::PENALISES) {
+        counts.0.iter().for_each(|&(id, count)| change(id, &|x| key(row.penalised(x, count))));
     }
-    for &(id, bias) in &s.logit_bias {
-        if let Some(x) = buffer.get_mut(id as usize) {
-            *x += bias;
-        }
+    for &(id, bias) in biases {
+        change(id, &|x| if bias == BANNED { EXCLUDED } else { key(x.saturating_add(bias)) });
     }
-    for &id in &s.ban {
-        if let Some(x) = buffer.get_mut(id as usize) {
-            *x = f32::NEG_INFINITY;
-        }
-    }
-    buffer
 }
 
-/// The largest finite logit, negative infinity where there is none.
-fn max_finite(logits: &[f32]) -> f32 {
-    // sixteen maxima side by side, which the compiler keeps in SIMD registers
-    let finite = |x: f32| if x <= f32::MAX { x } else { f32::NEG_INFINITY };
-    let larger = |a: f32, b: f32| if a > b { a } else { b };
-    let (blocks, rest) = logits.as_chunks::<16>();
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    for block in blocks {
-        for (lane, &x) in lanes.iter_mut().zip(block) {
-            *lane = larger(finite(x), *lane);
+/// Of the tokens with the largest key the one with the largest logit, of those the first.
+fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
+    let mut best = (0, 0);
+    for (i, _) in keys.iter().enumerate().filter(|(_, key)| **key == max) {
+        let order = ordered(logits[i]);
+        if order > best.0 {
+            best = (order, i as u32);
         }
     }
-    lanes.iter().copied().chain(rest.iter().map(|&x| finite(x))).fold(f32::NEG_INFINITY, larger)
+    best.1
 }
 
 fn no_finite_logit() -> Error {

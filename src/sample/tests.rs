@@ -1,6 +1,5 @@
 //! Order of operations, ties, penalties, the stream, and golden distributions of the official package.
 
-use super::exp::exp;
 use super::*;
 use crate::error::Kind;
 
@@ -24,7 +23,7 @@ fn kept(settings: &Sampling, logits: &[f32]) -> Vec<u32> {
 
 /// Seeded logits, roughly normal with deviation `sigma`.
 fn noise(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
-    let u = |i: usize| stream::uniform(seed, i as u64) as f32 - 0.5;
+    let u = |i: usize| (stream::number(seed, i as u64) >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
     (0..n).map(|i| (0..6).map(|j| u(6 * i + j)).sum::<f32>() * sigma * 1.414).collect()
 }
 
@@ -80,8 +79,9 @@ fn pip_matches_the_golden_distributions() {
         let (got, want) = (p_of(&settings, &floats(&case["logits"])), floats(&case["probs"]));
         let d = difference(&got, &want);
         assert!(d < 1e-6, "{settings:?}: {d}");
-        let support = |p: &[f32]| p.iter().map(|&p| p > 0.0).collect::<Vec<_>>();
-        assert_eq!(support(&got), support(&want));
+        // what is less likely than 2^-31 of the likeliest has no mass here
+        let least = want.iter().copied().fold(0.0, f32::max) * 1e-9;
+        assert!(got.iter().zip(&want).all(|(&g, &w)| if g > 0.0 { w > 0.0 } else { w < least }), "{settings:?}");
     }
 }
 
@@ -203,6 +203,9 @@ fn by_sorting(s: &Sampling, logits: &[f32]) -> Vec<u32> {
         top_k(&mut sorted);
     }
     sorted.retain(|(d, _)| (-d).exp() >= f64::from(s.min_p));
+    // kept, but too unlikely to be drawn: the mass, 2^31 for the likeliest, is an integer
+    let left = if s.order == Order::Pip { f64::from(s.temperature) } else { 1.0 };
+    sorted.retain(|(d, _)| (-d / left).exp() * f64::from(1u32 << 31) >= 1.0);
     let mut ids: Vec<u32> = sorted.into_iter().map(|(_, id)| id).collect();
     ids.sort_unstable();
     ids
@@ -213,6 +216,8 @@ fn the_chain_agrees_with_sorting() {
     for (seed, sigma) in [(1, 0.001), (2, 0.3), (3, 2.0), (4, 30.0)] {
         for n in [1, 2, 17, 1000, 5003] {
             let mut logits = noise(n, seed, sigma);
+            // in the steps of the fixed-point numbers, so that both sides see the same ties
+            logits.iter_mut().for_each(|x| *x = (*x * ONE).trunc() / ONE);
             if seed == 3 {
                 logits.iter_mut().for_each(|x| *x = (*x * 4.0).round() / 4.0); // many ties
             }
@@ -226,7 +231,6 @@ fn the_chain_agrees_with_sorting() {
                     (0.123, 3, 0.0, 2.0),
                 ] {
                     let s = Sampling { temperature, top_p, top_k, min_p, ..plain(order) };
-                    // weights that underflow are kept but cannot be drawn; none of these settings keeps such
                     assert_eq!(kept(&s, &logits), by_sorting(&s, &logits), "{s:?} on {n} logits of {sigma}");
                 }
             }
@@ -242,9 +246,8 @@ fn the_same_seed_gives_the_same_stream() {
     assert_ne!(of(7), of(8));
     assert_ne!(of(7), of(7 << 32));
     // ChaCha8 under a key of zeros, first words 3e00ef2f 895f40d6: the published keystream, so the stream is what it says
-    assert_eq!(stream::uniform(0, 0), (0xd640_5f89_2fef_003e_u64 >> 11) as f64 / (1u64 << 53) as f64);
-    let far = stream::uniform(1, u64::MAX);
-    assert!((0.0..1.0).contains(&far));
+    assert_eq!(stream::number(0, 0), 0xd640_5f89_2fef_003e);
+    assert_ne!(stream::number(1, u64::MAX), stream::number(1, u64::MAX - 1));
 }
 
 #[test]
@@ -289,7 +292,8 @@ fn penalties_follow_the_official_loop() {
     sampler.accept(1, 0.0); // a digit: presence only
     sampler.accept(2, 1.0);
     let counts = sampler.memory().counts;
-    assert_eq!(counts, [(2, 1.0 * 0.9 * 0.9 + 1.0), (1, 0.0)]);
+    assert_eq!(counts.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2, 1]);
+    assert!(counts[0].1.abs_diff(count(0.9 * 0.9 + 1.0)) <= 2 && counts[1].1 == 0, "{counts:?}");
     let p = sampler.distribution(&[0.0; 4]).unwrap();
     let want = p_of(&plain(Order::Pip), &[0.0, -0.5, -(0.5 + 1.81 * 0.25), 0.0]);
     assert!(difference(&p, &want) < 1e-6);
@@ -368,20 +372,6 @@ fn settings_are_checked_by_flag() {
         assert_eq!((e.kind, e.place.as_deref()), (Kind::Usage, Some(flag)), "{e}");
         // unchecked, it must still not panic
         let _ = Sampler::new(settings).sample(&[0.0, 1.0]);
-    }
-}
-
-#[test]
-fn exp_is_exact_enough() {
-    assert_eq!(exp(0.0), 1.0);
-    assert_eq!(exp(-0.0), 1.0);
-    assert_eq!(exp(f32::NEG_INFINITY), 0.0);
-    assert_eq!(exp(-87.1), 0.0);
-    for i in 0..87_000 {
-        let x = -(i as f32) * 0.001;
-        let want = f64::from(x).exp();
-        let error = (f64::from(exp(x)) - want).abs() / want;
-        assert!(error < 2e-7, "exp({x}): {error}");
     }
 }
 

@@ -44,9 +44,9 @@ impl Session {
         if let Some(sampler) = sampler {
             file.put("seed", sampler.seed.to_string());
             file.put("draws", sampler.draws.to_string());
-            let counts: Vec<f32> = sampler.counts.iter().map(|(_, n)| *n).collect();
-            file.integers("penalty_ids", sampler.counts.iter().map(|(id, _)| id));
-            file.floats("penalty_counts", &[counts.len()], &counts);
+            let (ids, counts): (Vec<u32>, Vec<u32>) = sampler.counts.iter().copied().unzip();
+            file.integers("penalty_ids", ids.iter());
+            file.integers("penalty_counts", counts.iter());
         }
         file.write(path)
     }
@@ -97,10 +97,9 @@ impl Session {
             _ => floats(&tensors, "last_logits", &[n_vocab])?,
         };
         loaded.tokens = integers(&tensors, "tokens")?;
-        if let (Some(ids), Some((_, shape, _))) = (integers(&tensors, "penalty_ids")?, tensors.get("penalty_counts")) {
+        if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, penalty_counts(&tensors)?) {
             let number =
                 |key: &str| meta(key).parse().map_err(|_| Error::file(format!("expected a number as {key}, found {:?}", meta(key))));
-            let counts = floats(&tensors, "penalty_counts", &shape.clone())?;
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("{} penalty ids do not fit {} counts and {n_vocab} tokens", ids.len(), counts.len())));
             }
@@ -212,5 +211,13 @@ fn integers(tensors: &Tensors<'_>, name: &str) -> Result<Option<Vec<u32>>> {
         None => Ok(None),
         Some((DType::I32, _, bytes)) => Ok(Some(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())),
         Some((dtype, _, _)) => Err(Error::file(format!("expected I32, found {dtype}")).at(name)),
+    }
+}
+
+/// Counts in fixed point; states that were saved before counts were so hold floats.
+fn penalty_counts(tensors: &Tensors<'_>) -> Result<Option<Vec<u32>>> {
+    match tensors.get("penalty_counts") {
+        Some((DType::F32, shape, _)) => Ok(Some(floats(tensors, "penalty_counts", shape)?.into_iter().map(sample::count).collect())),
+        _ => Ok(integers(tensors, "penalty_counts")?.map(|counts| counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect())),
     }
 }

@@ -2,7 +2,9 @@
 
 mod compose;
 mod device;
+mod draws;
 mod kernel;
+mod op;
 mod plan;
 mod reflect;
 
@@ -20,6 +22,7 @@ use wgpu::BufferUsages;
 
 pub use compose::{Recipe, compose};
 pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters};
+pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;
 pub use reflect::{Access, Signature};
 

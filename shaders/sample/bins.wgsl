@@ -1,0 +1,64 @@
+// Sums of masses in bins, 64 bits in two atomics each, and the bin in which they reach past a mass. For 256 lanes.
+import package::sample::fixed::{add, less};
+
+const BIN_BITS: u32 = 9u;
+const BINS: u32 = 512u;
+// Bins are first summed in parts of so many.
+const PART: u32 = 32u;
+var<workgroup> low: array<atomic<u32>, BINS>;
+var<workgroup> high: array<atomic<u32>, BINS>;
+var<workgroup> parts: array<vec2<u32>, 16>; // [BINS / PART]
+var<workgroup> sum_of_bins: vec2<u32>;
+var<workgroup> found: vec4<u32>;
+
+fn bin_at(i: u32) -> vec2<u32> { return vec2(atomicLoad(&low[i]), atomicLoad(&high[i])); }
+
+// Call from uniform control flow, as the two below.
+fn clear_bins(lane: u32) {
+    workgroupBarrier();
+    for (var i = lane; i < BINS; i += 256u) {
+        atomicStore(&low[i], 0u);
+        atomicStore(&high[i], 0u);
+    }
+    workgroupBarrier();
+}
+
+// Adds to a bin.
+fn add_to_bin(i: u32, mass: vec2<u32>) {
+    let before = atomicAdd(&low[i], mass.x);
+    let carry = select(0u, 1u, before + mass.x < before);
+    if mass.y + carry != 0u { atomicAdd(&high[i], mass.y + carry); }
+}
+
+// The sum of all bins; every lane gets it.
+fn total_of_bins(lane: u32) -> vec2<u32> {
+    workgroupBarrier();
+    if lane < BINS / PART {
+        var sum = vec2(0u);
+        for (var i = 0u; i < PART; i++) { sum = add(sum, bin_at(lane * PART + i)); }
+        parts[lane] = sum;
+    }
+    workgroupBarrier();
+    if lane == 0u {
+        var sum = vec2(0u);
+        for (var i = 0u; i < BINS / PART; i++) { sum = add(sum, parts[i]); }
+        sum_of_bins = sum;
+    }
+    return workgroupUniformLoad(&sum_of_bins);
+}
+
+// The first bin with which the sum exceeds `mass`, and what of `mass` is left within it. Needs `total_of_bins`, above `mass`.
+struct Place { bin: u32, rest: vec2<u32> }
+
+fn exceed(mass: vec2<u32>, lane: u32) -> Place {
+    if lane == 0u {
+        var rest = mass;
+        var p = 0u;
+        for (; p < BINS / PART - 1u && !less(rest, parts[p]); p++) { rest = subtract(rest, parts[p]); }
+        var i = p * PART;
+        for (; i < p * PART + PART - 1u && !less(rest, bin_at(i)); i++) { rest = subtract(rest, bin_at(i)); }
+        found = vec4(i, rest, 0u);
+    }
+    let place = workgroupUniformLoad(&found);
+    return Place(place.x, place.yz);
+}

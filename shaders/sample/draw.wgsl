@@ -1,0 +1,208 @@
+// One token a slot, drawn from its row of logits as src/sample draws it, to the bit:
+//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters, then u < sum of p[0 ..= id]
+// then what the next step needs: counts, position in the random stream, the cursor. One workgroup a slot.
+import package::lib::cursor_rw::{n_outputs, output_row, advance};
+import package::sample::fixed::{Scale, ZERO_SCALE, LARGEST, times, times_signed, add, subtract, add_saturating};
+import package::sample::fixed::{subtract_saturating, quantised, is_finite, ordered};
+import package::sample::chacha::{random_number};
+import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, RANDOM, keys, reach, find};
+
+struct Params {
+    n_vocab: u32,
+    // Elements of four ids in a row of `keys` and of each plane of `memory`.
+    quads: u32,
+    // Elements of four logits in a row.
+    stride: u32,
+    // Rows of ids in `drawn`, after which they begin again, and their length.
+    n_steps: u32,
+    n_slots: u32,
+}
+
+// Row of src/sample/row.rs: the same fields in the same order.
+struct Settings {
+    flags: u32,
+    top_p: u32,
+    top_k: u32,
+    min_p_distance: u32,
+    filter_scale: Scale,
+    draw_scale: Scale,
+    repeat: Scale,
+    repeat_inverse: Scale,
+    decay: Scale,
+    presence: i32,
+    frequency: Scale,
+    frequency_sign: i32,
+    seed_low: u32,
+    seed_high: u32,
+}
+
+const GREEDY: u32 = 1u;
+const HF: u32 = 2u;
+const TOP_P: u32 = 4u;
+const PENALISES: u32 = 8u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
+@group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
+// Counts in units of 2^-20, the highest bit set where the id was seen; biases in the same units, BANNED never drawn.
+@group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
+@group(0) @binding(5) var<storage, read> exempt: array<u32>; // a bit an id: 1 adds nothing to its count
+// A header a slot: draws low and high, step, unused. Then ids [n_steps, slot].
+@group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
+
+const SEEN: u32 = 0x80000000u;
+const BANNED: u32 = 0x80000000u;
+// What is drawn where nothing can be.
+const NOTHING: u32 = 0xffffffffu;
+const HEADER: u32 = 4u;
+
+var<workgroup> is_idle: u32;
+var<workgroup> max_key: atomic<u32>;
+var<workgroup> min_key: atomic<u32>;
+var<workgroup> max_order: atomic<u32>;
+var<workgroup> first_id: atomic<u32>;
+var<workgroup> uniform_value: vec2<u32>;
+
+// A logit as an ordered integer, 0 where it cannot be drawn.
+fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
+    if !is_finite(bits) || bias == BANNED { return 0u; }
+    var x = quantised(bits);
+    if (s.flags & PENALISES) != 0u && (count & SEEN) != 0u {
+        if x > 0 { x = times_signed(x, s.repeat_inverse); } else { x = times_signed(x, s.repeat); }
+        let frequency = s.frequency_sign * i32(min(times(count & ~SEEN, s.frequency), u32(LARGEST)));
+        x = max(subtract_saturating(x, add_saturating(s.presence, frequency)), -LARGEST);
+    }
+    return u32(max(add_saturating(x, bitcast<i32>(bias)), -LARGEST)) ^ 0x80000000u;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let slot = group.x;
+    if lane == 0u {
+        is_idle = select(0u, 1u, slot >= n_outputs());
+        atomicStore(&max_key, 0u);
+        atomicStore(&min_key, 0xffffffffu);
+        atomicStore(&max_order, 0u);
+        atomicStore(&first_id, NOTHING);
+    }
+    if workgroupUniformLoad(&is_idle) == 1u { return; }
+    let s = settings[slot];
+    let row_at = slot * params.quads;
+    let counts_at = 2u * row_at;
+    let biases_at = counts_at + params.quads;
+    let logits_at = slot * params.stride;
+
+    // the keys; what was counted fades as soon as it is read
+    var largest = 0u;
+    var smallest = 0xffffffffu;
+    for (var q = lane; q < params.quads; q += 256u) {
+        let bits = logits[logits_at + q];
+        let counts = memory[counts_at + q];
+        let biases = memory[biases_at + q];
+        var four = vec4(0u);
+        for (var e = 0u; e < 4u; e++) {
+            if 4u * q + e < params.n_vocab {
+                let key = key_of(bits[e], counts[e], biases[e], s);
+                four[e] = key;
+                largest = max(largest, key);
+                if key != 0u { smallest = min(smallest, key); }
+            }
+        }
+        keys[row_at + q] = four;
+        if any(counts != vec4(0u)) {
+            var faded = counts;
+            for (var e = 0u; e < 4u; e++) {
+                if (counts[e] & SEEN) != 0u { faded[e] = min(times(counts[e] & ~SEEN, s.decay), SEEN - 1u) | SEEN; }
+            }
+            memory[counts_at + q] = faded;
+        }
+    }
+    atomicMax(&max_key, largest);
+    atomicMin(&min_key, smallest);
+    storageBarrier();
+    workgroupBarrier();
+    if lane == 0u { uniform_value = vec2(atomicLoad(&max_key), atomicLoad(&min_key)); }
+    let extremes = workgroupUniformLoad(&uniform_value);
+    let row = Row(row_at, params.quads, extremes.x);
+
+    var id = NOTHING;
+    if extremes.x != 0u {
+        if (s.flags & GREEDY) != 0u {
+            id = largest_logit(row, logits_at, lane);
+        } else {
+            let w = filtered(row, Window(0u, extremes.x - extremes.y, ALL), s, lane);
+            if lane == 0u {
+                uniform_value = random_number(vec2(s.seed_low, s.seed_high), vec2(drawn[slot * HEADER], drawn[slot * HEADER + 1u]));
+            }
+            id = find(row, w, s.draw_scale, Aim(RANDOM, workgroupUniformLoad(&uniform_value)), lane);
+        }
+    }
+    if lane == 0u { keep(slot, id, counts_at, s); }
+}
+
+// What top_p, top_k and min_p leave. top_p is first in the official package's order, and keeps what is as likely as the last.
+fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
+    let is_hf = (s.flags & HF) != 0u;
+    var w = all;
+    for (var stage = 0u; stage < 2u; stage++) {
+        if (stage == 0u) == is_hf {
+            // k times the mass that every token has under this scale; less one unit, which the sum must exceed
+            if s.top_k != 0u {
+                w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
+            }
+        } else if (s.flags & TOP_P) != 0u {
+            w = narrowed(row, w, s.filter_scale, Aim(SHARE, vec2(s.top_p, 0u)), is_hf, lane);
+        }
+    }
+    if s.min_p_distance < w.farthest { w = Window(0u, s.min_p_distance, ALL); }
+    return w;
+}
+
+// The fewest tokens of `w` whose mass exceeds the aim; without `drops_ties` also those as likely as the last of them.
+fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
+    let r = reach(row, w, s, aim, lane);
+    if r.is_short { return w; }
+    var last = select(ALL, w.last, r.distance == w.farthest);
+    if drops_ties { last = find(row, Window(r.distance, r.distance, last), s, Aim(GIVEN, r.rest), lane); }
+    return Window(0u, r.distance, last);
+}
+
+// Of the tokens with the largest key the one with the largest logit, of those the first.
+fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
+    var best = 0u;
+    var id = NOTHING;
+    for (var q = lane; q < row.quads; q += 256u) {
+        let four = keys[row.at + q];
+        if any(four == vec4(row.max)) {
+            for (var e = 0u; e < 4u; e++) {
+                let order = ordered(logits[logits_at + q][e]);
+                if four[e] == row.max && order > best {
+                    best = order;
+                    id = 4u * q + e;
+                }
+            }
+        }
+    }
+    atomicMax(&max_order, best);
+    workgroupBarrier();
+    if id != NOTHING && best == atomicLoad(&max_order) { atomicMin(&first_id, id); }
+    workgroupBarrier();
+    if lane == 0u { uniform_value = vec2(atomicLoad(&first_id), 0u); }
+    return workgroupUniformLoad(&uniform_value).x;
+}
+
+// Writes the id down, counts it, and prepares the next step. One lane.
+fn keep(slot: u32, id: u32, counts_at: u32, s: Settings) {
+    let header = slot * HEADER;
+    let step = drawn[header + 2u];
+    drawn[params.n_slots * HEADER + (step % params.n_steps) * params.n_slots + slot] = id;
+    drawn[header + 2u] = step + 1u;
+    advance(output_row(slot), select(id, 0u, id == NOTHING));
+    if id == NOTHING { return; }
+    let draws = add(vec2(drawn[header], drawn[header + 1u]), vec2(1u, 0u));
+    drawn[header] = draws.x;
+    drawn[header + 1u] = draws.y;
+    let weight = select(1u << 20u, 0u, ((exempt[id / 32u] >> (id % 32u)) & 1u) == 1u);
+    let count = memory[counts_at + id / 4u][id % 4u] & ~SEEN;
+    memory[counts_at + id / 4u][id % 4u] = min(count + weight, SEEN - 1u) | SEEN;
+}

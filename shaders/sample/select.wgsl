@@ -1,0 +1,115 @@
+// Which tokens may still be drawn, and which of them a mass falls on. A token stands as its distance d = max - key and weighs
+// mass(d); what may be drawn is a prefix of the order (d, id), so a filter is its last token. No list is kept: every question
+// reads the keys of the slot again.
+import package::sample::fixed::{Scale, mass, add, less, subtract, share_of, uniform_below};
+import package::sample::bins::{BINS, BIN_BITS, clear_bins, add_to_bin, total_of_bins, exceed};
+
+// Adjusted logits as ordered integers, 0 what cannot be drawn; four ids an element. [slot, quads]
+@group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;
+
+const ALL: u32 = 0xffffffffu;
+
+// A row of keys, its first element and their number, and the largest key.
+struct Row { at: u32, quads: u32, max: u32 }
+
+// Distances from `nearest` on, up to `(farthest, last)`.
+struct Window { nearest: u32, farthest: u32, last: u32 }
+
+fn is_within(w: Window, d: u32, id: u32) -> bool {
+    return d >= w.nearest && (d < w.farthest || (d == w.farthest && id <= w.last));
+}
+
+fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
+
+// What `aim` makes of the sum of the masses.
+const GIVEN: u32 = 0u; // the value
+const SHARE: u32 = 1u; // the last unit of the share value.x / 2^32
+const RANDOM: u32 = 2u; // what the random number `value` falls on
+struct Aim { kind: u32, value: vec2<u32> }
+
+fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
+    if aim.kind == SHARE { return subtract(share_of(total, aim.value.x), vec2(1u, 0u)); }
+    if aim.kind == RANDOM { return uniform_below(aim.value, total); }
+    return aim.value;
+}
+
+// The first distance with which the sum of the masses, nearest first, exceeds the aim, and what is left of it for the tokens
+// at that distance; `is_short` where all masses together do not exceed it.
+struct Reached { distance: u32, rest: vec2<u32>, is_short: bool }
+
+fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
+    var nearest = 0u;
+    var rest = vec2(0u);
+    var bits = max(n_bits(w.farthest), 1u);
+    var is_first = true;
+    while bits > 0u {
+        let shift = max(bits, BIN_BITS) - BIN_BITS;
+        clear_bins(lane);
+        for (var q = lane; q < row.quads; q += 256u) {
+            let distances = vec4(row.max) - keys[row.at + q];
+            for (var e = 0u; e < 4u; e++) {
+                let d = distances[e];
+                let bin = (d - nearest) >> shift;
+                if bin < BINS && is_within(w, d, 4u * q + e) {
+                    let m = mass(d, s);
+                    if m != 0u { add_to_bin(bin, vec2(m, 0u)); }
+                }
+            }
+        }
+        let total = total_of_bins(lane);
+        if is_first {
+            rest = aim_at(aim, total);
+            if !less(rest, total) { return Reached(0u, rest, true); }
+            is_first = false;
+        }
+        let place = exceed(rest, lane);
+        nearest += place.bin << shift;
+        rest = place.rest;
+        bits = shift;
+    }
+    return Reached(nearest, rest, false);
+}
+
+// The id with which the sum of the masses, lowest first, exceeds the aim; ALL where there is no mass.
+var<workgroup> found_id: u32;
+
+fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
+    // the bins are ranges of elements, then single ones
+    let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
+    clear_bins(lane);
+    for (var q = lane; q < row.quads; q += 256u) { add_quad(row, w, s, q, q >> shift); }
+    let total = total_of_bins(lane);
+    let want = aim_at(aim, total);
+    if !less(want, total) { return ALL; }
+    let range = exceed(want, lane);
+    let first = range.bin << shift;
+    let end = min(first + (1u << shift), row.quads);
+    clear_bins(lane);
+    for (var q = first + lane; q < end; q += 256u) { add_quad(row, w, s, q, q - first); }
+    total_of_bins(lane);
+    let place = exceed(range.rest, lane);
+    if lane == 0u {
+        let q = first + place.bin;
+        let distances = vec4(row.max) - keys[row.at + q];
+        var rest = place.rest;
+        var id = ALL;
+        for (var e = 0u; e < 4u; e++) {
+            let d = distances[e];
+            if id == ALL && is_within(w, d, 4u * q + e) {
+                let m = vec2(mass(d, s), 0u);
+                if less(rest, m) { id = 4u * q + e; } else { rest = subtract(rest, m); }
+            }
+        }
+        found_id = id;
+    }
+    return workgroupUniformLoad(&found_id);
+}
+
+fn add_quad(row: Row, w: Window, s: Scale, q: u32, bin: u32) {
+    let distances = vec4(row.max) - keys[row.at + q];
+    var sum = vec2(0u);
+    for (var e = 0u; e < 4u; e++) {
+        if is_within(w, distances[e], 4u * q + e) { sum = add(sum, vec2(mass(distances[e], s), 0u)); }
+    }
+    if (sum.x | sum.y) != 0u { add_to_bin(bin, sum); }
+}

@@ -1,0 +1,170 @@
+//! Tokens drawn on the device: the buffers and the ready dispatch of `shaders/sample/draw.wgsl`.
+//!
+//! Draws what `sample::Sampler` draws, to the bit, and leaves the cursor ready for the next step. So one submission can hold
+//! many steps, each followed by a draw; the host reads the ids afterwards and lets its samplers follow them.
+
+use super::device::Device;
+use super::op::{Op, ready};
+use crate::error::{Error, Result};
+use crate::sample::{Row, SEEN, Sampler};
+use crate::tape::{Binding, Dispatch};
+use std::ops::Range;
+use wgpu::BufferUsages;
+
+/// Words of a slot's header in the buffer of ids: draws (low and high), step, unused.
+const HEADER: usize = 4;
+/// Vocabularies that the kernel's two rounds of 512 ranges of four ids can tell apart.
+const MAX_VOCAB: usize = 1 << 20;
+
+/// What [`Draws`] has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrawSizes {
+    pub n_vocab: usize,
+    /// Floats of a row of logits; a multiple of four.
+    pub stride: usize,
+    /// Rows of logits, each of one slot.
+    pub n_slots: usize,
+    /// Steps whose ids are kept.
+    pub n_steps: usize,
+}
+
+impl DrawSizes {
+    /// Elements of four ids.
+    fn quads(&self) -> usize {
+        self.n_vocab.div_ceil(4)
+    }
+
+    /// One draw of every slot. Its bindings are [`Draws`]' own buffers.
+    pub fn dispatch(&self) -> Dispatch {
+        Dispatch {
+            shader: "sample/draw",
+            modules: Vec::new(),
+            constants: Vec::new(),
+            params: vec![
+                ("n_vocab", self.n_vocab.into()),
+                ("quads", self.quads().into()),
+                ("stride", (self.stride / 4).into()),
+                ("n_steps", self.n_steps.into()),
+                ("n_slots", self.n_slots.into()),
+            ],
+            bindings: ["logits", "settings", "memory", "keys", "exempt", "drawn"].map(|name| (name, Binding::Nothing)).to_vec(),
+            grid: [self.n_slots as u32, 1, 1],
+        }
+    }
+
+    /// The bytes of the ids that draw number `step` since `begin` gave, one a slot, in the buffer [`Draws::ids`].
+    pub fn ids_at(&self, step: usize) -> Range<u64> {
+        let at = 4 * (HEADER * self.n_slots + step % self.n_steps * self.n_slots) as u64;
+        at..at + 4 * self.n_slots as u64
+    }
+}
+
+/// Draws of the slots of one executor.
+pub struct Draws {
+    sizes: DrawSizes,
+    /// `[slot]` rows.
+    settings: wgpu::Buffer,
+    /// Counts, then biases. `[slot, 2, 4 quads]`
+    memory: wgpu::Buffer,
+    /// A bit an id.
+    exempt: wgpu::Buffer,
+    /// Headers, then ids. `[slot, 4]`, `[n_steps, slot]`
+    drawn: wgpu::Buffer,
+    op: Op,
+    /// One plane under construction, zeros between calls. `[4 quads]`
+    plane: Vec<u32>,
+}
+
+impl Draws {
+    /// The id that stands for none: no logit of the row could be drawn.
+    pub const NOTHING: u32 = u32::MAX;
+
+    /// Draws from rows of `logits` `[n_slots, stride]`, for steps whose cursor is `cursor`, a buffer with the usage `STORAGE`. Slot
+    /// `i` is the step's output `i`; each step has one row a run.
+    pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Draws> {
+        if sizes.n_vocab == 0 || sizes.n_vocab > MAX_VOCAB || sizes.n_vocab > sizes.stride || sizes.stride % 4 != 0 {
+            let text = format!("cannot draw from {} logits in rows of {} on a device", sizes.n_vocab, sizes.stride);
+            return Err(Error::device(text));
+        }
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        let buffer = |label: &str, words: usize| {
+            device.check_binding(label, words * 4, "use fewer slots")?;
+            device.buffer(label, words * 4, usage)
+        };
+        let row = 4 * sizes.quads();
+        let settings = buffer("settings", sizes.n_slots * size_of::<Row>() / 4)?;
+        let memory = buffer("penalties", sizes.n_slots * 2 * row)?;
+        let keys = buffer("keys", sizes.n_slots * row)?;
+        let exempt = buffer("exempt", sizes.n_vocab.div_ceil(32))?;
+        let drawn = buffer("drawn", (HEADER + sizes.n_steps) * sizes.n_slots)?;
+        let resolve = |name: &str, _| match name {
+            "logits" => logits.clone(),
+            "settings" => settings.as_entire_binding(),
+            "memory" => memory.as_entire_binding(),
+            "keys" => keys.as_entire_binding(),
+            "exempt" => exempt.as_entire_binding(),
+            _ => drawn.as_entire_binding(),
+        };
+        let op = ready(device, &[&sizes.dispatch()], cursor, &resolve)?.remove(0);
+        Ok(Draws { sizes, settings, memory, exempt, drawn, op, plane: vec![0; row] })
+    }
+
+    pub fn sizes(&self) -> &DrawSizes {
+        &self.sizes
+    }
+
+    /// Takes over the first slots from these samplers: settings, counts, biases, place in the stream; draws are numbered from 0
+    /// again. `exempt` has a bit an id, 1 where accepting it adds nothing to its count. Must come before the submission is encoded.
+    pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        if samplers.len() > self.sizes.n_slots {
+            return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));
+        }
+        let plane_bytes = self.plane.len() as u64 * 4;
+        let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
+        encoder.clear_buffer(&self.exempt, 0, None);
+        // before the writes below, which come with the next submission
+        device.queue.submit([encoder.finish()]);
+
+        let n_exempt = exempt.len().min(self.sizes.n_vocab.div_ceil(32));
+        device.queue.write_buffer(&self.exempt, 0, bytemuck::cast_slice(&exempt[..n_exempt]));
+        let rows: Vec<Row> = samplers.iter().map(|s| *s.row()).collect();
+        device.queue.write_buffer(&self.settings, 0, bytemuck::cast_slice(&rows));
+        let headers: Vec<[u32; HEADER]> = samplers.iter().map(|s| [s.draws() as u32, (s.draws() >> 32) as u32, 0, 0]).collect();
+        device.queue.write_buffer(&self.drawn, 0, bytemuck::cast_slice(&headers));
+        for (slot, sampler) in samplers.iter().enumerate() {
+            let at = 2 * slot as u64 * plane_bytes;
+            self.write_plane(device, at, sampler.counts().iter().map(|&(id, count)| (id, count | SEEN)));
+            self.write_plane(device, at + plane_bytes, sampler.biases().iter().map(|&(id, bias)| (id, bias as u32)));
+        }
+        device.faults.check()
+    }
+
+    /// Writes a plane of which only these ids are not 0; nothing where there are none.
+    fn write_plane(&mut self, device: &Device, at: u64, values: impl Iterator<Item = (u32, u32)> + Clone) {
+        let mut end = 0;
+        for (id, value) in values.clone().filter(|(id, _)| (*id as usize) < self.sizes.n_vocab) {
+            self.plane[id as usize] = value;
+            end = end.max(id as usize + 1);
+        }
+        if end > 0 {
+            device.queue.write_buffer(&self.memory, at, bytemuck::cast_slice(&self.plane[..end]));
+            self.plane[..end].fill(0);
+        }
+    }
+
+    /// One draw of each of the first `n` slots; those beyond the step's outputs do nothing.
+    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, n: usize) {
+        self.op.encode_grid(pass, [n as u32, 1, 1]);
+    }
+
+    /// Where [`DrawSizes::ids_at`] finds the ids.
+    pub fn ids(&self) -> &wgpu::Buffer {
+        &self.drawn
+    }
+
+    /// Counts with the bit [`SEEN`], then biases, each `[4 ceil(n_vocab / 4)]`, of every slot.
+    pub fn memory(&self) -> &wgpu::Buffer {
+        &self.memory
+    }
+}

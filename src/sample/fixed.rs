@@ -1,0 +1,175 @@
+//! The sampler's arithmetic: integers only, so that the host and every GPU get the same bits.
+//!
+//! `shaders/sample/fixed.wgsl` is this file again. A float is read once, when a logit or a setting is quantised.
+
+/// One nat, one unit of a penalty, one count: the fixed-point 1.
+pub const ONE: f32 = (1 << 20) as f32;
+
+/// Logits are clamped to +- this many nats.
+const LARGEST: f32 = 2000.0;
+
+/// A logit that cannot be drawn, as a key.
+pub(super) const EXCLUDED: u32 = 0;
+
+/// What the most likely token weighs.
+pub(super) const FULL_MASS: u32 = 1 << 31;
+
+/// A number of nats in units of 1 / [`ONE`], clamped to +-2000 and truncated; NaN is 0.
+#[inline]
+pub(super) fn quantised(x: f32) -> i32 {
+    // the product with a power of two is exact, so no rounding mode can matter
+    (x.clamp(-LARGEST, LARGEST) * ONE) as i32
+}
+
+/// A fixed-point number as a key: unsigned, in the same order, never `EXCLUDED`.
+#[inline]
+pub(super) fn key(x: i32) -> u32 {
+    x.max(-i32::MAX) as u32 ^ 1 << 31
+}
+
+/// The number of a key that is not `EXCLUDED`.
+pub(super) fn unkey(key: u32) -> i32 {
+    (key ^ 1 << 31) as i32
+}
+
+/// A logit as a key.
+#[inline]
+pub(super) fn key_of(logit: f32) -> u32 {
+    if logit.is_finite() { key(quantised(logit)) } else { EXCLUDED }
+}
+
+/// The bits of a number in the order of the numbers; both zeros are one. Tells logits apart that quantise alike.
+pub(super) fn ordered(x: f32) -> u32 {
+    let bits = (x + 0.0).to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// A factor from 0 on: `mantissa / 2^shift`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Scale {
+    /// 0, or with the highest bit set.
+    pub mantissa: u32,
+    /// 0 to 63.
+    pub shift: u32,
+}
+
+impl Scale {
+    /// Every product is 0.
+    pub const ZERO: Scale = Scale { mantissa: 0, shift: 0 };
+
+    /// A factor of 32 significant bits; what is not above 0 counts as 0, what is too large as 2^32 - 1.
+    pub fn of(factor: f64) -> Scale {
+        let bits = factor.to_bits();
+        let shift = 31 - ((bits >> 52 & 0x7ff) as i32 - 1023);
+        if factor.is_nan() || factor <= 0.0 || shift > 63 {
+            Scale::ZERO
+        } else if shift < 0 {
+            Scale { mantissa: u32::MAX, shift: 0 }
+        } else {
+            Scale { mantissa: (bits >> 21) as u32 | 1 << 31, shift: shift as u32 }
+        }
+    }
+
+    /// From a distance in nats at this temperature to the exponent that `mass` takes, in units of 2^-26.
+    pub(super) fn of_temperature(temperature: f32) -> Scale {
+        Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
+    }
+
+    /// `x` times the factor, truncated; at most `u32::MAX`.
+    #[inline]
+    pub(super) fn times(self, x: u32) -> u32 {
+        let product = u64::from(x) * u64::from(self.mantissa) >> self.shift;
+        product.min(u64::from(u32::MAX)) as u32
+    }
+
+    /// The same for a signed number: its magnitude is multiplied.
+    pub(super) fn times_signed(self, x: i32) -> i32 {
+        let magnitude = self.times(x.unsigned_abs()).min(i32::MAX as u32) as i32;
+        if x < 0 { -magnitude } else { magnitude }
+    }
+}
+
+/// 2^(31 - y), truncated, for a distance whose product with `scale` is y in units of 2^-26: within 2e-9 of itself before it
+/// is shifted down. 0 from y = 32 on.
+#[inline]
+pub(super) fn mass(distance: u32, scale: Scale) -> u32 {
+    // 2^-x = 1 - x (c0 - x (c1 - x (c2 - …))), interpolated at Chebyshev's points of [0, 1]; x and c in units of 2^-32
+    const C: [u32; 7] = [0xb172_17f7, 0x3d7f_7bcb, 0x0e35_8127, 0x0276_41a9, 0x0057_28b0, 0x0009_c200, 0x0000_bda6];
+    let high = |a: u32, b: u32| (u64::from(a) * u64::from(b) >> 32) as u32;
+    let y = scale.times(distance);
+    let x = y << 6;
+    let q = C[5] - high(C[6], x);
+    let q = C[4] - high(q, x);
+    let q = C[3] - high(q, x);
+    let q = C[2] - high(q, x);
+    let q = C[1] - high(q, x);
+    let q = C[0] - high(q, x);
+    let mantissa = FULL_MASS - ((high(q, x) + 1) >> 1);
+    (u64::from(mantissa) >> (y >> 26)) as u32
+}
+
+/// The least sum of masses that is at least `share / 2^32` of `total`, and at least 1.
+pub(super) fn share_of(total: u64, share: u32) -> u64 {
+    (u128::from(total) * u128::from(share)).div_ceil(1 << 32).max(1) as u64
+}
+
+/// A number of the random stream, from 0 up to but not including `total`.
+pub(super) fn uniform_below(random: u64, total: u64) -> u64 {
+    (u128::from(random) * u128::from(total) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantised_logits_keep_their_order() {
+        let sorted = [f32::MIN, -2000.5, -2000.0, -1.5, -0.3, -1e-8, 0.0, 1e-30, 0.7, 1.0, 1999.9, 2000.0, 1e30];
+        let keys: Vec<u32> = sorted.iter().map(|&x| key_of(x)).collect();
+        assert!(keys.is_sorted() && keys[0] > EXCLUDED);
+        assert!(sorted.iter().map(|&x| ordered(x)).is_sorted_by(|a, b| a < b));
+        assert_eq!(ordered(-0.0), ordered(0.0));
+        assert_eq!((quantised(-0.3), quantised(1.0), quantised(-1e9)), (-314_572, 1 << 20, -(2000 << 20)));
+        assert_eq!([f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(key_of), [EXCLUDED; 3]);
+        assert_eq!((key(i32::MIN), key(i32::MAX)), (1, u32::MAX));
+    }
+
+    #[test]
+    fn a_scale_multiplies() {
+        for factor in [1.0, 0.5, 2.0, 0.996, 92.332, 1e-5, 3e9] {
+            for x in [0, 1, 17, 1 << 20, 123_456_789, u32::MAX] {
+                let want = (f64::from(x) * factor).min(f64::from(u32::MAX));
+                let got = f64::from(Scale::of(factor).times(x));
+                assert!(got <= want && want - got <= 1.0 + want * 2.4e-10, "{factor} {x}");
+            }
+        }
+        assert_eq!([0.0, -1.0, f64::NAN, 1e-30].map(Scale::of), [Scale::ZERO; 4]);
+        assert_eq!((Scale::of(1e30).times(1), Scale::of(f64::INFINITY).times(0)), (u32::MAX, 0));
+        assert_eq!((Scale::of(0.5).times_signed(-7), Scale::of(2.0).times_signed(-(1 << 30))), (-3, -i32::MAX));
+    }
+
+    #[test]
+    fn masses_are_powers_of_two() {
+        for temperature in [1.0, 0.3, 5.0] {
+            let scale = Scale::of_temperature(temperature);
+            let mut last = FULL_MASS;
+            for d in (0..400 << 20).step_by(997) {
+                let got = mass(d, scale);
+                let want = (-f64::from(d) / f64::from(ONE) / f64::from(temperature)).exp() * f64::from(FULL_MASS);
+                assert!((f64::from(got) - want).abs() <= 1.0 + want * 1.5e-8, "{d} at {temperature}: {got} for {want}");
+                assert!(got <= last, "{d} at {temperature}");
+                last = got;
+            }
+        }
+        assert_eq!((mass(0, Scale::of_temperature(1e-30)), mass(1, Scale::of_temperature(1e-30))), (FULL_MASS, 0));
+        assert_eq!((mass(u32::MAX, Scale::ZERO), mass(u32::MAX, Scale::of_temperature(1e-3))), (FULL_MASS, 0));
+    }
+
+    #[test]
+    fn shares_round_up_and_random_numbers_stay_below() {
+        assert_eq!([0, 1, 1 << 31, u32::MAX].map(|p| share_of(1000, p)), [1, 1, 500, 1000]);
+        assert_eq!(share_of(1 << 49, 1 << 31), 1 << 48);
+        assert_eq!((uniform_below(0, 77), uniform_below(u64::MAX, 77), uniform_below(1 << 63, 77)), (0, 76, 38));
+    }
+}

@@ -1,0 +1,192 @@
+//! The kernel that draws tokens against the sampler of the host: ids and counts are equal, whatever the logits and settings.
+
+use crate::support::adapter;
+use wingbeat::exec::gpu::{Device, DrawSizes, Draws};
+use wingbeat::sample::{Order, SEEN, Sampler, Sampling};
+use wingbeat::tape::{CURSOR_WORDS, Run, Step};
+
+/// Numbers that look random and are the same everywhere.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32
+    }
+
+    /// From -1 to 1.
+    fn unit(&mut self) -> f32 {
+        self.next() as f32 / (1u64 << 30) as f32 - 1.0
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.next() as usize % n
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// One device and what a draw reads and writes there.
+struct Bench {
+    device: Device,
+    sizes: DrawSizes,
+    logits: wgpu::Buffer,
+    cursor: wgpu::Buffer,
+    draws: Draws,
+}
+
+const STORAGE: wgpu::BufferUsages = wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_DST).union(wgpu::BufferUsages::COPY_SRC);
+
+impl Bench {
+    fn new(device: &Device, n_vocab: usize, n_slots: usize, n_steps: usize) -> Bench {
+        let device = device.with_caps(device.caps.clone());
+        let sizes = DrawSizes { n_vocab, stride: n_vocab.next_multiple_of(64), n_slots, n_steps };
+        let logits = device.buffer("logits", n_slots * sizes.stride * 4, STORAGE).unwrap();
+        let cursor = device.buffer("cursor", CURSOR_WORDS * 4, STORAGE | wgpu::BufferUsages::UNIFORM).unwrap();
+        let draws = Draws::new(&device, sizes, logits.as_entire_binding(), &cursor).unwrap();
+        Bench { device, sizes, logits, cursor, draws }
+    }
+
+    fn read(&self, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
+        let device = &self.device;
+        let to = device.buffer("back", words * 4, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).unwrap();
+        let mut encoder = device.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(buffer, 0, &to, 0, words as u64 * 4);
+        device.queue.submit([encoder.finish()]);
+        to.slice(..).map_async(wgpu::MapMode::Read, |_| ());
+        device.wait().unwrap();
+        let view = to.slice(..words as u64 * 4).get_mapped_range().unwrap();
+        view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
+    /// Draws `n_steps` times from the same logits in one submission, on the device and on the host, and compares all there is.
+    fn compare(&mut self, samplers: &mut [Sampler], logits: &[Vec<f32>], exempt: &[u32], case: &str) {
+        let (sizes, n) = (self.sizes, samplers.len());
+        for (slot, row) in logits.iter().enumerate() {
+            self.device.queue.write_buffer(&self.logits, (slot * sizes.stride * 4) as u64, bytemuck::cast_slice(row));
+        }
+        // the outputs in another order than the rows
+        let run = |i: u32| Run { first_row: i, len: 1, page_in: 10 + i, page_out: 20 + i, shift_in: 2 * i, shift_out: 2 * i + 1 };
+        let rows = 0..n as u32;
+        let step = Step { tokens: vec![7; n], runs: rows.clone().map(run).collect(), outputs: rows.clone().rev().collect() };
+        let mut words = Vec::new();
+        step.encode(&mut words).unwrap();
+        self.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
+        self.draws.begin(&self.device, &samplers.iter().collect::<Vec<_>>(), exempt).unwrap();
+        let mut encoder = self.device.device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            (0..sizes.n_steps).for_each(|_| self.draws.encode(&mut pass, sizes.n_slots));
+        }
+        self.device.queue.submit([encoder.finish()]);
+
+        let mut last = vec![0; n];
+        let all = self.read(self.draws.ids(), self.sizes.ids_at(sizes.n_steps - 1).end as usize / 4);
+        for step in 0..sizes.n_steps {
+            let at = sizes.ids_at(step).start as usize / 4;
+            for (slot, sampler) in samplers.iter_mut().enumerate() {
+                let want = sampler.sample(&logits[slot]).unwrap_or(Draws::NOTHING);
+                assert_eq!(all[at + slot], want, "{case}: step {step}, slot {slot} of {}, {:?}", sizes.n_vocab, sampler.settings());
+                last[slot] = want;
+                if want != Draws::NOTHING {
+                    let is_exempt = exempt[want as usize / 32] >> (want % 32) & 1 == 1;
+                    sampler.accept(want, if is_exempt { 0.0 } else { 1.0 });
+                }
+            }
+        }
+        let quads = sizes.n_vocab.div_ceil(4) * 4;
+        let memory = self.read(self.draws.memory(), n * 2 * quads);
+        for (slot, sampler) in samplers.iter().enumerate().filter(|(slot, _)| last[*slot] != Draws::NOTHING) {
+            let mut want = vec![0; quads];
+            sampler.counts().iter().for_each(|&(id, count)| want[id as usize] = count | SEEN);
+            assert!(memory[2 * slot * quads..][..quads] == want, "{case}: counts of {} {:?}", sizes.n_vocab, sampler.settings());
+            assert_eq!(all[4 * slot] as u64, sampler.draws(), "{case}");
+        }
+        // every step has moved on to the pages that the one before it wrote
+        let after = self.read(&self.cursor, words.len());
+        let half = (sizes.n_steps % 2) as u32;
+        let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + (half ^ 0), shift_out: 2 * i + (half ^ 1), ..run(i) });
+        let tokens = last.iter().rev().map(|&id| if id == Draws::NOTHING { 0 } else { id }).collect();
+        let mut want = Vec::new();
+        Step { tokens, runs: runs.collect(), outputs: step.outputs }.encode(&mut want).unwrap();
+        assert_eq!(after, want, "{case}: the cursor");
+    }
+}
+
+/// Logits of several kinds, some in coarse steps so that many are equal, some not finite.
+fn some_logits(n: usize, kind: usize, numbers: &mut Numbers) -> Vec<f32> {
+    let sigma = numbers.one_of(&[0.001, 0.5, 3.0, 12.0]);
+    let mut logits: Vec<f32> = (0..n).map(|_| (0..4).map(|_| numbers.unit()).sum::<f32>() * sigma).collect();
+    match kind % 6 {
+        1 => logits.iter_mut().for_each(|x| *x = (*x * 2.0).round() / 2.0),
+        2 => logits.iter_mut().for_each(|x| *x = numbers.one_of(&[*x, *x, *x, f32::NAN, f32::INFINITY, f32::NEG_INFINITY])),
+        3 => logits.iter_mut().for_each(|x| *x = numbers.one_of(&[0.0, -0.0, 1e-30, -1e-40, *x, 3e3, -3e3, f32::MIN])),
+        4 => logits.fill(numbers.one_of(&[0.0, -7.25])),
+        _ => {}
+    }
+    logits
+}
+
+/// Settings of every kind.
+fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
+    let id = |numbers: &mut Numbers| numbers.below(n_vocab + 1) as u32; // one of them is beyond the logits
+    let mut s = Sampling {
+        temperature: numbers.one_of(&[0.0, 0.01, 0.3, 1.0, 1.0, 1.0, 5.0, 1e-30, 1e30]),
+        top_p: numbers.one_of(&[1.0, 1.0, 0.0, 0.3, 0.85, 0.85, 0.999]),
+        top_k: numbers.one_of(&[0, 0, 0, 1, 3, 50, 700]),
+        min_p: numbers.one_of(&[0.0, 0.0, 0.0, 1e-9, 0.05, 0.7, 1.0]),
+        order: numbers.one_of(&[Order::Pip, Order::Hf]),
+        seed: u64::from(numbers.next()) << 20 | u64::from(numbers.next()),
+        ..Sampling::greedy(0)
+    };
+    if numbers.below(2) == 0 {
+        s.presence_penalty = numbers.one_of(&[0.0, 0.2, 2.0, -0.5]);
+        s.frequency_penalty = numbers.one_of(&[0.0, 0.2, -0.1, 1e9]);
+        s.penalty_decay = numbers.one_of(&[1.0, 0.996, 0.5, 0.0]);
+        s.repeat_penalty = numbers.one_of(&[1.0, 1.3, 0.7, 1e20]);
+    }
+    if numbers.below(3) == 0 {
+        let bias = |numbers: &mut Numbers| numbers.one_of(&[1.5, -0.3, 100.0, -1e9, f32::NEG_INFINITY]);
+        s.logit_bias = (0..n_vocab.min(5)).map(|_| (id(numbers), bias(numbers))).collect();
+        s.ban = (0..numbers.below(3)).map(|_| id(numbers)).collect();
+    }
+    s
+}
+
+/// So many cases of three slots and a few steps each.
+fn compare_many(vocabularies: &[usize], cases: usize, trusted: bool) {
+    let Some(adapter) = adapter() else { return };
+    let mut device = Device::open(&adapter, false).unwrap();
+    device.trusted = trusted;
+    let mut numbers = Numbers(1);
+    for &n_vocab in vocabularies {
+        let mut bench = Bench::new(&device, n_vocab, 4, 3);
+        for case in 0..cases {
+            let mut samplers: Vec<Sampler> = (0..3).map(|_| Sampler::new(some_settings(n_vocab, &mut numbers))).collect();
+            for sampler in &mut samplers {
+                (0..numbers.below(40)).for_each(|_| sampler.follow(numbers.below(n_vocab) as u32, numbers.one_of(&[0.0, 1.0])));
+            }
+            let logits: Vec<Vec<f32>> = (0..3).map(|slot| some_logits(n_vocab, case + slot, &mut numbers)).collect();
+            let exempt: Vec<u32> = (0..n_vocab.div_ceil(32)).map(|_| numbers.next()).collect();
+            bench.compare(&mut samplers, &logits, &exempt, &format!("case {case}"));
+        }
+    }
+}
+
+#[test]
+fn the_device_draws_what_the_host_draws() {
+    compare_many(&[1, 2, 7, 255, 256, 257, 1000], 60, true);
+}
+
+#[test]
+fn checked_shaders_draw_what_the_host_draws() {
+    compare_many(&[5, 1000], 20, false);
+}
+
+#[test]
+fn large_vocabularies_draw_what_the_host_draws() {
+    compare_many(&[65536], 8, true);
+    compare_many(&[151_552], 2, true);
+}
