@@ -1,6 +1,7 @@
 //! The kernel that draws tokens against the sampler of the host: ids and counts are equal, whatever the logits and settings.
 
 use crate::support::adapter;
+use wingbeat::exec::NOTHING;
 use wingbeat::exec::gpu::{Device, DrawSizes, Draws};
 use wingbeat::sample::{Order, SEEN, Sampler, Sampling};
 use wingbeat::tape::{CURSOR_WORDS, Run, Step};
@@ -87,10 +88,10 @@ impl Bench {
         for step in 0..sizes.n_steps {
             let at = sizes.ids_at(step).start as usize / 4;
             for (slot, sampler) in samplers.iter_mut().enumerate() {
-                let want = sampler.sample(&logits[slot]).unwrap_or(Draws::NOTHING);
+                let want = sampler.sample(&logits[slot]).unwrap_or(NOTHING);
                 assert_eq!(all[at + slot], want, "{case}: step {step}, slot {slot} of {}, {:?}", sizes.n_vocab, sampler.settings());
                 last[slot] = want;
-                if want != Draws::NOTHING {
+                if want != NOTHING {
                     let is_exempt = exempt[want as usize / 32] >> (want % 32) & 1 == 1;
                     sampler.accept(want, if is_exempt { 0.0 } else { 1.0 });
                 }
@@ -98,7 +99,7 @@ impl Bench {
         }
         let quads = sizes.n_vocab.div_ceil(4) * 4;
         let memory = self.read(self.draws.memory(), n * 2 * quads);
-        for (slot, sampler) in samplers.iter().enumerate().filter(|(slot, _)| last[*slot] != Draws::NOTHING) {
+        for (slot, sampler) in samplers.iter().enumerate().filter(|(slot, _)| last[*slot] != NOTHING) {
             let mut want = vec![0; quads];
             sampler.counts().iter().for_each(|&(id, count)| want[id as usize] = count | SEEN);
             assert!(memory[2 * slot * quads..][..quads] == want, "{case}: counts of {} {:?}", sizes.n_vocab, sampler.settings());
@@ -108,7 +109,7 @@ impl Bench {
         let after = self.read(&self.cursor, words.len());
         let half = (sizes.n_steps % 2) as u32;
         let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + (half ^ 0), shift_out: 2 * i + (half ^ 1), ..run(i) });
-        let tokens = last.iter().rev().map(|&id| if id == Draws::NOTHING { 0 } else { id }).collect();
+        let tokens = last.iter().rev().map(|&id| if id == NOTHING { 0 } else { id }).collect();
         let mut want = Vec::new();
         Step { tokens, runs: runs.collect(), outputs: step.outputs }.encode(&mut want).unwrap();
         assert_eq!(after, want, "{case}: the cursor");

@@ -60,6 +60,9 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// Environment variable that says where tokens are drawn: `device`, or `host`.
 pub const DRAWS: &str = "WINGBEAT_DRAWS";
 
+/// Steps of one submission at the most.
+pub const MAX_AHEAD: usize = 32;
+
 /// What stands for a token where none can be drawn.
 pub const NOTHING: u32 = u32::MAX;
 
@@ -91,7 +94,7 @@ pub trait Executor: Send {
     /// bit an id, whose tokens count nothing in penalties; where it is empty all of them count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Plays a step of one token and one output a run, draws a token for each, plays that, `n` times in all: `ids` becomes
+    /// Plays a step of one token and one output a run, draws a token for each, plays that, `n` times in all, at most [`MAX_AHEAD`]: `ids` becomes
     /// `[n, runs]`, [`NOTHING`] where no token can be drawn. What is drawn last is not read.
     fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()>;
 

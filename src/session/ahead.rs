@@ -7,7 +7,7 @@ use super::generate::Batch;
 use super::pages::Move;
 use super::{Cut, Session, Slot, Want};
 use crate::error::Result;
-use crate::exec::NOTHING;
+use crate::exec::{MAX_AHEAD, NOTHING};
 use crate::sample::{Sampler, penalty_weight};
 use crate::tape::Step;
 use std::sync::Arc;
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// A token waits at the most this long for those that are drawn with it.
 const LONGEST: Duration = Duration::from_millis(30);
-/// Steps of one submission.
-const MOST: usize = 32;
 
 /// How many tokens a submission draws: as many as take 30 ms, one where a single one takes longer.
 struct Pace(usize);
@@ -26,7 +24,7 @@ impl Pace {
     /// Doubles at most: the first submission made the kernels, too.
     fn learn(&mut self, n: usize, took: Duration) {
         let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
-        self.0 = (fit as usize).clamp(1, (2 * n).min(MOST));
+        self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));
     }
 }
 

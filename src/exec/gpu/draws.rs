@@ -6,8 +6,9 @@
 use super::device::Device;
 use super::op::{Op, ready};
 use crate::error::{Error, Result};
+use crate::exec::MAX_AHEAD;
 use crate::sample::{Row, SEEN, Sampler};
-use crate::tape::{Binding, Dispatch};
+use crate::tape::{Binding, Dispatch, VarSpec};
 use std::ops::Range;
 use wgpu::BufferUsages;
 
@@ -29,6 +30,16 @@ pub struct DrawSizes {
 }
 
 impl DrawSizes {
+    /// Draws from the rows of logits.
+    pub fn of(logits: &VarSpec, n_slots: usize) -> DrawSizes {
+        DrawSizes { n_vocab: logits.columns[0], stride: logits.stride(), n_slots, n_steps: MAX_AHEAD }
+    }
+
+    /// Whether the kernel can draw from such rows.
+    pub fn is_possible(&self) -> bool {
+        (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride % 4 == 0
+    }
+
     /// Elements of four ids.
     fn quads(&self) -> usize {
         self.n_vocab.div_ceil(4)
@@ -76,13 +87,10 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The id that stands for none: no logit of the row could be drawn.
-    pub const NOTHING: u32 = u32::MAX;
-
     /// Draws from rows of `logits` `[n_slots, stride]`, for steps whose cursor is `cursor`, a buffer with the usage `STORAGE`. Slot
     /// `i` is the step's output `i`; each step has one row a run.
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Draws> {
-        if sizes.n_vocab == 0 || sizes.n_vocab > MAX_VOCAB || sizes.n_vocab > sizes.stride || sizes.stride % 4 != 0 {
+        if !sizes.is_possible() {
             let text = format!("cannot draw from {} logits in rows of {} on a device", sizes.n_vocab, sizes.stride);
             return Err(Error::device(text));
         }

@@ -1,5 +1,6 @@
 //! Plays a tape on a GPU through wgpu. The only folder that names wgpu.
 
+mod ahead;
 mod compose;
 mod device;
 mod draws;
@@ -9,12 +10,13 @@ mod plan;
 mod reflect;
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded, WordTime};
+use super::{Executor, Loaded, WordTime, draws_on_device};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
 use crate::sample::Sampler;
-use crate::tape::{Binding, CURSOR_WORDS, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, WINDOW_BYTES};
+use crate::tape::{Binding, CURSOR_WORDS, Class, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, WINDOW_BYTES};
 use crate::words::GROUP;
+use ahead::{Ahead, Steps};
 use plan::Plan;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -164,12 +166,14 @@ impl Loaded for GpuModel {
             self.device.buffer(&s.name, bytes, usage)
         };
         let states = self.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
-        let cursor = self.device.buffer("cursor", CURSOR_WORDS * 4, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?;
+        let cursor =
+            self.device.buffer("cursor", CURSOR_WORDS * 4, BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST)?;
         let (tape, initial) = (self.tape.clone(), self.initial.clone());
         let mut executor = GpuExecutor {
             vars: Vec::new(),
             capacity: Size { tokens: 0, runs: 0, outputs: 0 },
             plans: HashMap::new(),
+            ahead: None,
             readback: None,
             words: Vec::new(),
             states,
@@ -207,8 +211,12 @@ struct Size {
 
 impl Size {
     fn of(step: &Step) -> Size {
+        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len() }.rounded()
+    }
+
+    fn rounded(self) -> Size {
         let round = |n: usize| n.max(1).next_power_of_two();
-        Size { tokens: round(step.tokens.len()), runs: round(step.runs.len()), outputs: round(step.outputs.len()) }
+        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs) }
     }
 
     fn rows(&self, rows: Rows) -> usize {
@@ -227,6 +235,8 @@ struct GpuExecutor {
     /// Rows that the activations have room for.
     capacity: Size,
     plans: HashMap<Size, Plan>,
+    /// Draws of the streams that were begun last.
+    ahead: Option<Ahead>,
     readback: Option<wgpu::Buffer>,
     /// The encoded cursor, kept for its memory.
     words: Vec<u32>,
@@ -249,6 +259,7 @@ impl GpuExecutor {
         }
         (self.vars, self.capacity) = (vars, capacity);
         self.plans.clear();
+        self.ahead = None;
         Ok(())
     }
 
@@ -359,7 +370,7 @@ impl Executor for GpuExecutor {
         self.plan(size)?;
         self.write_cursor(step)?;
         let mut encoder = self.encoder();
-        self.plans[&size].encode(&mut encoder, !step.outputs.is_empty());
+        self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
         logits.clear();
         match self.model.tape.logits.filter(|_| !step.outputs.is_empty()) {
             Some(var) => {
@@ -383,15 +394,33 @@ impl Executor for GpuExecutor {
     }
 
     fn can_draw(&self) -> Result<bool> {
-        Ok(false)
+        let sizes = self.model.tape.logits.map(|v| DrawSizes::of(self.model.tape.var_spec(v), 1));
+        Ok(sizes.is_some_and(|s| s.is_possible()) && draws_on_device(self.model.device.caps.class == Class::Groups)?)
     }
 
-    fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
-        Ok(())
+    fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        let n = samplers.len();
+        self.plan(Size { tokens: n, runs: n, outputs: n }.rounded())?;
+        let logits = self.model.tape.logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
+        let device = &self.model.device;
+        if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
+            let sizes = DrawSizes::of(self.model.tape.var_spec(logits), n.next_power_of_two());
+            self.ahead = Some(Ahead::new(device, sizes, without_spare(&self.vars[logits.0]), &self.cursor)?);
+        }
+        self.ahead.as_mut().expect("made above").begin(device, samplers, exempt)
     }
 
-    fn draw_ahead(&mut self, _step: &Step, _n: usize, _ids: &mut Vec<u32>) -> Result<()> {
-        Ok(())
+    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
+        let done = ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() }, ids);
+        if done.is_err() {
+            // What it reads back into may stay mapped.
+            self.ahead = None;
+        }
+        done
     }
 
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {

@@ -43,10 +43,9 @@ impl Plan {
         Ok(Plan { ops, weight_bytes: bytes })
     }
 
-    /// Encodes every dispatch into one pass.
-    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, with_head: bool) {
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(&mut pass));
+    /// Encodes every dispatch.
+    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
+        self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
     /// Encodes a pass a word, between two timestamps each; gives what each word is but for its time.

@@ -1,0 +1,80 @@
+//! Several steps in one submission, a draw after each, and the ids read back together.
+//!
+//! What a submission of that many steps says is the same every time: where it starts stands in the cursor. So the next one is
+//! encoded while the device works on the last.
+
+use super::draws::{DrawSizes, Draws};
+use super::plan::Plan;
+use super::{Device, Size};
+use crate::error::{Error, Result};
+use crate::sample::Sampler;
+use wgpu::BufferUsages;
+
+/// What a submission plays: `n` steps of a size, and draws for so many slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    pub size: Size,
+    pub n: usize,
+    pub n_slots: usize,
+}
+
+pub struct Ahead {
+    draws: Draws,
+    /// The ids of [`Draws`], for the host.
+    readback: wgpu::Buffer,
+    /// Draws since [`Ahead::begin`].
+    n_drawn: usize,
+    next: Option<(Steps, wgpu::CommandBuffer)>,
+}
+
+impl Ahead {
+    pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Ahead> {
+        let draws = Draws::new(device, sizes, logits, cursor)?;
+        let readback = device.buffer("ids", draws.ids().size() as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        Ok(Ahead { draws, readback, n_drawn: 0, next: None })
+    }
+
+    pub fn n_slots(&self) -> usize {
+        self.draws.sizes().n_slots
+    }
+
+    pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        self.n_drawn = 0;
+        self.draws.begin(device, samplers, exempt)
+    }
+
+    /// Plays the steps; `ids` becomes `[n, slots]`.
+    pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps, ids: &mut Vec<u32>) -> Result<()> {
+        let ready = self.next.take().filter(|(of, _)| *of == steps);
+        let commands = ready.map_or_else(|| self.encode(device, plan, steps), |(_, commands)| commands);
+        device.queue.submit([commands]);
+        let all = self.readback.slice(..);
+        all.map_async(wgpu::MapMode::Read, |_| ());
+        self.next = Some((steps, self.encode(device, plan, steps)));
+        device.wait()?;
+        let view = all.get_mapped_range().map_err(|e| Error::device(format!("cannot read ids back: {e}")))?;
+        ids.clear();
+        for step in self.n_drawn..self.n_drawn + steps.n {
+            let at = self.draws.sizes().ids_at(step).start as usize;
+            let row = view[at..at + 4 * steps.n_slots].chunks_exact(4);
+            ids.extend(row.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        }
+        drop(view);
+        self.readback.unmap();
+        self.n_drawn += steps.n;
+        Ok(())
+    }
+
+    fn encode(&self, device: &Device, plan: &Plan, steps: Steps) -> wgpu::CommandBuffer {
+        let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for _ in 0..steps.n {
+            plan.encode(&mut pass, true);
+            self.draws.encode(&mut pass, steps.n_slots);
+        }
+        drop(pass);
+        let ids = self.draws.ids();
+        encoder.copy_buffer_to_buffer(ids, 0, &self.readback, 0, ids.size());
+        encoder.finish()
+    }
+}
