@@ -38,6 +38,15 @@ struct Live {
     is_stuck: bool,
 }
 
+/// What goes to the device and comes back, kept for its memory.
+#[derive(Default)]
+struct Submission {
+    step: Step,
+    moves: Vec<Move>,
+    /// `[n, streams]`
+    ids: Vec<u32>,
+}
+
 impl Session {
     /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
     /// off; then every slot stands after its text. False, and nothing was done, where the host has to draw.
@@ -47,7 +56,7 @@ impl Session {
         }
         let start = |(stream, token): (usize, u32)| Live { stream, slot: batch.streams[stream].slot, unread: vec![token], is_stuck: false };
         let mut live: Vec<Live> = drawn.drain(..).map(start).collect();
-        let (mut pace, mut ids) = (Pace(1), Vec::new());
+        let (mut pace, mut sent) = (Pace(1), Submission::default());
         loop {
             let ended: Vec<Live> = live.extract_if(.., |l| batch.broken || l.is_stuck || !batch.is_live(l.stream)).collect();
             self.settle(&ended)?;
@@ -61,21 +70,22 @@ impl Session {
             while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
                 let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
                 let started = Instant::now();
-                let moves = self.submit(&live, n, &mut ids)?;
+                self.submit(&live, n, &mut sent)?;
                 pace.learn(n, started.elapsed());
-                take(batch, &mut live, &ids, n);
+                take(batch, &mut live, &sent.ids, n);
                 batch.broken |= self.stop.load(Ordering::Relaxed);
-                for (l, go) in live.iter_mut().zip(&moves) {
+                for (l, go) in live.iter_mut().zip(&sent.moves) {
                     self.arrive(l, go, n);
                 }
             }
         }
     }
 
-    /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one: `ids` becomes `[n, streams]`.
-    fn submit(&mut self, live: &[Live], n: usize, ids: &mut Vec<u32>) -> Result<Vec<Move>> {
-        let mut step = Step::default();
-        let mut moves = Vec::with_capacity(live.len());
+    /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one.
+    fn submit(&mut self, live: &[Live], n: usize, sent: &mut Submission) -> Result<()> {
+        let Submission { step, moves, ids } = sent;
+        step.clear();
+        moves.clear();
         for (row, l) in (0..).zip(live) {
             let go = self.pages.leave(self.memory(l.slot)?.page);
             step.tokens.push(l.unread[0]);
@@ -83,11 +93,11 @@ impl Session {
             step.outputs.push(row);
             moves.push(go);
         }
-        let done = self.executor.draw_ahead(&step, n, ids);
+        let done = self.executor.draw_ahead(step, n, ids);
         if done.is_err() {
             moves.iter().for_each(|go| self.pages.cancel(go));
         }
-        done.map(|()| moves)
+        done
     }
 
     /// A slot goes on to where the submission of `n` steps left it if its text does, and stays where it was if not.
