@@ -2,27 +2,32 @@
 # What a real GPU has to show: every kernel against its twin, the official logits, and how fast it is; as one page and one JSON.
 #
 # usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]
+#                     [--web-rwkv BINARY] [--beside "NAME …"]
 #   --binary PATH  the program (default target/release/wingbeat)
 #   --device D     as wingbeat's --device (default gpu)
 #   --out DIR      where the results go (default benches/results)
 #   --models M     synthetic models, in the order of running (default: every published size of RWKV-7, and 0.1b of the others)
-#   --batches B    slots that decode together (default 1,8,32)
+#   --batches B    slots that decode together (default 1,2,4,8,32,128)
 #   --prompt P     tokens of the prompt (default 512)
 #   --gen G        tokens to decode (default 64)
 #   --seconds S    give up on a model after so long (default 150)
+#   --web-rwkv B   the binary of web-rwkv's bench example, to be run in turn with ours (benches/compare_web_rwkv.sh)
+#   --beside M     models for that (default rwkv7-1.5b)
 #
 # Writes DATE-DEVICE.md and DATE-DEVICE.json, after every model: what is finished stays if time runs out. Needs bash and python3.
 # A model that does not fit is named and left out. Exit code 3 where a result is wrong.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-binary=target/release/wingbeat device=gpu out=benches/results batches=1,8,32 prompt=512 gen=64 seconds=150
+binary=target/release/wingbeat device=gpu out=benches/results batches=1,2,4,8,32,128 prompt=512 gen=64 seconds=150
+web_rwkv='' beside=rwkv7-1.5b
 models="rwkv7-0.1b rwkv7-1.5b rwkv4-0.1b rwkv5-0.1b rwkv6-0.1b rwkv7-0.4b rwkv7-2.9b rwkv7-7.2b"
 while [ $# -gt 0 ]; do
   case $1 in
-    --binary | --device | --out | --models | --batches | --prompt | --gen | --seconds)
+    --binary | --device | --out | --models | --batches | --prompt | --gen | --seconds | --web-rwkv | --beside)
       [ $# -ge 2 ] || { echo "gpu-check: $1 wants a value" >&2; exit 2; }
-      declare "${1#--}=$2"
+      name=${1#--}
+      declare "${name//-/_}=$2"
       shift 2
       ;;
     *)
@@ -68,6 +73,8 @@ for log in sorted(glob.glob(f"{work}/bench-*.err")):
         lines += ["", "```", *[l for l in said[tables[0]:] if not l.startswith("error:")], "```"]
     errors = [l for l in said if l.startswith("error:")]
     lines += [f"\n`{os.path.basename(log)[6:-4]}`: {e}" for e in errors]
+for log in sorted(glob.glob(f"{work}/beside-*.txt")):
+    lines += ["", "Beside web-rwkv, in turn:", "", *open(log).read().splitlines()]
 lines += ["", "```", *open(f"{work}/doctor.txt").read().splitlines()[-16:], "```", ""]
 with open(f"{name}.md", "w") as f:
     f.write("\n".join(lines))
@@ -83,6 +90,13 @@ for model in $models; do
   timeout "$seconds" "$binary" bench --synthetic "$model" --device "$device" -p "$prompt" -n "$gen" -b "$batches" -r 3 --profile -o json \
     >"$file.json" 2>"$file.err" || echo "error: $model ended with $?" >>"$file.err"
   tail -n 3 "$file.err" >&2
+  page "models $models, batches $batches, prompt $prompt, gen $gen"
+done
+for model in ${web_rwkv:+$beside}; do
+  echo "gpu-check: $model beside web-rwkv" >&2
+  WINGBEAT=$(realpath "$binary") WEB_RWKV_BENCH=$(realpath "$web_rwkv") WINGBEAT_PEERS=$work/peers \
+    benches/compare_web_rwkv.sh --model "$model" --device "$device" --prompt "$prompt" --gen "$gen" >"$work/beside-$model.txt" ||
+    echo "error: the comparison ended with $?" >>"$work/beside-$model.txt"
   page "models $models, batches $batches, prompt $prompt, gen $gen"
 done
 exit "$wrong"

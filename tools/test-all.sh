@@ -16,6 +16,8 @@ pass() { # NAME VARIABLE=VALUE…
 pass "as it is"
 pass "checked shaders" WINGBEAT_CHECKED_SHADERS=1
 pass "kernels of real GPUs" WINGBEAT_KERNELS=groups
+pass "the same without subgroups" WINGBEAT_KERNELS=groups WINGBEAT_SUBGROUPS=0
+pass "tokens drawn on the device" WINGBEAT_DRAWS=device
 pass "kernels of software adapters" WINGBEAT_KERNELS=lanes
 # Smaller than most matrices of the tests, so that they are split by rows.
 pass "split matrices" WINGBEAT_MAX_BINDING=10000
