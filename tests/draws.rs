@@ -2,8 +2,9 @@
 
 use crate::support::adapter;
 use wingbeat::exec::NOTHING;
-use wingbeat::exec::gpu::{Device, DrawSizes, Draws};
-use wingbeat::sample::{Order, SEEN, Sampler, Sampling};
+use wingbeat::exec::gpu::{Device, DrawSizes, Draws, Recipe, compose};
+use wingbeat::sample::fixed::{Scale, key_of, mass, ordered, share_of, uniform_below};
+use wingbeat::sample::{Order, SEEN, Sampler, Sampling, number};
 use wingbeat::tape::{CURSOR_WORDS, Run, Step};
 
 /// Numbers that look random and are the same everywhere.
@@ -51,15 +52,7 @@ impl Bench {
     }
 
     fn read(&self, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
-        let device = &self.device;
-        let to = device.buffer("back", words * 4, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).unwrap();
-        let mut encoder = device.device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(buffer, 0, &to, 0, words as u64 * 4);
-        device.queue.submit([encoder.finish()]);
-        to.slice(..).map_async(wgpu::MapMode::Read, |_| ());
-        device.wait().unwrap();
-        let view = to.slice(..words as u64 * 4).get_mapped_range().unwrap();
-        view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        read(&self.device, buffer, words)
     }
 
     /// Draws `n_steps` times from the same logits in one submission, on the device and on the host, and compares all there is.
@@ -108,12 +101,24 @@ impl Bench {
         // every step has moved on to the pages that the one before it wrote
         let after = self.read(&self.cursor, words.len());
         let half = (sizes.n_steps % 2) as u32;
-        let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + (half ^ 0), shift_out: 2 * i + (half ^ 1), ..run(i) });
+        let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + half, shift_out: 2 * i + (half ^ 1), ..run(i) });
         let tokens = last.iter().rev().map(|&id| if id == NOTHING { 0 } else { id }).collect();
         let mut want = Vec::new();
         Step { tokens, runs: runs.collect(), outputs: step.outputs }.encode(&mut want).unwrap();
         assert_eq!(after, want, "{case}: the cursor");
     }
+}
+
+/// The first words of a buffer.
+fn read(device: &Device, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
+    let to = device.buffer("back", words * 4, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).unwrap();
+    let mut encoder = device.device.create_command_encoder(&Default::default());
+    encoder.copy_buffer_to_buffer(buffer, 0, &to, 0, words as u64 * 4);
+    device.queue.submit([encoder.finish()]);
+    to.slice(..).map_async(wgpu::MapMode::Read, |_| ());
+    device.wait().unwrap();
+    let view = to.slice(..words as u64 * 4).get_mapped_range().unwrap();
+    view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 /// Logits of several kinds, some in coarse steps so that many are equal, some not finite.
@@ -190,4 +195,84 @@ fn checked_shaders_draw_what_the_host_draws() {
 fn large_vocabularies_draw_what_the_host_draws() {
     compare_many(&[65536], 8, true);
     compare_many(&[151_552], 2, true);
+}
+
+/// What an id can hardly show: the last bit of a mass, of a share, of a random number. Words in, `[n, 4]`; words out, `[n, 16]`.
+const ARITHMETIC: &str = "
+@group(0) @binding(0) var<storage, read> words: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> results: array<vec4<u32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+    let w = words[at.x];
+    let s = Scale(w.y | 0x80000000u, w.z % 64u);
+    results[4u * at.x] = vec4(times(w.x, s), mass(w.x, s), mass(w.x, Scale(0xb8aa3b29u, 25u)), ordered(w.x));
+    results[4u * at.x + 1u] = vec4(share_of(vec2(w.x, w.y >> 12u), w.z), uniform_below(w.xy, vec2(w.z, w.w >> 12u)));
+    results[4u * at.x + 2u] = vec4(random_number(w.xy, w.zw), u32(quantised(w.x)), u32(is_finite(w.x)));
+    results[4u * at.x + 3u] = vec4(u32(times_signed(bitcast<i32>(w.x), s)), u32(add_saturating(bitcast<i32>(w.x), bitcast<i32>(w.y))),
+        u32(subtract_saturating(bitcast<i32>(w.x), bitcast<i32>(w.y))), 0u);
+}
+";
+
+#[test]
+fn the_arithmetic_is_the_hosts() {
+    let Some(adapter) = adapter() else { return };
+    let device = Device::open(&adapter, false).unwrap();
+    let mut numbers = Numbers(2);
+    let edges = [0, 1, 7, 0xffff, 0x10000, 0x7f7f_ffff, 0x7f80_0000, 0x7fff_ffff, 0x8000_0000, 0xff7f_ffff, 0xffff_fffe, 0xffff_ffff];
+    let n = 1 << 15;
+    let mut word = |i: usize| match i % 4 {
+        0 => numbers.one_of(&edges),
+        1 => (numbers.unit() * 100.0).to_bits(),
+        2 => numbers.next() << 1 >> numbers.below(32),
+        _ => numbers.next() << 1 | numbers.next() & 1,
+    };
+    let words: Vec<[u32; 4]> = (0..n).map(|i| [0, 1, 2, 3].map(|j| word(i >> (2 * j)))).collect();
+
+    let text = |shader| compose(&Recipe { shader, modules: vec![], constants: vec![] }).unwrap();
+    let source = wgpu::ShaderSource::Wgsl((text("sample/fixed") + &text("sample/chacha") + ARITHMETIC).into());
+    let module = device.device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+    let pipeline = device.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: None,
+        layout: None,
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: Default::default(),
+        cache: None,
+    });
+    let input = device.buffer("words", n * 16, STORAGE).unwrap();
+    let output = device.buffer("results", n * 64, STORAGE).unwrap();
+    device.queue.write_buffer(&input, 0, bytemuck::cast_slice(&words));
+    let entries = [&input, &output].map(|b| b.as_entire_binding());
+    let entries: Vec<_> = (0..).zip(entries).map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource }).collect();
+    let group = device.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: None,
+        layout: &pipeline.get_bind_group_layout(0),
+        entries: &entries,
+    });
+    let mut encoder = device.device.create_command_encoder(&Default::default());
+    {
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        pass.set_pipeline(&pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        pass.dispatch_workgroups(n as u32 / 64, 1, 1);
+    }
+    device.queue.submit([encoder.finish()]);
+
+    let long = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let split = |x: u64| [x as u32, (x >> 32) as u32];
+    for (w, got) in words.iter().zip(read(&device, &output, n * 16).chunks_exact(16)) {
+        let (s, x) = (Scale { mantissa: w[1] | 1 << 31, shift: w[2] % 64 }, f32::from_bits(w[0]));
+        let (a, b) = (w[0] as i32, w[1] as i32);
+        let scaled = [s.times(w[0]), mass(w[0], s), mass(w[0], Scale { mantissa: 0xb8aa_3b29, shift: 25 })];
+        assert_eq!(got[..3], scaled, "{w:x?}");
+        assert!(x.is_nan() || got[3] == ordered(x), "{w:x?}");
+        assert_eq!(got[4..6], split(share_of(long(w[0], w[1] >> 12), w[2])), "{w:x?}");
+        assert_eq!(got[6..8], split(uniform_below(long(w[0], w[1]), long(w[2], w[3] >> 12))), "{w:x?}");
+        assert_eq!(got[8..10], split(number(long(w[0], w[1]), long(w[2], w[3]))), "{w:x?}");
+        assert_eq!(got[11] == 1, x.is_finite(), "{w:x?}");
+        assert!(!x.is_finite() || got[10] ^ 1 << 31 == key_of(x), "{w:x?}: {x}");
+        let signed = [s.times_signed(a), a.saturating_add(b), a.saturating_sub(b)].map(|x| x as u32);
+        assert_eq!(got[12..15], signed, "{w:x?}");
+    }
 }

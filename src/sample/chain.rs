@@ -5,7 +5,8 @@
 //! because a histogram says in which narrow band of distances that last token lies. The list stays in the order of ids.
 //! Knows no settings. The kernel of `shaders/sample/` finds the same tokens in another way.
 
-use super::fixed::{EXCLUDED, Scale, mass, share_of, uniform_below};
+use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
+use super::wide;
 
 /// Whether tokens as likely as the last one kept are kept too.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,8 +70,7 @@ impl Shortlist {
 
     /// Gives every token its mass; the sum of them.
     pub(super) fn weigh(&mut self, scale: Scale) -> u64 {
-        self.masses.clear();
-        self.masses.extend(self.distances.iter().map(|&d| mass(d, scale)));
+        wide::masses(&self.distances, scale, &mut self.masses);
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 

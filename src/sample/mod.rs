@@ -5,16 +5,17 @@
 
 mod chain;
 mod counts;
-mod fixed;
+pub mod fixed;
 mod row;
 mod sampler;
 mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 pub use counts::{SEEN, count, penalty_weight};
-pub use fixed::{ONE, Scale};
 pub use row::{BANNED, Row, flag};
 pub use sampler::{Memory, Sampler};
 pub use settings::{Order, Sampling};
+pub use stream::number;

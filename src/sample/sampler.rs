@@ -2,10 +2,11 @@
 
 use super::chain::{Shortlist, Ties};
 use super::counts::Counts;
-use super::fixed::{EXCLUDED, key, key_of, ordered, unkey};
+use super::fixed::{EXCLUDED, key, ordered, unkey};
 use super::row::{BANNED, Row, biases, flag};
 use super::settings::Sampling;
 use super::stream;
+use super::wide;
 use crate::error::{Error, Result};
 
 /// Settings plus what they need to remember: penalty counts and the position of the random stream.
@@ -170,8 +171,7 @@ impl Sampler {
     fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
         let Scratch { keys, list } = &mut self.scratch;
         let row = &self.row;
-        keys.clear();
-        keys.extend(logits.iter().map(|&x| key_of(x)));
+        wide::keys(logits, keys);
         adjust(row, &self.counts, &self.biases, keys);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
         if max == EXCLUDED {

@@ -6,7 +6,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// Number `position` of the stream that `seed` names. `shaders/sample/chacha.wgsl` is this function again.
 ///
 /// The key is the seed in little-endian order and 24 zero bytes; number `n` is words `2 n` (low) and `2 n + 1` (high).
-pub(super) fn number(seed: u64, position: u64) -> u64 {
+pub fn number(seed: u64, position: u64) -> u64 {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     let mut rng = ChaCha8Rng::from_seed(key);

@@ -1,5 +1,6 @@
 //! Order of operations, ties, penalties, the stream, and golden distributions of the official package.
 
+use super::fixed::ONE;
 use super::*;
 use crate::error::Kind;
 

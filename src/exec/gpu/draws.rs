@@ -37,7 +37,7 @@ impl DrawSizes {
 
     /// Whether the kernel can draw from such rows.
     pub fn is_possible(&self) -> bool {
-        (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride % 4 == 0
+        (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride.is_multiple_of(4)
     }
 
     /// Elements of four ids.

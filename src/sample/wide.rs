@@ -1,0 +1,63 @@
+//! The two loops over a whole vocabulary that take a sampler's time. On x86-64 with AVX2, found at run time, the compiler makes
+//! eight lanes of them; the numbers are integers, so they are the same everywhere.
+
+use super::fixed::{Scale, key_of, mass};
+
+/// The keys of all logits, into `keys`.
+pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
+    keys.resize(logits.len(), 0);
+    each(logits, keys, Keys)
+}
+
+/// The masses of all distances, into `masses`.
+pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
+    masses.resize(distances.len(), 0);
+    each(distances, masses, Masses(scale))
+}
+
+/// A function of one number. A trait, not a closure, so that it is compiled anew inside `x86::each`.
+trait Map<T> {
+    fn of(&self, x: T) -> u32;
+}
+
+struct Keys;
+struct Masses(Scale);
+
+impl Map<f32> for Keys {
+    #[inline(always)]
+    fn of(&self, x: f32) -> u32 {
+        key_of(x)
+    }
+}
+
+impl Map<u32> for Masses {
+    #[inline(always)]
+    fn of(&self, distance: u32) -> u32 {
+        mass(distance, self.0)
+    }
+}
+
+fn each<T: Copy>(from: &[T], to: &mut [u32], map: impl Map<T>) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2.
+        return unsafe { x86::each(from, to, &map) };
+    }
+    portable(from, to, &map);
+}
+
+#[inline(always)]
+fn portable<T: Copy>(from: &[T], to: &mut [u32], map: &impl Map<T>) {
+    for (to, &x) in to.iter_mut().zip(from) {
+        *to = map.of(x);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    // SAFETY: the caller has checked the CPU's features; the body is the portable one.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn each<T: Copy>(from: &[T], to: &mut [u32], map: &impl super::Map<T>) {
+        super::portable(from, to, map);
+    }
+}
