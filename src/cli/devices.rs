@@ -11,7 +11,17 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat devices
   wingbeat devices --json
-  wingbeat devices --device nvidia      which one would --device nvidia be?";
+  wingbeat devices --device nvidia      which one would --device nvidia be?
+
+Environment, for tests and for drivers that misbehave:
+  WINGBEAT_KERNELS=groups|lanes         the kernels for GPUs, or those for software adapters
+  WINGBEAT_SUBGROUPS=0|1                without sums by subgroups, or not without
+  WINGBEAT_COOPERATIVE=0|1              without cooperative matrices, or not without
+  WINGBEAT_CHECKED_SHADERS=1            bounds checks stay in the shaders
+  WINGBEAT_MAX_BINDING=BYTES            larger matrices are split
+  WINGBEAT_DRAWS=device|host            where tokens are drawn
+  WINGBEAT_TUNE=0|1                     measure no GPU at its first use, or software adapters, too
+  WINGBEAT_CACHE=FOLDER                 where what was measured is kept";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]
