@@ -425,12 +425,15 @@ fn bench_speaks_llama_bench() {
         let profiled = run(&["bench", "-p", "5", "-n", "2", "-r", "1", "--profile", "-o", "json", "--device", device]);
         let counted = json(&profiled)[1]["wingbeat"]["dispatches_per_token"].as_u64();
         assert_eq!(counted.is_some(), *device != "cpu");
+        let sparsity = |out: &Output| json(out)[1]["wingbeat"]["ffn_sparsity"].as_f64().unwrap();
+        let dense = run(&["bench", "-p", "5", "-n", "2", "-r", "1", "--no-sparse", "-o", "json", "--device", device]);
+        assert!(sparsity(&profiled) > 0.3 && sparsity(&profiled) < 1.0 && sparsity(&profiled) == sparsity(&dense));
         let said = stderr(&profiled);
         for line in ["a step of 1 tokens", "a step of 5 tokens", "norm_shift_linear", "wkv7", "head"] {
             assert!(said.contains(line), "{device}: {said}");
         }
         // Every dispatch is some word's.
-        let table = said.split("a step of 1 tokens").nth(1).unwrap().lines().skip(2).take(5);
+        let table = said.split("a step of 1 tokens").nth(1).unwrap().lines().skip(2).take(6);
         let sum: u64 = table.map(|l| l.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum();
         assert_eq!(sum, counted.unwrap_or(0), "{device}: {said}");
     }

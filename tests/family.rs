@@ -295,3 +295,57 @@ fn both_families_of_kernels_have_the_official_logits_and_all_rows_end_with_the_l
         }
     }
 }
+
+/// The same kernels with and without the zeros: bits differ, no more.
+#[test]
+fn without_their_zeros_the_ffns_give_the_same_logits_every_time() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    for tiny in goldens() {
+        let golden = tiny.golden();
+        let open = |sparse, max_binding| {
+            let mut options = options("gpu");
+            options.gpu = Some(Arc::new(base.with_caps(Caps { sparse, max_binding, ..caps(base.caps.clone(), Class::Groups) })));
+            load(tiny, &options)
+        };
+        // Four tokens one by one, and then a chunk of twelve.
+        let logits = |model: &Model| {
+            let mut session = Session::new(model, 1).unwrap();
+            let slot = session.open().unwrap();
+            let (few, chunk) = golden.tokens[..16].split_at(4);
+            few.chunks(1).chain([chunk]).flat_map(|tokens| session.prefill(slot, tokens).unwrap().to_vec()).collect::<Vec<f32>>()
+        };
+        let dense = open(false, 128 << 20);
+        assert_eq!(dense.sparse_bytes(), 0);
+        let expected = logits(&dense);
+        for max_binding in [128 << 20, 100_000] {
+            let sparse = open(true, max_binding);
+            assert!(sparse.sparse_bytes() > 0);
+            let found = logits(&sparse);
+            let error = nmse(&found, &expected);
+            assert!(error < 1e-9, "{} {max_binding}: {error:.2e}", tiny.name);
+            assert!(found == logits(&sparse), "{}: another result the second time", tiny.name);
+        }
+    }
+}
+
+#[test]
+fn zeros_are_counted_alike_everywhere_and_leave_nothing_behind() {
+    for tiny in goldens() {
+        let golden = tiny.golden();
+        let mut found = Vec::new();
+        for device in devices() {
+            let model = load(tiny, &options(device));
+            let mut session = Session::new(&model, 2).unwrap();
+            let slot = session.open().unwrap();
+            session.prefill(slot, &golden.tokens[..20]).unwrap();
+            let share = session.ffn_sparsity(slot, golden.tokens[20]).unwrap().unwrap();
+            let after = session.decode(slot, golden.tokens[20]).unwrap().to_vec();
+            assert!(nmse(&after, &read(&model, &golden.tokens[..21])) < 1e-10 && session.n_tokens(slot).unwrap() == 21);
+            assert!(session.ffn_sparsity(slot, u32::MAX).is_err());
+            found.push(share);
+        }
+        eprintln!("{}: {:.3} of the ffn's activations are zero", tiny.name, found[0]);
+        assert!(found.iter().all(|s| (s - found[0]).abs() < 0.01 && *s > 0.2 && *s < 1.0), "{} {found:?}", tiny.name);
+    }
+}

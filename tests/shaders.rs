@@ -21,6 +21,7 @@ fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
                 Caps { subgroups: true, ..plain.clone() },
                 Caps { cooperative: Some(16), ..plain.clone() },
                 Caps { cooperative: Some(8), ..plain.clone() },
+                Caps { sparse: false, ..plain.clone() },
                 plain,
             ];
             for caps in variants {

@@ -9,16 +9,20 @@ use wingbeat::quant::FORMATS;
 use wingbeat::tape::{Caps, Class, Part, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::words::synthetic::Synthetic;
 use wingbeat::words::testing::numbers;
-use wingbeat::words::{Activation, Projection, WORDS};
+use wingbeat::words::{Activation, Entry, Projection, WORDS};
 
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
+    words(WORDS, caps, trusted);
+}
+
+fn words<'a>(words: impl IntoIterator<Item = &'a Entry>, caps: impl Fn(Caps) -> Caps, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let mut device = base.with_caps(caps(base.caps.clone()));
     device.trusted = trusted;
     let device = Arc::new(device);
     let mut wrong = Vec::new();
-    for word in WORDS {
+    for word in words {
         let cases = (word.cases)();
         assert!(!cases.is_empty(), "{} has no cases", word.name);
         for format in FORMATS {
@@ -159,6 +163,12 @@ fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usi
     }
     executor.run(&step, &mut Vec::new()).unwrap();
     executor.read_var(output, n).unwrap()
+}
+
+#[test]
+fn dense_products_of_mostly_zeros_equal_their_twins() {
+    let sparse = WORDS.iter().filter(|w| w.name == "linear_add_sparse");
+    words(sparse, |c| Caps { sparse: false, ..caps(c, Class::Groups) }, true);
 }
 
 #[test]

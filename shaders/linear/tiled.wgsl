@@ -5,12 +5,9 @@ import package::linear::stack::{params, Segment, segment_of};
 import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::weight::f16::weight8;
+import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
-const DEPTH: u32 = 16u;
-// Units of eight along the depth.
-const UNITS: u32 = DEPTH / 8u;
 // Vectors of four across a tile, and lanes that share them.
 const W_QUADS: u32 = TILE_ROWS / 4u;
 const X_QUADS: u32 = TILE_TOKENS / 4u;
@@ -22,14 +19,7 @@ const LANES: u32 = W_LANES * X_LANES;
 var<workgroup> w_tile: array<vec4<f32>, DEPTH * W_QUADS>; // [DEPTH, TILE_ROWS / 4]
 var<workgroup> x_tile: array<vec4<f32>, DEPTH * X_QUADS>; // [DEPTH, TILE_TOKENS / 4]
 
-// Unit u of the tile that begins at unit k: neighbours share a row. Zeros outside the matrix.
-fn weights(s: Segment, k: u32, u: u32) -> mat2x4<f32> {
-    let row = s.row + u / UNITS;
-    let unit = k + u % UNITS;
-    if u >= UNITS * TILE_ROWS || row >= s.rows || unit >= s.k8 { return mat2x4<f32>(); }
-    return weight8(s.unit + row * s.k8 + unit);
-}
-
+// Unit u of the tile's activations: neighbours share a token. Zeros outside.
 fn inputs(s: Segment, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
     let token = t0 + u / UNITS;
     let unit = k + u % UNITS;
@@ -50,15 +40,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
     // The next tile is on its way while this one is computed.
-    unroll l in W_LOADS { var w_next_$l = weights(s, 0u, lane + $lu * LANES); }
+    unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
     unroll l in X_LOADS { var x_next_$l = inputs(s, t0, n, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
         unroll l in W_LOADS { {
         let u = lane + $lu * LANES;
-        let line = u / UNITS;
         if u < UNITS * TILE_ROWS {
-            unroll e in 8 { w_tile[(8u * (u % UNITS) + $eu) * W_QUADS + line / 4u][line % 4u] = w_next_$l[$e / 4][$e % 4]; }
+            unroll e in 8 { {
+            let at = tile_place(TILE_ROWS, u, $eu);
+            w_tile[at.y * W_QUADS + at.x / 4u][at.x % 4u] = w_next_$l[$e / 4][$e % 4];
+            } }
         }
         } }
         unroll l in X_LOADS { {
@@ -69,7 +61,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         } }
         workgroupBarrier();
-        unroll l in W_LOADS { w_next_$l = weights(s, k + UNITS, lane + $lu * LANES); }
+        unroll l in W_LOADS { w_next_$l = tile_unit(s, TILE_ROWS, k + UNITS, lane + $lu * LANES); }
         unroll l in X_LOADS { x_next_$l = inputs(s, t0, n, k + UNITS, lane + $lu * LANES); }
         for (var d = 0u; d < DEPTH; d++) {
             unroll q in ROW_QUADS { let w_$q = w_tile[d * W_QUADS + i + $qu * W_LANES]; }

@@ -6,7 +6,7 @@ import package::linear::stack::{params, Segment, segment_of};
 import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::weight::f16::weight8;
+import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
 import package::lib::cooperative16::{SIZE, Left, Right, Sum};
 import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
 
@@ -16,7 +16,6 @@ const TILE_TOKENS: u32 = 64u;
 const STRIPS: u32 = 4u;
 const STRIP_ROWS: u32 = SIZE * ROW_BLOCKS;
 const STRIP_TOKENS: u32 = SIZE * TOKEN_BLOCKS;
-const DEPTH: u32 = SIZE * DEPTH_BLOCKS;
 // From one line of a tile to the next: lines begin at multiples of 16 bytes, and eight in sequence lie in different banks.
 const STRIDE: u32 = DEPTH + 8u;
 const F16_MAX: f32 = 65504.0;
@@ -29,13 +28,12 @@ var<workgroup> has_work: u32;
 
 // Brings 16 of the width into workgroup memory, from unit k on; zeros outside the matrix.
 fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
-    for (var u = lane; u < 2u * TILE_ROWS; u += LANES) {
-        var w = mat2x4<f32>();
-        let row = s.row + u / 2u;
-        let unit = k + u % 2u;
-        if row < s.rows && unit < s.k8 { w = weight8(s.unit + row * s.k8 + unit); }
-        let at = u / 2u * STRIDE + 8u * (u % 2u);
-        unroll e in 8 { w_tile[at + $eu] = f16(w[$e / 4][$e % 4]); }
+    for (var u = lane; u < UNITS * TILE_ROWS; u += LANES) {
+        let w = tile_unit(s, TILE_ROWS, k, u);
+        unroll e in 8 { {
+        let at = tile_place(TILE_ROWS, u, $eu);
+        w_tile[at.x * STRIDE + at.y] = f16(w[$e / 4][$e % 4]);
+        } }
     }
     for (var u = lane; u < 2u * TILE_TOKENS; u += LANES) {
         var v = mat2x4<f32>();

@@ -243,7 +243,7 @@ impl Layer<'_> {
         let projections = projections.into_iter().enumerate().map(projection).collect();
         let shift = self.ffn_shift(t);
         let kr = t.norm_shift_linear("ffn", x, ln2, projections, shift);
-        t.linear_add_gated(Part::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
+        t.linear_add_sparse_gated(Part::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
     }
 }
 

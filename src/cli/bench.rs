@@ -5,7 +5,7 @@ mod profile;
 mod synthetic;
 
 use super::ceiling::Ceiling;
-use super::model_options::RunArgs;
+use super::model_options::{self, RunArgs};
 use super::output::{Output, say};
 use super::{Failure, Outcome};
 use crate::error::{Error, Result};
@@ -65,6 +65,9 @@ pub struct Args {
     /// How to print results
     #[arg(short, long, value_name = "FORMAT", default_value = "md")]
     output: Format,
+    /// Multiply the ffn's value matrix by all of its input, zeros too, to compare
+    #[arg(long)]
+    no_sparse: bool,
     /// Show on stderr what every word of a step takes: one decoded token, and a chunk of a prompt
     #[arg(long)]
     profile: bool,
@@ -147,9 +150,12 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     }
     let ceiling = ceiling(args)?;
     for source in sources {
-        let model = args.run.load(source, None)?;
+        let mut options = args.run.options(None)?;
+        options.sparse = !args.no_sparse;
+        let model = model_options::load(source, &options)?;
+        let sparsity = sparsity(&model)?;
         for &test in tests {
-            printer.record(&measure(&model, source, test, args.repetitions, ceiling)?)?;
+            printer.record(&measure(&model, source, test, args.repetitions, ceiling, sparsity)?)?;
         }
         if args.profile {
             let chunk = args.n_prompt.iter().copied().max().unwrap_or(0).min(args.run.chunk as usize);
@@ -193,7 +199,26 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     }
 }
 
-fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ceiling: Option<Ceiling>) -> Result<BenchRecord> {
+/// Tokens before the one whose zeros are counted.
+const SPARSITY_DEPTH: usize = 16;
+
+/// Which share of what the ffn's value matrices multiply is zero, in one decoded token.
+fn sparsity(model: &Model) -> Result<Option<f64>> {
+    let mut session = Session::new(model, 2)?;
+    let slot = session.open()?;
+    let tokens = tokens(model, SPARSITY_DEPTH + 1, 1);
+    session.prefill(slot, &tokens[..SPARSITY_DEPTH])?;
+    session.ffn_sparsity(slot, tokens[SPARSITY_DEPTH])
+}
+
+fn measure(
+    model: &Model,
+    source: &ModelSource,
+    test: Test,
+    repetitions: u32,
+    ceiling: Option<Ceiling>,
+    ffn_sparsity: Option<f64>,
+) -> Result<BenchRecord> {
     let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
     let mut session = Session::new(model, test.n_batch + 1)?;
     let base = session.open()?;
@@ -211,7 +236,8 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
     // A token reads all weights, and takes two operations a weight.
-    let weights_gb_s = read_bytes(model)? as f64 * samples.avg_ts / 1e9;
+    let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
+    let weights_gb_s = (read_bytes(model)? as f64 - skipped) * samples.avg_ts / 1e9;
     let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
     let share = |c: &Ceiling| match test {
         Test { n_prompt: 0, n_batch: 1, .. } => Some(weights_gb_s / c.read_gb_s),
@@ -245,15 +271,15 @@ fn measure(model: &Model, source: &ModelSource, test: Test, repetitions: u32, ce
             read_gb_s_ceiling: ceiling.map(|c| c.read_gb_s),
             gflop_s_ceiling: ceiling.map(|c| c.gflop_s),
             share_of_ceiling: ceiling.and_then(|c| share(&c)),
+            ffn_sparsity,
             dispatches_per_token,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
-            ..BenchExtra::default()
         },
     })
 }
 
-/// Bytes of weights that one token reads: of the embedding table, one row. The table is the last to be out of the range of
+/// Bytes of weights that one token reads if it skips none: of the embedding table, one row. The table is the last to be out of the range of
 /// f16, so where formats are mixed it has the first of them.
 fn read_bytes(model: &Model) -> Result<u64> {
     let facts = model.facts();

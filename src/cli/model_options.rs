@@ -86,7 +86,7 @@ impl RunArgs {
     }
 
     /// The first run on a GPU finds out which kernels suit it.
-    fn measure_once(&self) -> Result<()> {
+    pub fn measure_once(&self) -> Result<()> {
         let Some(folder) = self.cache() else { return Ok(()) };
         if let Chosen::Gpu(adapter) = choose(&self.on.device(), self.on.backend()?)?.chosen {
             let mut bar = Progress::new("measuring this GPU, once", Unit::Steps);
@@ -95,9 +95,8 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Opens a model, and says on stderr what it runs on.
-    pub fn load(&self, source: &ModelSource, vocab: Option<PathBuf>) -> Result<Model> {
-        let options = Options {
+    pub fn options(&self, vocab: Option<PathBuf>) -> Result<Options> {
+        Ok(Options {
             device: self.on.device(),
             backend: self.on.backend()?,
             dtype: self.dtype.clone(),
@@ -108,15 +107,18 @@ impl RunArgs {
             group_norm_eps: self.group_norm_eps,
             cache: self.cache(),
             ..Options::default()
-        };
-        self.measure_once()?;
-        let mut bar = Progress::new("loading", Unit::Bytes);
-        let model = Model::load(source, &options, &mut |done, total| bar.show(done, total))?;
-        drop(bar);
-        model.notes().iter().for_each(|note| say(format_args!("note: {note}")));
-        say(format_args!("device: {}", model.device().why));
-        Ok(model)
+        })
     }
+}
+
+/// Opens a model, and says on stderr what it runs on.
+pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
+    let mut bar = Progress::new("loading", Unit::Bytes);
+    let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
+    drop(bar);
+    model.notes().iter().for_each(|note| say(format_args!("note: {note}")));
+    say(format_args!("device: {}", model.device().why));
+    Ok(model)
 }
 
 impl ModelArgs {
@@ -125,7 +127,8 @@ impl ModelArgs {
     }
 
     pub fn load(&self) -> Result<Model> {
-        self.run.load(&self.source(), self.vocab.clone())
+        self.run.measure_once()?;
+        load(&self.source(), &self.run.options(self.vocab.clone())?)
     }
 
     /// A slot at the beginning, or where the state file ends.

@@ -1,7 +1,7 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, weight_bytes};
+use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use crate::tape::{Bytes, Caps, Class, Host, HostMatrix, HostPart, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, Word};
@@ -75,6 +75,10 @@ impl Loaded for CpuModel {
         Ok(Box::new(executor))
     }
 
+    fn sparse_bytes(&self) -> u64 {
+        0
+    }
+
     fn is_watched(&self) -> bool {
         false
     }
@@ -133,6 +137,21 @@ impl Executor for CpuExecutor {
             }
         };
         Ok(tape.words.iter().map(AsRef::as_ref).filter(|w| !w.is_head() || outputs > 0).map(one).collect())
+    }
+
+    fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+        self.grow(step.tokens.len(), step.outputs.len());
+        self.host.step.clone_from(step);
+        let tape = self.host.tape.clone();
+        let mut shares = Vec::new();
+        for word in tape.words.iter().filter(|w| !w.is_head()) {
+            if let Some((var, range)) = word.sparse_input(&tape) {
+                let stride = self.host.stride(var);
+                shares.push(share_of_zeros(&self.host.var(var)[..step.tokens.len() * stride], stride, &range));
+            }
+            word.twin(&mut self.host);
+        }
+        Ok(mean(&shares))
     }
 
     fn n_dispatches(&mut self, _step: &Step) -> Result<Option<usize>> {

@@ -13,6 +13,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
 const BLOCK: usize = 1 << 18;
+/// The same where rows become columns, and a multiple of how many numbers of a row are read together there: a block of any block type.
+const TURNED: usize = 1 << 20;
+const RUN: usize = 256;
 
 /// Chooses the format of every matrix: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each number of the stack
 /// fits its range and f32 elsewhere.
@@ -83,8 +86,10 @@ pub fn encode_part(
         return Ok(());
     }
     let first = part.first_row() + first;
-    source.with(&part.tensor, &part.shape(), &mut |view| {
-        let view = if part.transposed { view.clone().transposed() } else { view.clone() };
+    // Rows of a tensor that lies the other way come from a little of each of its own: the more at once, the more of what is read.
+    let block_rows = if part.transposed { (TURNED / k).next_multiple_of(RUN).clamp(1, rows.max(1)) } else { block_rows };
+    source.with(&part.tensor, &part.shape(), &mut |stored| {
+        let view = if part.transposed { stored.clone().transposed() } else { stored.clone() };
         if let Some(bytes) = as_stored(&view, part, format) {
             let row = format.size_bytes(k);
             for chunk in bytes[first * row..(first + rows) * row].chunks(block_rows * row) {
@@ -97,8 +102,12 @@ pub fn encode_part(
         while row < first + rows {
             let n = block_rows.min(first + rows - row);
             bytes.clear();
-            for (i, padded_row) in numbers[..n * k].chunks_exact_mut(k).enumerate() {
-                view.read_f32((row + i) * part.k, &mut padded_row[..part.k])?;
+            if part.transposed {
+                read_turned(stored, part, row, &mut numbers[..n * k])?;
+            } else {
+                for (i, padded_row) in numbers[..n * k].chunks_exact_mut(k).enumerate() {
+                    view.read_f32((row + i) * part.k, &mut padded_row[..part.k])?;
+                }
             }
             format.encode(&numbers[..n * k], &mut bytes).map_err(|e| e.at(&part.tensor))?;
             write(&bytes)?;
@@ -106,6 +115,26 @@ pub fn encode_part(
         }
         Ok(())
     })
+}
+
+/// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way: a few of the tensor's own rows at a time, so that
+/// neither what is read nor what is written jumps about in memory.
+fn read_turned(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+    const ROWS: usize = 16;
+    let shape = part.shape();
+    let (k, width) = (padded(part.k), shape[shape.len() - 1]);
+    let (n, plane, column) = (out.len() / k, first / width * part.k, first % width);
+    let mut strip = vec![0.0; ROWS * n];
+    for row in (0..part.k).step_by(ROWS) {
+        let rows = ROWS.min(part.k - row);
+        for (i, strip) in strip.chunks_exact_mut(n).take(rows).enumerate() {
+            view.read_f32((plane + row + i) * width + column, strip)?;
+        }
+        for (column, out) in out.chunks_exact_mut(k).enumerate() {
+            out[row..row + rows].iter_mut().enumerate().for_each(|(i, o)| *o = strip[i * n + column]);
+        }
+    }
+    Ok(())
 }
 
 /// The file's own bytes, where they are what the format would write.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use crate::tape::{Binding, Dispatch, Matrix, State, Step, Tape, Var};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use choose::{Choice, Chosen, choose};
@@ -25,6 +26,9 @@ pub trait Loaded: Send + Sync {
 
     /// Fresh memory for `pages` pages of state, all zero.
     fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>>;
+
+    /// Bytes of the matrices of which a token reads only what its input is not zero for.
+    fn sparse_bytes(&self) -> u64;
 
     /// Whether one dispatch can run so long that a driver kills it.
     fn is_watched(&self) -> bool;
@@ -76,10 +80,25 @@ fn draws_on_device(default: bool) -> Result<bool> {
     }
 }
 
+/// The share of zeros in columns `range` of rows of `stride` floats.
+fn share_of_zeros(rows: &[f32], stride: usize, range: &Range<usize>) -> f64 {
+    let n_rows = rows.len() / stride;
+    let zeros: usize = rows.chunks_exact(stride).map(|row| row[range.clone()].iter().filter(|x| **x == 0.0).count()).sum();
+    zeros as f64 / (n_rows * range.len()).max(1) as f64
+}
+
+fn mean(x: &[f64]) -> Option<f64> {
+    (!x.is_empty()).then(|| x.iter().sum::<f64>() / x.len() as f64)
+}
+
 /// Plays steps on its own pages of state.
 pub trait Executor: Send {
     /// Plays a step word by word and says what each took. The step's results are as of `run`.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
+
+    /// Plays a step as far as it takes to say which share of the inputs that words expect to be mostly zero is zero, the mean of
+    /// these words; none where there are no such words.
+    fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
 
     /// Dispatches of such a step; none where nothing is dispatched.
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;

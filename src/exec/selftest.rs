@@ -62,7 +62,7 @@ const GUARD_ROWS: usize = 2;
 
 /// Plays a case on the device and on the host.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
-    let Case { name, mut tape, steps, bound, from_nothing } = case;
+    let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.matrices.iter_mut().for_each(|m| m.format = format);
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
@@ -81,7 +81,7 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
             }
         }
         for (i, step) in steps.iter().enumerate() {
-            worst = worst.max(compare(&tape, step, i as u64, gpu.as_mut(), cpu.as_mut())?);
+            worst = worst.max(compare(&tape, step, zeros, i as u64, gpu.as_mut(), cpu.as_mut())?);
         }
         Ok(worst)
     };
@@ -93,14 +93,15 @@ fn pages(spec: &StateSpec) -> usize {
     PAGES * if spec.halves { 2 } else { 1 }
 }
 
-fn compare(tape: &Tape, step: &Step, seed: u64, gpu: &mut dyn Executor, cpu: &mut dyn Executor) -> Result<f64> {
+fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: &mut dyn Executor, cpu: &mut dyn Executor) -> Result<f64> {
     let n_rows = |spec: &VarSpec| match spec.rows {
         Rows::Tokens => step.tokens.len(),
         Rows::Outputs => step.outputs.len(),
     };
     let mut filled = Vec::new();
     for (i, spec) in tape.vars.iter().enumerate() {
-        let values = fill(spec, n_rows(spec) + GUARD_ROWS, seed * 100 + i as u64);
+        let zeros = zeros.filter(|(var, _)| *var == Var(i)).map_or(0.0, |(_, share)| share);
+        let values = fill(spec, n_rows(spec) + GUARD_ROWS, zeros, seed * 100 + i as u64);
         gpu.write_var(Var(i), &values)?;
         cpu.write_var(Var(i), &values)?;
         filled.push(values);
@@ -135,14 +136,16 @@ fn compare(tape: &Tape, step: &Step, seed: u64, gpu: &mut dyn Executor, cpu: &mu
     Ok(worst)
 }
 
-/// Seeded columns, zero padding.
-fn fill(spec: &VarSpec, rows: usize, seed: u64) -> Vec<f32> {
-    let mut made = numbers(seed);
+/// Seeded columns, of the first that share zeros, zero padding.
+fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
+    let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];
     for row in values.chunks_exact_mut(spec.stride()) {
         for (i, &width) in spec.columns.iter().enumerate() {
             row[spec.column(i)..][..width].iter_mut().zip(&mut made).for_each(|(v, n)| *v = n);
         }
+        let is_zero = |draw: f32| draw < 2.0 * zeros - 1.0;
+        row[..spec.columns[0]].iter_mut().zip(&mut drawn).filter(|(_, draw)| is_zero(*draw)).for_each(|(v, _)| *v = 0.0);
     }
     values
 }

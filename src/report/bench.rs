@@ -55,8 +55,10 @@ pub struct BenchExtra {
     pub read_gb_s_ceiling: Option<f64>,
     /// Operations a second of products of large matrices with a chunk of vectors; none where it was not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// Of one stream's decoding, in weights read; of prefill, in operations.
+    /// Of one stream's decoding, in weights read, without those that zeros skip; of prefill, in operations.
     pub share_of_ceiling: Option<f64>,
+    /// Which share of what the ffn's value matrices multiply is zero, in one decoded token: the mean of all layers, whether or not
+    /// the device makes use of it.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
     /// Of one decode step; none where nothing was decoded.

@@ -228,18 +228,29 @@ impl Session {
 
     /// What every word of the model takes in a step of so many tokens of one slot, logits of the last included.
     pub fn profile(&mut self, n_tokens: usize) -> Result<Vec<WordTime>> {
-        self.on_a_fresh_page(n_tokens, |executor, step| executor.profile(step))
+        let slot = self.open()?;
+        self.aside(slot, &vec![0; n_tokens], |executor, step| executor.profile(step))
     }
 
     /// Dispatches of one decoded token; none on the CPU.
     pub fn dispatches_per_token(&mut self) -> Result<Option<usize>> {
-        self.on_a_fresh_page(1, |executor, step| executor.n_dispatches(step))
+        let slot = self.open()?;
+        self.aside(slot, &[0], |executor, step| executor.n_dispatches(step))
     }
 
-    fn on_a_fresh_page<T>(&mut self, n_tokens: usize, play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
-        let slot = self.open()?;
+    /// Which share of what the ffn's value matrices multiply is zero if that token comes next, the mean of all layers; none where a
+    /// model has no such matrices. The slot stays where it is.
+    pub fn ffn_sparsity(&mut self, slot: Slot, token: u32) -> Result<Option<f64>> {
+        self.check([(slot, token)].as_slice())?;
+        let fork = self.fork(slot)?;
+        self.aside(fork, &[token], |executor, step| executor.sparsity(step))
+    }
+
+    /// A step that leaves nothing behind, on a slot that shares its page; closes the slot.
+    fn aside<T>(&mut self, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
+        let n = tokens.len() as u32;
         let go = self.pages.begin(self.memory(slot)?.page);
-        let step = Step { tokens: vec![0; n_tokens], runs: vec![go.run(0, n_tokens as u32)], outputs: vec![n_tokens as u32 - 1] };
+        let step = Step { tokens: tokens.to_vec(), runs: vec![go.run(0, n)], outputs: vec![n - 1] };
         let result = play(self.executor.as_mut(), &step);
         self.pages.cancel(&go);
         self.close(slot)?;

@@ -42,11 +42,13 @@ pub struct Options {
     /// Where measurements of adapters are kept: [`tune::measure_once`] writes them, opening a
     /// model reads them. None: kernels have their default sizes.
     pub cache: Option<PathBuf>,
+    /// On a GPU, read of the ffn's value matrix only what its input is not zero for; off to compare.
+    pub sparse: bool,
     /// How the matrices of tuned initial states lie, in the model's file or in one of their own.
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7; none: what the file says, else 64e-5.
     pub group_norm_eps: Option<f32>,
-    /// A device that the caller opened; `device` and `backend` are then not looked at.
+    /// A device that the caller opened; `device`, `backend`, `deterministic` and `sparse` are then not looked at: its caps count.
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
@@ -60,6 +62,7 @@ impl Default for Options {
             chunk: 256,
             deterministic: false,
             cache: None,
+            sparse: true,
             state_orientation: StateOrientation::default(),
             group_norm_eps: None,
             gpu: None,
@@ -187,6 +190,10 @@ impl Model {
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
+    /// Bytes of those of which a token reads only what its input is not zero for.
+    pub fn sparse_bytes(&self) -> u64 {
+        self.0.loaded.sparse_bytes()
+    }
     /// Identity of the weights, for state files.
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
@@ -270,8 +277,9 @@ fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut
                 driver: adapter.driver.clone(),
                 why: choice.why,
             };
-            let opened = Arc::new(tune::open(&adapter, options.deterministic, options.cache.as_deref())?);
-            (GpuModel::load(opened, tape, source, progress)?, device)
+            let mut opened = tune::open(&adapter, options.deterministic, options.cache.as_deref())?;
+            opened.caps.sparse = options.sparse;
+            (GpuModel::load(Arc::new(opened), tape, source, progress)?, device)
         }
     })
 }

@@ -2,7 +2,8 @@
 //!
 //! *Pieces*: rows of padded width, cut so that each fits one storage binding. *Blocks*: for adapters that read uniform buffers
 //! many times faster than storage buffers (CPUs that play GPU), rows in groups, each cut along its width into up to eight tiles
-//! of 64 KiB, the largest uniform binding of WebGPU.
+//! of 64 KiB, the largest uniform binding of WebGPU. *Columns*: for inputs that are mostly zeros, `[k, rows]` with the weights of
+//! one input channel contiguous, cut by output rows so that each piece holds every channel.
 
 use crate::quant::{Format, PAD, padded};
 
@@ -65,6 +66,12 @@ impl Part {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
+    /// The same matrix `[k, rows]`: a row an input channel.
+    pub fn turned(&self) -> Part {
+        assert!(self.slice.is_none(), "{}: a slice of a tensor is not stored by columns", self.tensor);
+        Part { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
+    }
+
     /// Units of [`PAD`] elements in a row.
     pub fn units(&self) -> usize {
         padded(self.k) / PAD
@@ -77,6 +84,8 @@ pub struct MatrixSpec {
     pub format: &'static dyn Format,
     /// Looked up by row, never multiplied.
     pub is_table: bool,
+    /// Most of what it multiplies is zero, so an executor may store it by columns and read only some.
+    pub has_sparse_input: bool,
 }
 
 /// Bytes of a uniform binding.
@@ -161,6 +170,21 @@ impl MatrixSpec {
         pieces
     }
 
+    /// Cuts the only part by output rows, in whole units, so that no piece is larger than `limit` bytes; each holds these rows'
+    /// weights of every input channel, `[k, units]`. One unit always fits: a channel is some bytes of it, and there are some
+    /// ten thousand (a test's override is the exception).
+    pub fn column_pieces(&self, limit: usize) -> Vec<Piece> {
+        let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
+        let units = padded(part.rows) / PAD;
+        let room = (limit / (part.k.max(1) * self.format.size_bytes(PAD))).clamp(1, units.max(1));
+        let piece = |first: usize| {
+            let (first_row, n) = (first * PAD, room.min(units - first));
+            let rows = (n * PAD).min(part.rows - first_row);
+            Piece { segments: vec![PieceSegment { part: 0, first_row, rows, unit: 0 }], units: n * part.k }
+        };
+        (0..units).step_by(room).map(piece).collect()
+    }
+
     /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows belong
     /// together where that many fit.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
@@ -206,7 +230,12 @@ mod tests {
     #[test]
     fn pieces_cover_every_row_once_and_fit() {
         let format = quant::find("f16").unwrap();
-        let spec = MatrixSpec { parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)], format, is_table: false };
+        let spec = MatrixSpec {
+            parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)],
+            format,
+            is_table: false,
+            has_sparse_input: false,
+        };
         for limit in [1, 16, 32, 64, 100, 128, 1 << 20] {
             let pieces = spec.pieces(limit);
             let mut seen = [0, 0, 0];
@@ -225,5 +254,24 @@ mod tests {
         }
         assert_eq!(spec.pieces(1 << 20).len(), 1);
         assert_eq!(spec.size_bytes(), 2 * (160 + 24 + 224));
+    }
+
+    #[test]
+    fn columns_cover_every_row_once_and_fit() {
+        let format = quant::find("f16").unwrap();
+        for (rows, k) in [(1, 1), (8, 3), (20, 7), (300, 64)] {
+            let spec = MatrixSpec { parts: vec![Part::new("a", rows, k)], format, is_table: false, has_sparse_input: true };
+            for limit in [1, 100, 2048, 1 << 20] {
+                let mut seen = 0;
+                for piece in spec.column_pieces(limit) {
+                    let [s] = piece.segments.as_slice() else { panic!("{piece:?}") };
+                    assert_eq!((s.part, s.unit, s.first_row), (0, 0, seen));
+                    assert_eq!(piece.units, s.rows.div_ceil(PAD) * k);
+                    assert!(format.size_bytes(piece.units * PAD) <= limit || s.rows <= PAD, "{limit} {piece:?}");
+                    seen += s.rows;
+                }
+                assert_eq!(seen, rows);
+            }
+        }
     }
 }

@@ -221,8 +221,15 @@ impl Tape {
 
     /// A stack of matrices read by one dispatch, in one format.
     pub fn matrix(&mut self, parts: Vec<Part>) -> Matrix {
-        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0], is_table: false });
+        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0], is_table: false, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
+    }
+
+    /// A matrix that multiplies mostly zeros.
+    pub fn matrix_of_sparse_input(&mut self, part: Part) -> Matrix {
+        let m = self.matrix(vec![part]);
+        self.matrices[m.0].has_sparse_input = true;
+        m
     }
 
     /// A matrix whose rows are looked up, not multiplied.

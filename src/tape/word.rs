@@ -1,6 +1,7 @@
 //! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
 
 use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
+use std::ops::Range;
 
 /// One fused step of a layer.
 pub trait Word: Send + Sync {
@@ -12,6 +13,11 @@ pub trait Word: Send + Sync {
 
     /// The same on the host, written as the plainest loop that could be right.
     fn twin(&self, host: &mut Host);
+
+    /// What it reads that is mostly zeros: an activation, and where in its rows.
+    fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
+        None
+    }
 
     /// Whether it makes logits, and is skipped where none are wanted.
     fn is_head(&self) -> bool {
@@ -42,12 +48,14 @@ pub struct Caps {
     pub cooperative: Option<usize>,
     /// Sizes of the kernels.
     pub tuning: Tuning,
+    /// Matrices whose input is mostly zeros are read where it is not.
+    pub sparse: bool,
 }
 
 impl Caps {
     /// What every adapter of a class offers.
     pub fn plain(class: Class, max_binding: usize) -> Caps {
-        Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default() }
+        Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
     /// The reduction that suits the adapter, in place of `lib::reduce`. Not by subgroups where batches may not matter: some
@@ -64,6 +72,12 @@ impl Caps {
     /// Whether a matrix is laid out in blocks for this adapter.
     pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
         self.class == Class::Lanes && matrix.fits_windows()
+    }
+
+    /// Whether a matrix is stored by columns, and read only where its input is not zero. Lanes read windows of rows many times faster
+    /// than they could read columns.
+    pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
+        self.sparse && matrix.has_sparse_input && self.class == Class::Groups && !self.batch_invariant
     }
 }
 

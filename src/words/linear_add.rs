@@ -1,4 +1,4 @@
-//! x += W y, or x += gate ⊙ W y: the way back into the residual stream.
+//! x += W y: the way back into the residual stream.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
@@ -9,22 +9,9 @@ struct LinearAdd(Stack);
 impl Tape {
     /// `x [T, C] += W [C, K] y [T, K]`.
     pub fn linear_add(&mut self, part: Part, y: Var, x: Var) {
-        self.linear_into(part, y, x, Store::Add);
-    }
-
-    /// `x [T, C] += y's column gate [T, C] ⊙ W [C, K] y's first column [T, K]`.
-    pub fn linear_add_gated(&mut self, part: Part, y: Var, gate: usize, x: Var) {
-        self.linear_into(part, y, x, Store::AddGated { a: y, column: gate });
-    }
-
-    fn linear_into(&mut self, part: Part, y: Var, x: Var, store: Store) {
         let matrix = self.matrix(vec![part]);
-        self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments: vec![Segment::of(0)], store, rows: Rows::Tokens }));
-    }
-
-    /// As `linear_add`, where most of y is zero (relu² leaves a tenth). Lowers to the dense product so far.
-    pub fn linear_add_sparse(&mut self, part: Part, y: Var, x: Var) {
-        self.linear_add(part, y, x);
+        let segments = vec![Segment::of(0)];
+        self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments, store: Store::Add, rows: Rows::Tokens }));
     }
 }
 
@@ -57,12 +44,6 @@ pub fn cases() -> Vec<Case> {
         let x = tape.var("x", Rows::Tokens, &[rows]);
         tape.linear_add(Part::new("w", rows, k), y, x);
         cases.push(Case::new(format!("linear_add/{rows}x{k}"), tape, steps(2), 1e-10));
-
-        let mut tape = Tape::new();
-        let y = tape.var("y", Rows::Tokens, &[k, 3, rows]);
-        let x = tape.var("x", Rows::Tokens, &[rows]);
-        tape.linear_add_gated(Part::new("w", rows, k), y, 2, x);
-        cases.push(Case::new(format!("linear_add/gated/{rows}x{k}"), tape, steps(2), 1e-10));
     }
     cases
 }

@@ -6,6 +6,7 @@
 mod embed;
 mod head;
 mod linear_add;
+mod linear_add_sparse;
 mod norm_ddlerp_linear;
 mod norm_shift_linear;
 mod recurrence;
@@ -42,6 +43,7 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "wkv6", cases: wkv6::cases },
     Entry { name: "wkv7", cases: wkv7::cases },
     Entry { name: "linear_add", cases: linear_add::cases },
+    Entry { name: "linear_add_sparse", cases: linear_add_sparse::cases },
     Entry { name: "head", cases: head::cases },
 ];
 

@@ -158,13 +158,13 @@ const HELD: usize = 4;
 const SUMS: usize = 64;
 
 /// A kernel and how much a workgroup of it does.
-struct Shape {
-    shader: &'static str,
-    block_rows: usize,
-    tokens: usize,
-    constants: Vec<(&'static str, u32)>,
-    /// In the place of `lib::cooperative16`.
-    matrices: Option<&'static str>,
+pub(super) struct Shape {
+    pub shader: &'static str,
+    pub block_rows: usize,
+    pub tokens: usize,
+    pub constants: Vec<(&'static str, u32)>,
+    /// Modules in the place of those that the shader names.
+    pub modules: Vec<(&'static str, &'static str)>,
 }
 
 impl Shape {
@@ -176,20 +176,25 @@ impl Shape {
         if n <= tuning.batch_tokens || cx.caps.batch_invariant {
             return Self::matvec(if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
         }
+        Self::tiled(cx, matrix, n)
+    }
+
+    /// Weights go through workgroup memory, once for all tokens of a tile.
+    pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
         // Wider weights would lose bits.
         if let Some(size) = cx.caps.cooperative.filter(|_| !cx.is_exact() && matrix.format.name() != "f32") {
             return Self::cooperative(size);
         }
-        let tile = tuning.tile(n);
-        Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), matrices: None }
+        let tile = cx.caps.tuning.tile(n);
+        Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![] }
     }
 
     /// Strips of 64 rows x 32 tokens, 16 of the width at a time: `shaders/linear/tiled_cooperative.wgsl`.
     fn cooperative(size: usize) -> Shape {
         let blocks = |n: usize| (n / size) as u32;
         let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
-        let matrices = Some(if size == 8 { "lib::cooperative8" } else { "lib::cooperative16" });
-        Shape { shader: "linear/tiled_cooperative", block_rows: 128, tokens: 64, constants, matrices }
+        let matrices = if size == 8 { "lib::cooperative8" } else { "lib::cooperative16" };
+        Shape { shader: "linear/tiled_cooperative", block_rows: 128, tokens: 64, constants, modules: vec![("lib::cooperative16", matrices)] }
     }
 
     /// At most that many rows a workgroup, and as many of `n` tokens as it takes.
@@ -198,7 +203,7 @@ impl Shape {
         let groups = (rows.min(SUMS / tokens) / 4).max(1);
         let (blocks, held) = (tokens.div_ceil(HELD), tokens.min(HELD));
         let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32)];
-        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, matrices: None }
+        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, modules: vec![] }
     }
 }
 
@@ -226,33 +231,39 @@ impl Stack {
         if cx.caps.in_blocks(spec) {
             return windows::lower(self, cx, n);
         }
+        self.lower_pieces(cx, &Shape::choose(cx, spec, n), &spec.pieces(cx.caps.max_binding))
+    }
+
+    /// By that kernel, from rows of x as they are.
+    pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &Shape, pieces: &[Piece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
             |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
         let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
-        self.products(cx, &Shape::choose(cx, spec, n), n, &input, &x_at)
+        self.products(cx, shape, pieces, &input, &x_at)
     }
 
     /// The same, but every workgroup computes its input, and a segment names its plane. `input(is_first)`: the first dispatch may
     /// keep what it computes.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
-        let n = cx.n_rows(self.rows);
-        self.products(cx, &Shape::matvec(cx.caps.tuning.input_rows, n), n, input, &|s| s.plane)
+        let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
+        let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
+        self.products(cx, &shape, &pieces, input, &|s| s.plane)
     }
 
     fn products(
         &self,
         cx: &Lowering<'_>,
         shape: &Shape,
-        n: usize,
+        pieces: &[Piece],
         input: &dyn Fn(bool) -> Input,
         x_at: &dyn Fn(&Segment) -> usize,
     ) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
-        for (index, piece) in cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding).iter().enumerate() {
+        for (index, piece) in pieces.iter().enumerate() {
             for group in self.used(piece).chunks(MAX_SEGMENTS) {
                 let input = input(dispatches.is_empty());
-                dispatches.push(self.dispatch(cx, shape, n, index, group, input, x_at));
+                dispatches.push(self.dispatch(cx, shape, index, group, input, x_at));
             }
         }
         dispatches
@@ -263,12 +274,10 @@ impl Stack {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn dispatch(
         &self,
         cx: &Lowering<'_>,
         shape: &Shape,
-        n: usize,
         piece: usize,
         group: &[(&Segment, &PieceSegment)],
         input: Input,
@@ -288,7 +297,7 @@ impl Stack {
                 bias,
                 segment.activation.code(),
             ]);
-            rows.push([(a + p.first_row) as u32, (b + p.first_row) as u32, 0, 0]);
+            rows.push([(a + p.first_row) as u32, (b + p.first_row) as u32, spec.parts[p.part].k as u32, 0]);
             blocks += p.rows.div_ceil(shape.block_rows);
         }
         rows.resize(3 * MAX_SEGMENTS, [0; 4]);
@@ -301,7 +310,7 @@ impl Stack {
                 cx.caps.reduce(),
             ]
             .into_iter()
-            .chain(shape.matrices.map(|m| ("lib::cooperative16", m.to_string())))
+            .chain(shape.modules.iter().map(|&(from, to)| (from, to.to_string())))
             .collect(),
             constants: shape.constants.clone(),
             params: vec![
@@ -325,7 +334,7 @@ impl Stack {
             .into_iter()
             .chain(input.bindings)
             .collect(),
-            grid: [fold as u32, blocks.div_ceil(fold) as u32, n.div_ceil(shape.tokens) as u32],
+            grid: [fold as u32, blocks.div_ceil(fold) as u32, cx.n_rows(self.rows).div_ceil(shape.tokens) as u32],
         }
     }
 

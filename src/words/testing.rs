@@ -2,7 +2,7 @@
 //!
 //! Shipped, not only compiled for tests: `doctor` runs them on a user's adapter. Numbers are made from names and seeds.
 
-use crate::tape::{Run, Step, Tape};
+use crate::tape::{Run, Step, Tape, Var};
 
 /// A tape of one word and the steps to play on it.
 pub struct Case {
@@ -13,6 +13,8 @@ pub struct Case {
     pub bound: f64,
     /// States start as they do before the first token, not with seeded numbers.
     pub from_nothing: bool,
+    /// An activation, and the share of its first column's numbers that are zero.
+    pub zeros: Option<(Var, f32)>,
 }
 
 /// Pages that the steps of [`steps`] use.
@@ -20,7 +22,7 @@ pub const PAGES: usize = 4;
 
 impl Case {
     pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
-        Case { name, tape, steps, bound, from_nothing: false }
+        Case { name, tape, steps, bound, from_nothing: false, zeros: None }
     }
 }
 

@@ -10,7 +10,7 @@ mod plan;
 mod reflect;
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
-use super::{Executor, Loaded, WordTime, draws_on_device};
+use super::{Executor, Loaded, WordTime, draws_on_device, mean, share_of_zeros};
 use crate::error::{Error, Result};
 use crate::quant::PAD;
 use crate::sample::Sampler;
@@ -51,7 +51,13 @@ impl GpuModel {
         let mut upload = Upload { device: &device, pending: 0, done: 0, total, progress };
         let mut matrices = Vec::new();
         for spec in &tape.matrices {
-            matrices.push(if device.caps.in_blocks(spec) { upload.blocks(spec, source)? } else { upload.pieces(spec, source)? });
+            matrices.push(if device.caps.in_blocks(spec) {
+                upload.blocks(spec, source)?
+            } else if device.caps.by_columns(spec) {
+                upload.columns(spec, source)?
+            } else {
+                upload.pieces(spec, source)?
+            });
         }
         let mut vectors = Vec::new();
         for spec in &tape.vectors {
@@ -102,6 +108,33 @@ impl Upload<'_> {
             }
             buffers.push(buffer);
         }
+        Ok(buffers)
+    }
+
+    /// A row an input channel, of which every storage buffer has some columns.
+    fn columns(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+        let part = spec.parts[0].turned();
+        let pieces = spec.column_pieces(self.device.caps.max_binding);
+        let mut buffers = Vec::new();
+        for piece in &pieces {
+            let bytes = spec.format.size_bytes(piece.units * PAD);
+            buffers.push(self.device.buffer(&part.tensor, bytes, BufferUsages::STORAGE | BufferUsages::COPY_DST)?);
+        }
+        let bytes_of = |units: usize| spec.format.size_bytes(units * PAD);
+        let mut written = vec![0; pieces.len()];
+        let mut columns = Vec::new();
+        encode_part(&part, 0, part.rows, spec.format, source, &mut |rows| {
+            let mut first = 0;
+            for ((piece, buffer), at) in pieces.iter().zip(&buffers).zip(&mut written) {
+                let units = piece.units / part.rows;
+                columns.clear();
+                rows.chunks_exact(bytes_of(part.units()))
+                    .for_each(|row| columns.extend_from_slice(&row[bytes_of(first)..][..bytes_of(units)]));
+                self.write(buffer, at, &columns)?;
+                first += units;
+            }
+            Ok(())
+        })?;
         Ok(buffers)
     }
 
@@ -183,6 +216,11 @@ impl Loaded for GpuModel {
         executor.grow(Size { tokens: 1, runs: 1, outputs: 1 })?;
         write_initial(&mut executor, &tape, &initial)?;
         Ok(Box::new(executor))
+    }
+
+    fn sparse_bytes(&self) -> u64 {
+        let sparse = self.tape.matrices.iter().filter(|m| self.device.caps.by_columns(m));
+        sparse.map(|m| m.size_bytes() as u64).sum()
     }
 
     fn is_watched(&self) -> bool {
@@ -357,6 +395,24 @@ impl Executor for GpuExecutor {
             word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
         }
         Ok(words)
+    }
+
+    fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let tape = self.model.tape.clone();
+        let (mut shares, mut played, mut rows) = (Vec::new(), 0, Vec::new());
+        for (i, word) in tape.words.iter().enumerate() {
+            let Some((var, range)) = word.sparse_input(&tape) else { continue };
+            let mut encoder = self.encoder();
+            self.plans[&size].encode_words(&mut encoder, played..i);
+            played = i;
+            let (from, stride) = (self.vars[var.0].clone(), tape.var_spec(var).stride());
+            self.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
+            shares.push(share_of_zeros(&rows, stride, &range));
+        }
+        Ok(mean(&shares))
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {

@@ -5,6 +5,7 @@ use super::op::{Op, ready};
 use crate::error::Result;
 use crate::exec::{WordTime, weight_bytes};
 use crate::tape::{Binding, Dispatch, Lowering, Tape};
+use std::ops::Range;
 
 /// A dispatch in its place.
 struct Placed {
@@ -46,6 +47,12 @@ impl Plan {
     /// Encodes every dispatch.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
+    }
+
+    /// Encodes these words of the tape into one pass.
+    pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: Range<usize>) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        self.ops.iter().filter(|op| words.contains(&op.word)).for_each(|placed| placed.op.encode(&mut pass));
     }
 
     /// Encodes a pass a word, between two timestamps each; gives what each word is but for its time.

@@ -1,0 +1,58 @@
+// Matrix times one vector that is mostly zeros, the matrix by columns: `[k, rows / 8]`, the rows of one input channel contiguous.
+// Only channels with an input are read.
+//   y[t, row] = epilogue(sum over k with x[t, k] != 0 of W[row, k] x[t, k])
+// A workgroup computes 8 UNITS rows. All its lanes list the channels that have an input, in order; then UNITS neighbours read one
+// of them, and every SLICES-th channel of the list is theirs. No order depends on anything but x.
+import package::linear::stack::{params, segment_of};
+import package::linear::input::x;
+import package::linear::epilogue::finish;
+import package::linear::nonzero::{CHUNK, LANES, ROOM, append, list};
+import package::lib::cursor::n_rows;
+import package::weight::f16::weight8;
+import package::constants::UNITS;
+
+const SLICES: u32 = LANES / UNITS;
+
+var<workgroup> partial: array<vec4<f32>, LANES>;
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let s = segment_of(group.x + group.y * params.fold, 8u * UNITS);
+    let t = group.z;
+    if s.row >= s.rows || t >= n_rows(params.of_outputs) { return; }
+
+    let x_at = t * params.input.x_stride + s.x_at;
+    let units = (s.rows + 7u) / 8u;
+    let unit = s.row / 8u + lane % UNITS;
+    var sums = mat2x4<f32>();
+    var n = 0u; // channels in the list
+    for (var k = 0u; k < s.k; k += CHUNK) {
+        n = append(n, x_at, k, s.k, lane);
+        // Go on listing while another chunk is sure to fit.
+        if n + CHUNK <= ROOM && k + CHUNK < s.k { continue; }
+        // Four at a time, so that four loads are under way; past the end the last one again, times zero.
+        let end = select(0u, n, unit < units);
+        for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
+            unroll q in 4 {
+            let c$q = list[min(i + $qu * SLICES, n - 1u)];
+            let w$q = weight8(s.unit + c$q * units + unit);
+            let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
+            }
+            unroll q in 4 { sums += w$q * v$q; }
+        }
+        n = 0u;
+    }
+
+    // The slices' sums, four rows of every unit at a time, halving in a fixed order.
+    for (var h = 0u; h < 2u; h++) {
+        workgroupBarrier();
+        partial[lane] = sums[h];
+        workgroupBarrier();
+        for (var half = LANES / 2u; half >= UNITS; half /= 2u) {
+            if lane < half { partial[lane] += partial[lane + half]; }
+            workgroupBarrier();
+        }
+        let row = s.row + 8u * (lane / 4u) + 4u * h + lane % 4u;
+        if lane < 4u * UNITS && row < s.rows { finish(s.epilogue, t, row, partial[lane / 4u][lane % 4u]); }
+    }
+}
