@@ -2,10 +2,11 @@
 //   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters, then u < sum of p[0 ..= id]
 // then what the next step needs: counts, position in the random stream, the cursor. One workgroup a slot.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
-import package::sample::fixed::{Scale, ZERO_SCALE, LARGEST, times, times_signed, add, subtract, add_saturating};
-import package::sample::fixed::{subtract_saturating, quantised, is_finite, ordered};
+import package::sample::fixed::{Scale, times, add, ordered};
 import package::sample::chacha::{random_number};
-import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, RANDOM, keys, reach, find};
+import package::sample::settings::{Settings, GREEDY, SEEN, key_of};
+import package::sample::select::{Row, Window, Aim, ALL, RANDOM, keys, find};
+import package::sample::filters::{filtered};
 
 struct Params {
     n_vocab: u32,
@@ -18,29 +19,6 @@ struct Params {
     n_slots: u32,
 }
 
-// Row of src/sample/row.rs: the same fields in the same order.
-struct Settings {
-    flags: u32,
-    top_p: u32,
-    top_k: u32,
-    min_p_distance: u32,
-    filter_scale: Scale,
-    draw_scale: Scale,
-    repeat: Scale,
-    repeat_inverse: Scale,
-    decay: Scale,
-    presence: i32,
-    frequency: Scale,
-    frequency_sign: i32,
-    seed_low: u32,
-    seed_high: u32,
-}
-
-const GREEDY: u32 = 1u;
-const HF: u32 = 2u;
-const TOP_P: u32 = 4u;
-const PENALISES: u32 = 8u;
-
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
 @group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
@@ -50,8 +28,6 @@ const PENALISES: u32 = 8u;
 // A header a slot: draws low and high, step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
-const SEEN: u32 = 0x80000000u;
-const BANNED: u32 = 0x80000000u;
 // What is drawn where nothing can be.
 const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
@@ -62,18 +38,6 @@ var<workgroup> min_key: atomic<u32>;
 var<workgroup> max_order: atomic<u32>;
 var<workgroup> first_id: atomic<u32>;
 var<workgroup> uniform_value: vec2<u32>;
-
-// A logit as an ordered integer, 0 where it cannot be drawn.
-fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
-    if !is_finite(bits) || bias == BANNED { return 0u; }
-    var x = quantised(bits);
-    if (s.flags & PENALISES) != 0u && (count & SEEN) != 0u {
-        if x > 0 { x = times_signed(x, s.repeat_inverse); } else { x = times_signed(x, s.repeat); }
-        let frequency = s.frequency_sign * i32(min(times(count & ~SEEN, s.frequency), u32(LARGEST)));
-        x = max(subtract_saturating(x, add_saturating(s.presence, frequency)), -LARGEST);
-    }
-    return u32(max(add_saturating(x, bitcast<i32>(bias)), -LARGEST)) ^ 0x80000000u;
-}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -138,33 +102,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     if lane == 0u { keep(slot, id, counts_at, s); }
-}
-
-// What top_p, top_k and min_p leave. top_p is first in the official package's order, and keeps what is as likely as the last.
-fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
-    let is_hf = (s.flags & HF) != 0u;
-    var w = all;
-    for (var stage = 0u; stage < 2u; stage++) {
-        if (stage == 0u) == is_hf {
-            // k times the mass that every token has under this scale; less one unit, which the sum must exceed
-            if s.top_k != 0u {
-                w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
-            }
-        } else if (s.flags & TOP_P) != 0u {
-            w = narrowed(row, w, s.filter_scale, Aim(SHARE, vec2(s.top_p, 0u)), is_hf, lane);
-        }
-    }
-    if s.min_p_distance < w.farthest { w = Window(0u, s.min_p_distance, ALL); }
-    return w;
-}
-
-// The fewest tokens of `w` whose mass exceeds the aim; without `drops_ties` also those as likely as the last of them.
-fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
-    let r = reach(row, w, s, aim, lane);
-    if r.is_short { return w; }
-    var last = select(ALL, w.last, r.distance == w.farthest);
-    if drops_ties { last = find(row, Window(r.distance, r.distance, last), s, Aim(GIVEN, r.rest), lane); }
-    return Window(0u, r.distance, last);
 }
 
 // Of the tokens with the largest key the one with the largest logit, of those the first.

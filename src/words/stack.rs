@@ -194,7 +194,13 @@ impl Shape {
         let blocks = |n: usize| (n / size) as u32;
         let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
         let matrices = if size == 8 { "lib::cooperative8" } else { "lib::cooperative16" };
-        Shape { shader: "linear/tiled_cooperative", block_rows: 128, tokens: 64, constants, modules: vec![("lib::cooperative16", matrices)] }
+        Shape {
+            shader: "linear/tiled_cooperative",
+            block_rows: 128,
+            tokens: 64,
+            constants,
+            modules: vec![("lib::cooperative16", matrices)],
+        }
     }
 
     /// At most that many rows a workgroup, and as many of `n` tokens as it takes.

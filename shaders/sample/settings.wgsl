@@ -1,0 +1,41 @@
+// A sampler's settings, and what they make of a logit: penalties, then bias, then bans.
+import package::sample::fixed::{Scale, LARGEST, times, times_signed, add_saturating, subtract_saturating, quantised, is_finite};
+
+// Row of src/sample/row.rs: the same fields in the same order.
+struct Settings {
+    flags: u32,
+    top_p: u32,
+    top_k: u32,
+    min_p_distance: u32,
+    filter_scale: Scale,
+    draw_scale: Scale,
+    repeat: Scale,
+    repeat_inverse: Scale,
+    decay: Scale,
+    presence: i32,
+    frequency: Scale,
+    frequency_sign: i32,
+    seed_low: u32,
+    seed_high: u32,
+}
+
+const GREEDY: u32 = 1u;
+const HF: u32 = 2u;
+const TOP_P: u32 = 4u;
+const PENALISES: u32 = 8u;
+
+// Of what is remembered of an id: the count's highest bit, and the bias of what is never drawn.
+const SEEN: u32 = 0x80000000u;
+const BANNED: u32 = 0x80000000u;
+
+// A logit as an ordered integer, 0 where it cannot be drawn.
+fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
+    if !is_finite(bits) || bias == BANNED { return 0u; }
+    var x = quantised(bits);
+    if (s.flags & PENALISES) != 0u && (count & SEEN) != 0u {
+        if x > 0 { x = times_signed(x, s.repeat_inverse); } else { x = times_signed(x, s.repeat); }
+        let frequency = s.frequency_sign * i32(min(times(count & ~SEEN, s.frequency), u32(LARGEST)));
+        x = max(subtract_saturating(x, add_saturating(s.presence, frequency)), -LARGEST);
+    }
+    return u32(max(add_saturating(x, bitcast<i32>(bias)), -LARGEST)) ^ 0x80000000u;
+}
