@@ -6,6 +6,7 @@ use crate::quant::{self, Format, padded};
 use crate::tape::{Initial, Part, Source, State, StateSpec, Tape, VectorSpec};
 use crate::tensor::{DType, View};
 use half::f16;
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// Bytes done and bytes in all.
@@ -14,7 +15,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
 const BLOCK: usize = 1 << 18;
 /// The same where rows become columns, and a multiple of how many numbers of a row are read together there: a block of any block type.
-const TURNED: usize = 1 << 20;
+const TURNED: usize = 1 << 21;
 const RUN: usize = 256;
 
 /// Chooses the format of every matrix: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each number of the stack
@@ -117,9 +118,13 @@ pub fn encode_part(
     })
 }
 
-/// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way: a few of the tensor's own rows at a time, so that
-/// neither what is read nor what is written jumps about in memory.
+/// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way, by several threads.
 fn read_turned(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+    out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| turn(view, part, first + i * RUN, out))
+}
+
+/// The same by one: a few of the tensor's own rows at a time, so that neither what is read nor what is written jumps about in memory.
+fn turn(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();
     let (k, width) = (padded(part.k), shape[shape.len() - 1]);

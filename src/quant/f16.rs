@@ -16,12 +16,15 @@ impl Format for F16 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        for &v in row {
-            let h = f16::from_f32(v);
-            if h.is_infinite() && v.is_finite() {
-                return Err(Error::model(format!("{v} does not fit f16")).hint("use --dtype f32"));
-            }
-            out.extend(h.to_le_bytes());
+        let mut halves = vec![f16::ZERO; row.len()];
+        halves.convert_from_f32_slice(row);
+        if let Some((v, _)) = row.iter().zip(&halves).find(|(v, h)| h.is_infinite() && v.is_finite()) {
+            return Err(Error::model(format!("{v} does not fit f16")).hint("use --dtype f32"));
+        }
+        if cfg!(target_endian = "little") {
+            out.extend_from_slice(bytemuck::cast_slice(&halves));
+        } else {
+            out.extend(halves.iter().flat_map(|h| h.to_le_bytes()));
         }
         Ok(())
     }
