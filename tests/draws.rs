@@ -172,7 +172,10 @@ fn compare_many(vocabularies: &[usize], cases: usize, trusted: bool) {
         for case in 0..cases {
             let mut samplers: Vec<Sampler> = (0..3).map(|_| Sampler::new(some_settings(n_vocab, &mut numbers))).collect();
             for sampler in &mut samplers {
-                (0..numbers.below(40)).for_each(|_| sampler.follow(numbers.below(n_vocab) as u32, numbers.one_of(&[0.0, 1.0])));
+                for _ in 0..numbers.below(40) {
+                    sampler.skip();
+                    sampler.accept(numbers.below(n_vocab) as u32, numbers.one_of(&[0.0, 1.0]));
+                }
             }
             let logits: Vec<Vec<f32>> = (0..3).map(|slot| some_logits(n_vocab, case + slot, &mut numbers)).collect();
             let exempt: Vec<u32> = (0..n_vocab.div_ceil(32)).map(|_| numbers.next()).collect();

@@ -19,6 +19,8 @@ use wingbeat::words::synthetic::Synthetic;
 /// Counts what is allocated through Rust; device buffers are the driver's own.
 struct Counting;
 
+/// One test at a time: what is counted is the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
@@ -90,6 +92,7 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
+    let _alone = ALONE.lock();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.safetensors");
     let ranks = Ranks { w: 64, a: 64, v: 32, g: 128 };
@@ -134,6 +137,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
 
 #[test]
 fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
+    let _alone = ALONE.lock();
     let folder = tempfile::tempdir().unwrap();
     let model = null::model(folder.path());
     WATCHED.set(true);

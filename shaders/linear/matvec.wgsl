@@ -4,7 +4,7 @@
 // Weights are read once for all tokens. TOKENS of them have their inputs in registers at a time; the next block meets the same
 // weights again, in a register or in the nearest cache. A token's sum has the same order whatever GROUPS, BLOCKS and TOKENS are.
 import package::linear::stack::{params, segment_of};
-import package::linear::input::{Source, begin, input4};
+import package::linear::input::{begin, input4};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::lib::reduce::{WG, reduce_sum};

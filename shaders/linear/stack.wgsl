@@ -1,7 +1,7 @@
 // What every matrix-product kernel shares: a stack of segments, each with its own input, width, epilogue and output.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // A segment is rows of one matrix; a workgroup works on one segment only.
-import package::linear::epilogue::{Epilogue, finish};
+import package::linear::epilogue::Epilogue;
 import package::linear::input::Input;
 
 struct Params {

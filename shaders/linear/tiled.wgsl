@@ -1,11 +1,11 @@
 // Matrix times many vectors: a workgroup computes TILE_ROWS rows x TILE_TOKENS tokens, DEPTH of the width at a time. Weights are
 // decoded once into workgroup memory; a lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums, each in the order of the width.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-import package::linear::stack::{params, Segment, segment_of};
-import package::linear::input::x;
+import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
+import package::linear::tile_inputs::tile_input;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
 // Vectors of four across a tile, and lanes that share them.
@@ -18,15 +18,6 @@ const LANES: u32 = W_LANES * X_LANES;
 // Transposed, so that a lane reads four rows or four tokens at once.
 var<workgroup> w_tile: array<vec4<f32>, DEPTH * W_QUADS>; // [DEPTH, TILE_ROWS / 4]
 var<workgroup> x_tile: array<vec4<f32>, DEPTH * X_QUADS>; // [DEPTH, TILE_TOKENS / 4]
-
-// Unit u of the tile's activations: neighbours share a token. Zeros outside.
-fn inputs(s: Segment, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
-    let token = t0 + u / UNITS;
-    let unit = k + u % UNITS;
-    if u >= UNITS * TILE_TOKENS || token >= n || unit >= s.k8 { return mat2x4<f32>(); }
-    let at = token * params.input.x_stride + s.x_at + 2u * unit;
-    return mat2x4<f32>(x[at], x[at + 1u]);
-}
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -41,7 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
     // The next tile is on its way while this one is computed.
     unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
-    unroll l in X_LOADS { var x_next_$l = inputs(s, t0, n, 0u, lane + $lu * LANES); }
+    unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, t0, n, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
         unroll l in W_LOADS { {
@@ -62,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         } }
         workgroupBarrier();
         unroll l in W_LOADS { w_next_$l = tile_unit(s, TILE_ROWS, k + UNITS, lane + $lu * LANES); }
-        unroll l in X_LOADS { x_next_$l = inputs(s, t0, n, k + UNITS, lane + $lu * LANES); }
+        unroll l in X_LOADS { x_next_$l = tile_input(s, TILE_TOKENS, t0, n, k + UNITS, lane + $lu * LANES); }
         for (var d = 0u; d < DEPTH; d++) {
             unroll q in ROW_QUADS { let w_$q = w_tile[d * W_QUADS + i + $qu * W_LANES]; }
             unroll p in TOKEN_QUADS { let v_$p = x_tile[d * X_QUADS + j + $pu * X_LANES]; }

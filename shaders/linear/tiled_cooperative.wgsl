@@ -3,10 +3,10 @@
 // A workgroup computes 128 rows x 64 tokens, 16 of the width at a time; each of its subgroups a strip of 64 x 32. Where there are
 // fewer than four subgroups the workgroup goes over its tile again for the other strips.
 import package::linear::stack::{params, Segment, segment_of};
-import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
+import package::linear::tile_inputs::tile_input;
 import package::lib::cooperative16::{SIZE, Left, Right, Sum};
 import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
 
@@ -35,15 +35,9 @@ fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
         w_tile[at.x * STRIDE + at.y] = f16(w[$e / 4][$e % 4]);
         } }
     }
-    for (var u = lane; u < 2u * TILE_TOKENS; u += LANES) {
-        var v = mat2x4<f32>();
-        let token = t0 + u / 2u;
-        let unit = k + u % 2u;
-        if token < n && unit < s.k8 {
-            let from_x = token * params.input.x_stride + s.x_at + 2u * unit;
-            v = mat2x4<f32>(x[from_x], x[from_x + 1u]);
-        }
-        let at = u / 2u * STRIDE + 8u * (u % 2u);
+    for (var u = lane; u < UNITS * TILE_TOKENS; u += LANES) {
+        let v = tile_input(s, TILE_TOKENS, t0, n, k, u);
+        let at = u / UNITS * STRIDE + 8u * (u % UNITS);
         unroll e in 8 { x_tile[at + $eu] = f16(clamp(v[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
     }
 }
@@ -72,7 +66,7 @@ fn main(
         for (var i = lane; i < STRIPS * SIZE * SIZE; i += LANES) { sums[i] = 0.0; }
         workgroupBarrier();
         unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { var sum_$a_$b = coopLoad<Sum>(&sums[strip * SIZE * SIZE], SIZE); } }
-        for (var k = 0u; k < s.k8; k += DEPTH / 8u) {
+        for (var k = 0u; k < s.k8; k += UNITS) {
             workgroupBarrier();
             bring(s, t0, n, k, lane);
             workgroupBarrier();

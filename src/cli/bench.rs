@@ -148,6 +148,7 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     if tests.is_empty() {
         return Ok(());
     }
+    args.run.measure_once()?;
     let ceiling = ceiling(args)?;
     for source in sources {
         let mut options = args.run.options(None)?;
@@ -309,9 +310,9 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.continue_many(&mut streams, &request, &mut |event| {
         // Those that were drawn together share the time that they took.
         n_came += usize::from(event.stream == 0);
-        if n_came == event.of {
-            let each = last.elapsed().as_secs_f64() * 1e3 / event.of as f64;
-            step_ms.extend(std::iter::repeat_n(each, event.of));
+        if n_came == event.n_together {
+            let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;
+            step_ms.extend(std::iter::repeat_n(each, event.n_together));
             (last, n_came) = (Instant::now(), 0);
         }
         ControlFlow::Continue(())

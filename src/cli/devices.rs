@@ -15,12 +15,12 @@ Examples:
 
 Environment, for tests and for drivers that misbehave:
   WINGBEAT_KERNELS=groups|lanes         the kernels for GPUs, or those for software adapters
-  WINGBEAT_SUBGROUPS=0|1                without sums by subgroups, or not without
-  WINGBEAT_COOPERATIVE=0|1              without cooperative matrices, or not without
+  WINGBEAT_SUBGROUPS=0|1                0: no sums by subgroups; 1: an error where there are none
+  WINGBEAT_COOPERATIVE=0|1              the same for cooperative matrices
   WINGBEAT_CHECKED_SHADERS=1            bounds checks stay in the shaders
   WINGBEAT_MAX_BINDING=BYTES            larger matrices are split
   WINGBEAT_DRAWS=device|host            where tokens are drawn
-  WINGBEAT_TUNE=0|1                     measure no GPU at its first use, or software adapters, too
+  WINGBEAT_TUNE=0|1                     0: measure no GPU; 1: software adapters, too
   WINGBEAT_CACHE=FOLDER                 where what was measured is kept";
 
 /// List the devices that models can run on

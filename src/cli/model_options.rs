@@ -8,6 +8,9 @@ use crate::exec::{Chosen, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
 
+/// Environment variable that names the folder for what was measured.
+pub const CACHE: &str = "WINGBEAT_CACHE";
+
 /// Which model, and from which state it starts.
 #[derive(clap::Args)]
 pub struct ModelArgs {
@@ -81,7 +84,7 @@ impl DeviceArgs {
 impl RunArgs {
     /// Where measurements are kept: `WINGBEAT_CACHE`, else the system's folder for such things.
     pub fn cache(&self) -> Option<PathBuf> {
-        let folder = std::env::var_os("WINGBEAT_CACHE").filter(|f| !f.is_empty()).map(PathBuf::from);
+        let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
     }
 

@@ -177,7 +177,7 @@ impl Executor for CpuExecutor {
         Ok(())
     }
 
-    fn can_draw(&self) -> Result<bool> {
+    fn prefers_to_draw(&self) -> Result<bool> {
         draws_on_device(false)
     }
 

@@ -107,7 +107,7 @@ pub trait Executor: Send {
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()>;
 
     /// Whether [`Executor::draw_ahead`] is the better way to draw: on GPUs. [`DRAWS`] decides otherwise.
-    fn can_draw(&self) -> Result<bool>;
+    fn prefers_to_draw(&self) -> Result<bool>;
 
     /// Says for whom to draw from now on: a sampler for each run, as it is after the token that the run reads next. `exempt` has a
     /// bit an id, whose tokens count nothing in penalties; where it is empty all of them count.

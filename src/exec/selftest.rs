@@ -5,10 +5,11 @@ use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
 use crate::quant::Format;
-use crate::tape::{Rows, State, StateSpec, Step, Tape, Var, VarSpec};
-use crate::words::WORDS;
+use crate::sample::{Order, Sampler, Sampling};
+use crate::tape::{Part, Rows, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{Case, PAGES, nmse, numbers};
+use crate::words::{Activation, Projection, WORDS};
 use std::sync::Arc;
 
 /// What one case came to.
@@ -51,10 +52,68 @@ pub fn settle(mut device: Device) -> Result<Device> {
 
 /// Products of steps that are long enough for tiles.
 fn chunks() -> Vec<Case> {
-    let mut cases: Vec<Case> = WORDS.iter().filter(|w| w.name == "linear_add").flat_map(|w| (w.cases)()).collect();
+    let mut cases: Vec<Case> =
+        WORDS.iter().filter(|w| matches!(w.name, "linear_add" | "linear_add_sparse")).flat_map(|w| (w.cases)()).collect();
     cases.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > 16 && s.outputs.len() <= s.runs.len()));
     cases.retain(|c| !c.steps.is_empty());
     cases
+}
+
+/// Tokens drawn on the device, several in one submission, against those that the host draws one by one from the same logits: ids and
+/// what the steps leave behind have to be equal. The error is 0, or infinite.
+pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
+    const STREAMS: usize = 6;
+    const STEPS: usize = 8;
+    let plain = Sampling { temperature: 1.5, order: Order::Hf, ..Sampling::greedy(3) };
+    let settings = [
+        Sampling::rwkv(),
+        Sampling::greedy(1),
+        Sampling { top_k: 20, top_p: 0.7, ..Sampling::glm() },
+        Sampling { min_p: 0.1, repeat_penalty: 1.4, frequency_penalty: 0.5, ..plain.clone() },
+        Sampling { logit_bias: vec![(5, 2.5), (17, -1.0)], ban: vec![3], ..Sampling::rwkv() },
+        plain,
+    ];
+    let mut streams: Vec<Sampler> = settings.into_iter().map(Sampler::new).collect();
+    let run = |i: u32| Run { first_row: i, len: 1, page_in: 0, page_out: i + 1, shift_in: 0, shift_out: 2 * i + 2 };
+    let rows = 0..STREAMS as u32;
+    let mut step = Step { tokens: rows.clone().collect(), runs: rows.clone().map(run).collect(), outputs: rows.collect() };
+
+    let model = GpuModel::load(device.clone(), Arc::new(small_model()), &Synthetic { seed: 7 }, &mut |_, _| ())?;
+    let (mut ahead, mut one_by_one) = (model.clone().executor(STREAMS + 1)?, model.executor(STREAMS + 1)?);
+    let mut found = Vec::new();
+    ahead.begin_draws(&streams.iter().collect::<Vec<_>>(), &[])?;
+    ahead.draw_ahead(&step, STEPS, &mut found)?;
+    let (mut expected, mut logits) = (Vec::new(), Vec::new());
+    for _ in 0..STEPS {
+        one_by_one.run(&step, &mut logits)?;
+        for (stream, logits) in streams.iter_mut().zip(logits.chunks_exact(logits.len() / STREAMS)) {
+            let id = stream.sample(logits)?;
+            stream.accept(id, 1.0);
+            expected.push(id);
+        }
+        step.advance(&expected[expected.len() - STREAMS..]);
+    }
+    let mut is_right = found == expected;
+    for half in 0..2 * STREAMS + 2 {
+        is_right &= ahead.read_state(State(0), half)? == one_by_one.read_state(State(0), half)?;
+    }
+    Ok(Outcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
+}
+
+/// From a token to logits, with a state: the least that can go on by itself.
+fn small_model() -> Tape {
+    let (width, n_vocab) = (64, 1000);
+    let mut t = Tape::new();
+    let table = t.table(Part::new("emb", n_vocab, width));
+    let x = t.embed(table, None);
+    let mix = t.vectors(width, ["g", "b", "mix"].map(vector).into());
+    let shift = t.state("shift".into(), &[width], true);
+    let key = Projection { part: Part::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared };
+    let k = t.norm_shift_linear("ffn", x, mix, vec![key], shift);
+    t.linear_add(Part::new("value", width, 2 * width), k, x);
+    let norm = t.vectors(width, ["g", "b"].map(vector).into());
+    t.head(x, norm, Part::new("head", n_vocab, width));
+    t
 }
 
 /// Rows behind the last one of a step that no kernel may touch.

@@ -117,12 +117,6 @@ impl Sampler {
         self.counts.accept(id, weight, self.row.decay);
     }
 
-    /// Follows a draw that a device made: takes a number of the stream and counts the id, as `sample` and `accept` would have.
-    pub fn follow(&mut self, id: u32, weight: f32) {
-        self.draws = self.draws.wrapping_add(1);
-        self.accept(id, weight);
-    }
-
     /// Counts a number of the stream that another sampler took, which had this one's memory.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);

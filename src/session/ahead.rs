@@ -50,8 +50,8 @@ struct Submission {
 impl Session {
     /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
     /// off; then every slot stands after its text. False, and nothing was done, where the host has to draw.
-    pub(super) fn draw_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<bool> {
-        if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.executor.can_draw()? {
+    pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<bool> {
+        if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.executor.prefers_to_draw()? {
             return Ok(false);
         }
         let start = |(stream, token): (usize, u32)| Live { stream, slot: batch.streams[stream].slot, unread: vec![token], is_stuck: false };
@@ -72,7 +72,7 @@ impl Session {
                 let started = Instant::now();
                 self.submit(&live, n, &mut sent)?;
                 pace.learn(n, started.elapsed());
-                take(batch, &mut live, &sent.ids, n);
+                hand_over(batch, &mut live, &sent.ids, n);
                 batch.broken |= self.stop.load(Ordering::Relaxed);
                 for (l, go) in live.iter_mut().zip(&sent.moves) {
                     self.arrive(l, go, n);
@@ -135,7 +135,7 @@ impl Session {
 }
 
 /// Hands the texts what was drawn, `[n, streams]`, in the order in which it was.
-fn take(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32], n: usize) {
+fn hand_over(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32], n: usize) {
     for drawn in ids.chunks_exact(live.len()) {
         if batch.broken {
             return;

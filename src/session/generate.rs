@@ -152,7 +152,7 @@ pub struct Event<'a> {
     pub token: Option<u32>,
     pub piece: &'a str,
     /// Tokens of this stream that were drawn together, this one among them: they come at once.
-    pub of: usize,
+    pub n_together: usize,
 }
 
 /// What is called with every event.
@@ -179,13 +179,13 @@ impl Batch<'_> {
         self.request.max_tokens - self.streams[stream].tokens.len()
     }
 
-    /// A token for a stream, one of `of` that came at once. Whether it belongs to the text.
-    pub fn take(&mut self, i: usize, token: u32, of: usize) -> bool {
+    /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
+    pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let before = stream.text.len();
         let is_text = stream.take(token, self.vocab, self.request);
         self.n_taken += usize::from(is_text);
-        let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], of };
+        let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], n_together };
         self.broken |= (self.on_event)(event).is_break();
         is_text
     }
@@ -195,7 +195,7 @@ impl Batch<'_> {
         for (i, stream) in self.streams.iter_mut().enumerate().filter(|(_, s)| s.finish.is_none()) {
             let before = stream.text.len();
             stream.end(Finish::Interrupted);
-            let _ = (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], of: 0 });
+            let _ = (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], n_together: 0 });
         }
     }
 }
@@ -312,7 +312,7 @@ impl Session {
                     }
                 }
             }
-            draws_ahead = draws_ahead && self.draw_ahead(&mut batch, &mut drawn)?;
+            draws_ahead = draws_ahead && self.continue_ahead(&mut batch, &mut drawn)?;
             next.clear();
             next.extend(drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)));
             self.decode_many(&next)?;

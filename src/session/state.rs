@@ -214,10 +214,7 @@ fn integers(tensors: &Tensors<'_>, name: &str) -> Result<Option<Vec<u32>>> {
     }
 }
 
-/// Counts in fixed point; states that were saved before counts were so hold floats.
+/// Counts of penalties, in fixed point.
 fn penalty_counts(tensors: &Tensors<'_>) -> Result<Option<Vec<u32>>> {
-    match tensors.get("penalty_counts") {
-        Some((DType::F32, shape, _)) => Ok(Some(floats(tensors, "penalty_counts", shape)?.into_iter().map(sample::count).collect())),
-        _ => Ok(integers(tensors, "penalty_counts")?.map(|counts| counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect())),
-    }
+    Ok(integers(tensors, "penalty_counts")?.map(|counts| counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()))
 }

@@ -15,7 +15,7 @@ pub use host::{Bytes, Host, HostMatrix, HostPart};
 pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
-pub use tuning::{Tile, Tuning};
+pub use tuning::{BATCH, FUSED, Tile, Tuning};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
 use crate::quant::{self, padded};

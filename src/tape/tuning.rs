@@ -4,6 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Up to so many tokens one dispatch reads weights once for all of them, from memory to registers; above, through tiles.
+pub const BATCH: usize = 16;
+/// Up to so many, words compute a product's input on the way.
+pub const FUSED: usize = 4;
+
 /// What a workgroup of the tiled product computes, and each of its lanes. All are multiples of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tile {
@@ -13,7 +18,7 @@ pub struct Tile {
     pub lane_tokens: usize,
 }
 
-/// Of the width, that a tile takes at a time: `shaders/linear/tiled.wgsl`.
+/// Of the width, that a tile takes at a time: `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
 const DEPTH: usize = 16;
 
 impl Tile {
@@ -57,8 +62,6 @@ pub struct Tuning {
     pub batch_rows: usize,
     /// The same where the workgroup computes its input on the way, and its rows share that work.
     pub input_rows: usize,
-    /// Up to so many tokens, at most 16, weights go from memory to registers; above, through tiles.
-    pub batch_tokens: usize,
     /// Tiles for up to 32 tokens, up to 64, and more.
     pub tiles: [Tile; 3],
 }
@@ -68,13 +71,7 @@ impl Default for Tuning {
     /// meets 2.7, of 8 x 8 four; 64 x 128 reads half the weights of 64 x 64. Few tokens get small tiles and small workgroups,
     /// so that there are more of them.
     fn default() -> Tuning {
-        Tuning {
-            rows: 4,
-            batch_rows: 8,
-            input_rows: 16,
-            batch_tokens: 16,
-            tiles: [Tile::new(64, 32, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(64, 128, 8, 8)],
-        }
+        Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
     }
 }
 
@@ -87,7 +84,7 @@ impl Tuning {
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
-        tiles && rows && [4, 16].contains(&self.batch_tokens)
+        tiles && rows
     }
 
     fn tile_class(n: usize) -> usize {
@@ -102,7 +99,7 @@ impl Tuning {
                 found.push(other);
             }
         };
-        if n > self.batch_tokens {
+        if n > BATCH {
             let class = Self::tile_class(n);
             for tile in TILES[class] {
                 let mut tiles = self.tiles;
@@ -114,9 +111,7 @@ impl Tuning {
         for rows in ROWS {
             add(if n == 1 { Tuning { rows, ..self.clone() } } else { Tuning { batch_rows: rows, ..self.clone() } });
         }
-        if n > 4 {
-            add(Tuning { batch_tokens: 4, ..self.clone() });
-        } else {
+        if n <= FUSED {
             for input_rows in INPUT_ROWS {
                 add(Tuning { input_rows, ..self.clone() });
             }

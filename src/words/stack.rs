@@ -4,7 +4,9 @@
 //! has the twin.
 
 use super::windows;
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Matrix, MatrixSpec, Param, Piece, PieceSegment, Rows, Tape, Var, Vector};
+use crate::tape::{
+    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixSpec, Param, Piece, PieceSegment, Rows, Tape, Var, Vector,
+};
 use rayon::prelude::*;
 
 /// What happens to a sum before it is stored. The codes are those of `shaders/lib/activation.wgsl`.
@@ -151,9 +153,7 @@ pub struct Stack {
 
 /// Segments that one dispatch takes: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
 const MAX_SEGMENTS: usize = 8;
-/// Tokens that one workgroup of `linear/matvec` takes at the most, how many of them hold their inputs in registers at a time,
-/// and the sums that a lane keeps.
-const BATCH: usize = 16;
+/// Tokens that hold their inputs in registers at a time in `linear/matvec`, and the sums that a lane keeps.
 const HELD: usize = 4;
 const SUMS: usize = 64;
 
@@ -173,7 +173,7 @@ impl Shape {
         if cx.caps.class == Class::Lanes {
             return Self::matvec(4, 1);
         }
-        if n <= tuning.batch_tokens || cx.caps.batch_invariant {
+        if n <= BATCH || cx.caps.batch_invariant {
             return Self::matvec(if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
         }
         Self::tiled(cx, matrix, n)
@@ -182,7 +182,7 @@ impl Shape {
     /// Weights go through workgroup memory, once for all tokens of a tile.
     pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
         // Wider weights would lose bits.
-        if let Some(size) = cx.caps.cooperative.filter(|_| !cx.is_exact() && matrix.format.name() != "f32") {
+        if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && matrix.format.name() != "f32") {
             return Self::cooperative(size);
         }
         let tile = cx.caps.tuning.tile(n);
@@ -221,13 +221,10 @@ pub struct Input {
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Up to so many tokens, inputs are computed on the way.
-const FUSED_TOKENS: usize = 4;
-
 /// Whether words put into one dispatch what few tokens can share: on a GPU, where a dispatch costs more than computing an input
 /// again in every workgroup.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
-    cx.caps.class == Class::Groups && cx.tokens <= FUSED_TOKENS && cx.outputs <= FUSED_TOKENS && !cx.caps.batch_invariant
+    cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
 
 impl Stack {

@@ -27,7 +27,7 @@ impl Finding {
 }
 
 /// Environment variables that change what is found or how it runs.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 13] = [
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "NVIDIA_VISIBLE_DEVICES",
@@ -38,6 +38,9 @@ const VARIABLES: [&str; 10] = [
     crate::exec::gpu::COOPERATIVE,
     crate::exec::gpu::BINDING_LIMIT,
     crate::exec::gpu::CHECKED,
+    crate::exec::DRAWS,
+    crate::exec::tune::TUNE,
+    crate::cli::model_options::CACHE,
 ];
 
 pub fn findings() -> Vec<Finding> {

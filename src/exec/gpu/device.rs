@@ -230,7 +230,7 @@ pub struct Device {
     /// Shaders run without bounds checks and loop counters: tests and `doctor` hold them to their twins.
     pub trusted: bool,
     /// Made when first asked for, shared by all models on the device.
-    pub kernels: Kernels,
+    pub kernels: Arc<Kernels>,
 }
 
 impl Device {
@@ -268,7 +268,7 @@ impl Device {
             caps,
             is_slow: self.is_slow,
             trusted: self.trusted,
-            kernels: Kernels::default(),
+            kernels: self.kernels.clone(),
         }
     }
 
@@ -284,7 +284,7 @@ impl Device {
             }
         });
         let trusted = std::env::var_os(CHECKED).is_none_or(|v| v == "0");
-        Device { device, queue, faults, caps, is_slow, trusted, kernels: Kernels::default() }
+        Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 
     /// Waits until all submitted work is done.

@@ -15,7 +15,7 @@ use wgpu::BufferUsages;
 /// Words of a slot's header in the buffer of ids: draws (low and high), step, unused.
 const HEADER: usize = 4;
 /// Vocabularies that the kernel's two rounds of 512 ranges of four ids can tell apart.
-const MAX_VOCAB: usize = 1 << 20;
+const MAX_VOCAB: usize = 4 * 512 * 512;
 
 /// What [`Draws`] has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Draws {
     }
 
     /// Takes over the first slots from these samplers: settings, counts, biases, place in the stream; draws are numbered from 0
-    /// again. `exempt` has a bit an id, 1 where accepting it adds nothing to its count. Must come before the submission is encoded.
+    /// again. `exempt` has a bit an id, 1 where accepting it adds nothing to its count. Must come before the submission, which may be encoded already.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));

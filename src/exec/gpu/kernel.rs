@@ -15,18 +15,19 @@ pub struct Kernel {
     pub signature: Signature,
 }
 
-/// The kernels of a device, made when first asked for.
+/// The kernels of a device, trusted or not, made when first asked for.
 #[derive(Default)]
-pub struct Kernels(Mutex<HashMap<Recipe, Arc<Kernel>>>);
+pub struct Kernels(Mutex<HashMap<(Recipe, bool), Arc<Kernel>>>);
 
 impl Kernels {
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
         let mut kernels = self.0.lock().map_err(|_| Error::device("another thread failed while it made a kernel"))?;
-        if let Some(kernel) = kernels.get(recipe) {
+        let key = (recipe.clone(), device.trusted);
+        if let Some(kernel) = kernels.get(&key) {
             return Ok(kernel.clone());
         }
         let kernel = Arc::new(build(device, recipe)?);
-        kernels.insert(recipe.clone(), kernel.clone());
+        kernels.insert(key, kernel.clone());
         Ok(kernel)
     }
 }

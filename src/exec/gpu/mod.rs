@@ -449,7 +449,7 @@ impl Executor for GpuExecutor {
         }
     }
 
-    fn can_draw(&self) -> Result<bool> {
+    fn prefers_to_draw(&self) -> Result<bool> {
         let sizes = self.model.tape.logits.map(|v| DrawSizes::of(self.model.tape.var_spec(v), 1));
         Ok(sizes.is_some_and(|s| s.is_possible()) && draws_on_device(self.model.device.caps.class == Class::Groups)?)
     }
