@@ -79,6 +79,10 @@ impl Loaded for CpuModel {
         0
     }
 
+    fn prefers_to_draw(&self, _n_streams: usize) -> Result<bool> {
+        draws_on_device(false)
+    }
+
     fn is_watched(&self) -> bool {
         false
     }
@@ -175,10 +179,6 @@ impl Executor for CpuExecutor {
             rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
         }
         Ok(())
-    }
-
-    fn prefers_to_draw(&self) -> Result<bool> {
-        draws_on_device(false)
     }
 
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {

@@ -30,6 +30,10 @@ pub trait Loaded: Send + Sync {
     /// Bytes of the matrices of which a token reads only what its input is not zero for.
     fn sparse_bytes(&self) -> u64;
 
+    /// Whether [`Executor::draw_ahead`] is the better way to draw for so many streams: on GPUs, if their memory fits a binding. [`DRAWS`]
+    /// decides otherwise.
+    fn prefers_to_draw(&self, n_streams: usize) -> Result<bool>;
+
     /// Whether one dispatch can run so long that a driver kills it.
     fn is_watched(&self) -> bool;
 }
@@ -105,9 +109,6 @@ pub trait Executor: Send {
 
     /// Plays the tape; `logits` becomes `[outputs, vocab]`, empty where the step has no outputs.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()>;
-
-    /// Whether [`Executor::draw_ahead`] is the better way to draw: on GPUs. [`DRAWS`] decides otherwise.
-    fn prefers_to_draw(&self) -> Result<bool>;
 
     /// Says for whom to draw from now on: a sampler for each run, as it is after the token that the run reads next. `exempt` has a
     /// bit an id, whose tokens count nothing in penalties; where it is empty all of them count.

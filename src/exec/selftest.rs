@@ -6,7 +6,7 @@ use super::{Executor, Loaded};
 use crate::error::Result;
 use crate::quant::Format;
 use crate::sample::{Order, Sampler, Sampling};
-use crate::tape::{Part, Rows, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
+use crate::tape::{BATCH, Part, Rows, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{Case, PAGES, nmse, numbers};
 use crate::words::{Activation, Projection, WORDS};
@@ -35,14 +35,9 @@ const COOPERATIVE_BOUND: f64 = 1e-5;
 /// where they give what the twin gives, here and now.
 pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
-        let checked = Arc::new(device.with_caps(device.caps.clone()));
-        let format = crate::quant::find("f16")?;
-        let wrong = chunks().into_iter().find_map(|case| match run(case, format, &checked) {
-            Ok(o) if o.is_right() => None,
-            Ok(o) => Some(format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)),
-            Err(e) => Some(e.to_string()),
-        });
-        if let Some(wrong) = wrong {
+        let mut chunks = products_of_words();
+        chunks.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > BATCH && s.outputs.len() <= s.runs.len()));
+        if let Some(wrong) = first_wrong(&Arc::new(device.with_caps(device.caps.clone())), chunks) {
             log::warn!("this driver's cooperative matrices are wrong and not used: {wrong}");
             device.caps.cooperative = None;
         }
@@ -50,13 +45,20 @@ pub fn settle(mut device: Device) -> Result<Device> {
     Ok(device)
 }
 
-/// Products of steps that are long enough for tiles.
-fn chunks() -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        WORDS.iter().filter(|w| matches!(w.name, "linear_add" | "linear_add_sparse")).flat_map(|w| (w.cases)()).collect();
-    cases.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > 16 && s.outputs.len() <= s.runs.len()));
-    cases.retain(|c| !c.steps.is_empty());
-    cases
+/// The first case that is not right, and by how much, or what the driver says to it.
+pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<String> {
+    let format = crate::quant::find("f16").ok()?;
+    cases.into_iter().find_map(|case| match run(case, format, device) {
+        Ok(o) if o.is_right() => None,
+        Ok(o) => Some(format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)),
+        Err(e) => Some(e.to_string()),
+    })
+}
+
+/// Cases of every word that is a product, with all their steps.
+pub(super) fn products_of_words() -> Vec<Case> {
+    let is_product = |name: &str| matches!(name, "linear_add" | "linear_add_sparse" | "norm_shift_linear" | "norm_ddlerp_linear");
+    WORDS.iter().filter(|w| is_product(w.name)).flat_map(|w| (w.cases)()).collect()
 }
 
 /// Tokens drawn on the device, several in one submission, against those that the host draws one by one from the same logits: ids and

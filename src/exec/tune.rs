@@ -3,12 +3,13 @@
 //! Sizes change speed, never results: a file that is absent, broken or of another driver means the defaults until somebody
 //! measures again.
 
-use super::gpu::{Adapter, AdapterKind, Device};
-use super::products::Products;
-use super::selftest::settle;
+use super::gpu::{Adapter, AdapterKind, CHECKED, Device};
+use super::products::{Products, Timer};
+use super::selftest::{first_wrong, products_of_words, settle};
 use crate::error::{Error, Result};
 use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
 use crate::words::{Activation, Projection};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,28 +26,29 @@ const REPEATS: usize = 4;
 /// What a candidate has to gain to take the place of the default.
 const GAIN: f64 = 0.97;
 
+/// What was found out about an adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Measured {
+    tuning: Tuning,
+    /// Its cooperative matrices give what the twins give; true where it has none.
+    cooperative_is_right: bool,
+}
+
 /// Opens an adapter with the kernels that prove right on it, in the sizes that were measured, if they were.
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
-    let mut device = settle(Device::open(adapter, batch_invariant)?)?;
-    if let Some(tuning) = cache.and_then(|folder| read(adapter, folder)) {
-        device.caps.tuning = tuning;
+    let mut device = Device::open(adapter, batch_invariant)?;
+    match cache.and_then(|folder| read(&file(adapter, &device.caps, folder))) {
+        Some(found) => {
+            device.caps.tuning = found.tuning;
+            device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
+        }
+        None => device = settle(device)?,
     }
     Ok(device)
 }
 
-/// What was measured on this adapter, if anything was.
-fn read(adapter: &Adapter, folder: &Path) -> Option<Tuning> {
-    let path = file(adapter, folder);
-    let text = std::fs::read_to_string(&path).ok()?;
-    let found = serde_json::from_str(&text).ok().filter(Tuning::is_sound);
-    if found.is_none() {
-        log::warn!("{} is not what was written there, and is not used", path.display());
-    }
-    found
-}
-
-/// Measures an adapter that nobody has measured yet, and keeps the result; seconds of work. Progress: candidates done, of how many.
-/// Where the folder cannot be written the next run measures again.
+/// Measures an adapter that nobody has measured yet, and keeps the result; seconds of work. Progress: steps done, of how many.
+/// Where that fails, or the folder cannot be written, a warning says so: kernels have their default sizes.
 pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
     let wanted = match std::env::var(TUNE).as_deref() {
         Ok("0") => false,
@@ -54,32 +56,46 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
         Ok(other) => return Err(Error::usage(format!("{TUNE} is {other:?}, expected 0 or 1"))),
         Err(_) => adapter.kind != AdapterKind::Cpu,
     };
-    if !wanted || read(adapter, folder).is_some() {
+    let caps = adapter.caps(false)?;
+    let path = file(adapter, &caps, folder);
+    if !wanted || caps.class != Class::Groups || read(&path).is_some() {
         return Ok(());
     }
-    let device = open(adapter, false, None)?;
-    if device.caps.class != Class::Groups {
-        return Ok(());
-    }
-    let tuning = measure(&Arc::new(device), tape(adapter.kind), progress)?;
-    log::info!("{}: {tuning:?}", adapter.name);
-    keep(&tuning, &file(adapter, folder)).unwrap_or_else(|e| log::warn!("cannot keep what was measured in {}: {e}", folder.display()));
+    let io = |e: std::io::Error| Error::io(e, folder);
+    let mut found = || {
+        // Before the work, not after it: a place to keep the result.
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let place = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+        let device = settle(Device::open(adapter, false)?)?;
+        let cooperative_is_right = device.caps.cooperative == caps.cooperative;
+        let found = Measured { tuning: measure(&Arc::new(device), tape(adapter.kind), progress)?, cooperative_is_right };
+        log::info!("{}: {found:?}", adapter.name);
+        keep(&found, place, &path).map_err(io)
+    };
+    found().unwrap_or_else(|e: Error| log::warn!("{} was not measured, its kernels have their default sizes: {e}", adapter.name));
     Ok(())
 }
 
-/// One file an adapter, driver and version of wingbeat.
-fn file(adapter: &Adapter, folder: &Path) -> PathBuf {
-    let identity = [&adapter.name, &adapter.backend, &adapter.driver, env!("CARGO_PKG_VERSION")].join("\n");
+fn read(path: &Path) -> Option<Measured> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let found = serde_json::from_str(&text).ok().filter(|m: &Measured| m.tuning.is_sound());
+    if found.is_none() {
+        log::warn!("{} is not what was written there, and is not used", path.display());
+    }
+    found
+}
+
+/// One file an adapter, driver, version of wingbeat, and what the environment allows.
+fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
+    let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
+    let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION")].join("\n");
     let hash: String = Sha256::digest(identity).iter().take(8).map(|b| format!("{b:02x}")).collect();
     folder.join(format!("tuning-{hash}.json"))
 }
 
-fn keep(tuning: &Tuning, path: &Path) -> std::io::Result<()> {
-    let folder = path.parent().expect("a file in a folder");
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(&serde_json::to_vec_pretty(tuning)?)?;
-    file.persist(path)?;
+fn keep(found: &Measured, mut place: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
+    place.write_all(&serde_json::to_vec_pretty(found)?)?;
+    place.persist(path)?;
     Ok(())
 }
 
@@ -104,21 +120,22 @@ fn tape(kind: AdapterKind) -> Tape {
 
 fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
     let products = Products::load(device, tape)?;
+    let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let mut best = Tuning::default();
     // Chunks go through cooperative matrices, where there are any.
     let n_steps = if device.caps.cooperative.is_some() { 3 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
         progress(i, n_steps);
         let candidates = best.candidates(n);
-        let timer = |tuning: &Tuning| {
-            let caps = Caps { tuning: tuning.clone(), ..device.caps.clone() };
-            products.timer_on(device.with_caps(caps))
-        };
-        let mut timers = candidates.iter().map(timer).collect::<Result<Vec<_>>>()?;
+        // A candidate that a driver does not take is none.
+        let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();
         let mut seconds = vec![f64::INFINITY; timers.len()];
         for _ in 0..ROUNDS {
             for (timer, best) in timers.iter_mut().zip(&mut seconds) {
-                *best = best.min(timer.best_of(REPEATS, n)?);
+                match timer.as_mut().map(|t| t.best_of(REPEATS, n)) {
+                    Some(Ok(took)) => *best = best.min(took),
+                    _ => (*timer, *best) = (None, f64::INFINITY),
+                }
             }
         }
         log::debug!("{n} tokens, seconds of each candidate: {seconds:?}");
@@ -128,6 +145,12 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
         }
     }
     progress(n_steps, n_steps);
+    if best != Tuning::default()
+        && let Some(wrong) = first_wrong(&Arc::new(on(&best)), products_of_words())
+    {
+        log::warn!("kernels of the fastest sizes are wrong on this driver, so they keep their default sizes: {wrong}");
+        best = Tuning::default();
+    }
     Ok(best)
 }
 
@@ -141,15 +164,15 @@ mod tests {
             return eprintln!("SKIPPED: there is no adapter");
         };
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(&adapter, folder.path()), None);
-        let path = file(&adapter, &folder.path().join("not/yet/there"));
-        let tuning = Tuning::default().candidates(1).pop().unwrap();
-        keep(&tuning, &path).unwrap();
-        assert_eq!(read(&adapter, path.parent().unwrap()), Some(tuning.clone()));
+        let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path());
+        assert_eq!(read(&path), None);
+        let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
+        keep(&found, tempfile::NamedTempFile::new_in(folder.path()).unwrap(), &path).unwrap();
+        assert_eq!(read(&path), Some(found));
         let text = std::fs::read_to_string(&path).unwrap();
         for broken in [&text[..20], &text.replace("\"rows\": 4", "\"rows\": 5"), &text.replace("64", "6400"), ""] {
             std::fs::write(&path, broken).unwrap();
-            assert_eq!(read(&adapter, path.parent().unwrap()), None, "{broken}");
+            assert_eq!(read(&path), None, "{broken}");
         }
     }
 }

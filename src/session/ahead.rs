@@ -51,9 +51,11 @@ impl Session {
     /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
     /// off; then every slot stands after its text. False, and nothing was done, where the host has to draw.
     pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<bool> {
-        if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.executor.prefers_to_draw()? {
+        if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
             return Ok(false);
         }
+        let next: Vec<(Slot, u32)> = drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)).collect();
+        self.check(next.as_slice())?;
         let start = |(stream, token): (usize, u32)| Live { stream, slot: batch.streams[stream].slot, unread: vec![token], is_stuck: false };
         let mut live: Vec<Live> = drawn.drain(..).map(start).collect();
         let (mut pace, mut sent) = (Pace(1), Submission::default());

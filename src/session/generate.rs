@@ -151,7 +151,7 @@ pub struct Event<'a> {
     /// `None` for text that was held back and is certain now.
     pub token: Option<u32>,
     pub piece: &'a str,
-    /// Tokens of this stream that were drawn together, this one among them: they come at once.
+    /// Tokens of this stream that were drawn together, this one among them: they come at once, fewer where the text ends.
     pub n_together: usize,
 }
 
@@ -286,7 +286,8 @@ impl Session {
     /// read too, so that a slot always stands after its text; a stop id is not.
     ///
     /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller; a stream with a processor draws on the
-    /// host, and its neighbours with it.
+    /// host, and its neighbours with it. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
+    /// run on change when one ends, and when that is depends on the clock.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         let vocab = self.model().vocab().cloned();
         let started = Instant::now();

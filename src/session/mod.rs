@@ -48,6 +48,8 @@ pub struct Session {
     slots: Vec<Option<Memory>>,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
+    /// The device draws, not the host.
+    draws_ahead: bool,
     /// Ids that count nothing in penalties, a bit each; made when first asked for.
     exempt: Option<Arc<[u32]>>,
     scratch: Scratch,
@@ -128,11 +130,22 @@ impl Session {
         if n_slots == 0 || n_slots > 1024 {
             return Err(Error::input(format!("expected 1 to 1024 slots, found {n_slots}")));
         }
-        let pages = Pages::new(n_slots);
+        let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
+        let pages = Pages::new(n_slots, draws_ahead);
         let executor = model.loaded().executor(pages.len())?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
         let slots = (0..n_slots).map(|_| None).collect();
-        Ok(Session { model: model.clone(), executor, pages, slots, chunk, stop: Arc::default(), exempt: None, scratch: Scratch::default() })
+        Ok(Session {
+            model: model.clone(),
+            executor,
+            pages,
+            slots,
+            chunk,
+            stop: Arc::default(),
+            draws_ahead,
+            exempt: None,
+            scratch: Scratch::default(),
+        })
     }
 
     pub fn model(&self) -> &Model {

@@ -38,9 +38,10 @@ impl Move {
 }
 
 impl Pages {
-    /// Enough for every slot to leave its page at once.
-    pub fn new(n_slots: usize) -> Pages {
-        let n = 1 + 2 * n_slots;
+    /// Enough for every slot to leave its page at once, where they do so of their own ([`Pages::leave`]). Else for every slot to leave
+    /// a shared one: those are at most half as many.
+    pub fn new(n_slots: usize, leave: bool) -> Pages {
+        let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
         users[ZERO] = 1;
         Pages { users, half: vec![0; n] }
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn every_slot_can_leave_a_shared_page_at_once() {
         for n_slots in [1, 2, 3, 8, 70] {
-            let mut pages = Pages::new(n_slots);
+            let mut pages = Pages::new(n_slots, false);
             // Everybody starts on the zero page, steps, then half of them fork the other half, and all step again.
             let mut slots: Vec<usize> = (0..n_slots).map(|_| pages.share(ZERO)).collect();
             for _ in 0..3 {
@@ -136,8 +137,21 @@ mod tests {
     }
 
     #[test]
+    fn every_slot_can_leave_its_own_page_at_once() {
+        let mut pages = Pages::new(5, true);
+        let mut slots: Vec<usize> = (0..5).map(|_| pages.share(ZERO)).collect();
+        for n in [1, 2, 7] {
+            let moves: Vec<Move> = slots.iter().map(|&p| pages.leave(p)).collect();
+            moves.iter().for_each(|m| pages.finish_steps(m, n));
+            slots = moves.iter().map(|m| m.page_out).collect();
+            // After n steps the current half is that which the last one wrote.
+            assert!(slots.iter().all(|&p| pages.shift(p) == 2 * p + (n - 1) % 2));
+        }
+    }
+
+    #[test]
     fn a_cancelled_step_changes_nothing() {
-        let mut pages = Pages::new(1);
+        let mut pages = Pages::new(1, false);
         let page = pages.share(ZERO);
         let go = pages.begin(page);
         pages.cancel(&go);

@@ -100,6 +100,10 @@ impl Session {
         if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, penalty_counts(&tensors)?) {
             let number =
                 |key: &str| meta(key).parse().map_err(|_| Error::file(format!("expected a number as {key}, found {:?}", meta(key))));
+            let mut seen = std::collections::HashSet::new();
+            if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
+                return Err(Error::file(format!("the penalty id {twice} stands there twice")));
+            }
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("{} penalty ids do not fit {} counts and {n_vocab} tokens", ids.len(), counts.len())));
             }

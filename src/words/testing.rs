@@ -27,7 +27,7 @@ impl Case {
 }
 
 /// Odd sizes first: one token; a few of two and of three slots; a ragged batch of three slots, of which one writes another page
-/// than it reads; many tokens.
+/// than it reads; many tokens with the logits of the last one, and of several.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run { first_row, len, page_in, page_out, shift_in, shift_out };
     let tokens = |n: usize| (0..n).map(|i| (i * 7 % vocab) as u32).collect();
@@ -36,7 +36,8 @@ pub fn steps(vocab: usize) -> Vec<Step> {
         Step { tokens: tokens(3), runs: vec![run(0, 2, 1, 1, 2, 3), run(2, 1, 0, 0, 1, 0)], outputs: vec![2, 0, 1] },
         Step { tokens: tokens(4), runs: vec![run(0, 2, 0, 0, 0, 1), run(2, 1, 1, 1, 3, 2), run(3, 1, 2, 3, 5, 6)], outputs: vec![1, 3] },
         Step { tokens: tokens(9), runs: vec![run(0, 5, 0, 0, 1, 0), run(5, 1, 1, 3, 3, 6), run(6, 3, 2, 2, 4, 5)], outputs: vec![4, 5, 8] },
-        Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 6, 7)], outputs: vec![69, 0, 3, 68, 1] },
+        Step { tokens: tokens(33), runs: vec![run(0, 33, 3, 3, 6, 7)], outputs: vec![32] },
+        Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 7, 6)], outputs: vec![69, 0, 3, 68, 1] },
     ]
 }
 

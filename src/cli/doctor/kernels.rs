@@ -53,6 +53,8 @@ impl fmt::Display for Family {
 pub fn check(adapter: &Adapter) -> Result<Vec<Family>> {
     let own = adapter.caps(false)?;
     let opened = Device::open(adapter, false)?;
+    // What models use: cooperative matrices that are wrong are left out.
+    let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();
     for class in [Class::Groups, Class::Lanes] {
@@ -68,7 +70,7 @@ pub fn check(adapter: &Adapter) -> Result<Vec<Family>> {
         // A model here, deterministic or not.
         let used = Caps { batch_invariant: caps.batch_invariant, ..own.clone() };
         let is_default =
-            caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == used.cooperative);
+            caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == settled);
         family(&Arc::new(opened.with_caps(caps)), is_default)
     };
     Ok(variants.into_iter().map(family).collect())

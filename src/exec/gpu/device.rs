@@ -236,6 +236,18 @@ pub struct Device {
 impl Device {
     pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
+        let opened = Self::request(adapter, &caps);
+        if caps.cooperative.is_some() && opened.is_err() {
+            log::warn!("{} offers cooperative matrices and does not open with them; it goes without", adapter.name);
+            let caps = Caps { cooperative: None, ..caps };
+            let (device, queue) = Self::request(adapter, &caps)?;
+            return Ok(Self::adopt(device, queue, caps, adapter.is_slow()));
+        }
+        let (device, queue) = opened?;
+        Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
+    }
+
+    fn request(adapter: &Adapter, caps: &Caps) -> Result<(wgpu::Device, wgpu::Queue)> {
         let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
         let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if caps.cooperative.is_some() {
@@ -252,11 +264,10 @@ impl Device {
             required_limits: adapter.inner.limits(),
             ..Default::default()
         };
-        let (device, queue) = pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
+        pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
             Error::device(format!("cannot open {} ({}): {e}", adapter.name, adapter.backend))
                 .hint("update its driver, or choose another with --device")
-        })?;
-        Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
+        })
     }
 
     /// The same device with other caps than the adapter's own: the self-test plays every family of kernels on it.

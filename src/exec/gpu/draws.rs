@@ -35,6 +35,11 @@ impl DrawSizes {
         DrawSizes { n_vocab: logits.columns[0], stride: logits.stride(), n_slots, n_steps: MAX_AHEAD }
     }
 
+    /// Bytes of the penalties' memory, the largest buffer.
+    pub fn largest_binding(&self) -> usize {
+        4 * 4 * self.quads() * 2 * self.n_slots
+    }
+
     /// Whether the kernel can draw from such rows.
     pub fn is_possible(&self) -> bool {
         (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride.is_multiple_of(4)

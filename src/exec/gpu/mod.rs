@@ -223,6 +223,12 @@ impl Loaded for GpuModel {
         sparse.map(|m| m.size_bytes() as u64).sum()
     }
 
+    fn prefers_to_draw(&self, n_streams: usize) -> Result<bool> {
+        let sizes = self.tape.logits.map(|v| DrawSizes::of(self.tape.var_spec(v), n_streams.next_power_of_two()));
+        let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
+        Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits)
+    }
+
     fn is_watched(&self) -> bool {
         self.device.is_slow
     }
@@ -449,13 +455,9 @@ impl Executor for GpuExecutor {
         }
     }
 
-    fn prefers_to_draw(&self) -> Result<bool> {
-        let sizes = self.model.tape.logits.map(|v| DrawSizes::of(self.model.tape.var_spec(v), 1));
-        Ok(sizes.is_some_and(|s| s.is_possible()) && draws_on_device(self.model.device.caps.class == Class::Groups)?)
-    }
-
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         let n = samplers.len();
+        // Makes room now: growing would drop what is begun here.
         self.plan(Size { tokens: n, runs: n, outputs: n }.rounded())?;
         let logits = self.model.tape.logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
         let device = &self.model.device;
