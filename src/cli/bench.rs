@@ -14,7 +14,7 @@ use crate::exec::{Chosen, choose, tune};
 use crate::quant::{self, padded};
 use crate::report::{BenchExtra, BenchRecord, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Model, ModelSource, Request, Session, Slot, Stream};
+use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream};
 use print::{Format, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -28,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat bench -m model.pth
   wingbeat bench --synthetic rwkv7-1.5b -p 512 -n 128 -b 1,8 -o json
+  wingbeat bench -m small.pth -m large.pth --dtype f16,f32
   wingbeat bench -m model.pth -p 256 -n 32 --profile
   wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
 
@@ -44,6 +45,9 @@ pub struct Args {
     /// Seeded random weights of a published size, such as rwkv7-0.1b; repeatable
     #[arg(long, value_name = "NAME")]
     synthetic: Vec<String>,
+    /// Formats of the weights, one after another: auto, f16, f32
+    #[arg(long, value_name = "KIND", default_value = "auto", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
+    dtype: Vec<String>,
     /// Tokens to read
     #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
     n_prompt: Vec<usize>,
@@ -150,9 +154,9 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     }
     args.run.measure_once()?;
     let ceiling = ceiling(args)?;
-    for source in sources {
-        let mut options = args.run.options(None)?;
-        options.sparse = !args.no_sparse;
+    let runs = sources.iter().flat_map(|source| args.dtype.iter().map(move |dtype| (source, dtype)));
+    for (source, dtype) in runs {
+        let options = Options { dtype: dtype.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
         let model = model_options::load(source, &options)?;
         let sparsity = sparsity(&model)?;
         for &test in tests {

@@ -20,6 +20,9 @@ pub struct ModelArgs {
     /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
     #[arg(long, value_name = "PATH", help_heading = "Model")]
     pub vocab: Option<PathBuf>,
+    /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
+    pub dtype: String,
     #[command(flatten)]
     pub run: RunArgs,
     /// Start from a state: one made with `generate --save-state`, or a tuned initial state
@@ -35,9 +38,6 @@ pub struct ModelArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub on: DeviceArgs,
-    /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
-    pub dtype: String,
     /// Tokens of a prompt that one step reads at the most
     #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
     pub chunk: u32,
@@ -102,7 +102,6 @@ impl RunArgs {
         Ok(Options {
             device: self.on.device(),
             backend: self.on.backend()?,
-            dtype: self.dtype.clone(),
             vocab,
             chunk: self.chunk as usize,
             deterministic: self.deterministic,
@@ -131,7 +130,7 @@ impl ModelArgs {
 
     pub fn load(&self) -> Result<Model> {
         self.run.measure_once()?;
-        load(&self.source(), &self.run.options(self.vocab.clone())?)
+        load(&self.source(), &Options { dtype: self.dtype.clone(), ..self.run.options(self.vocab.clone())? })
     }
 
     /// A slot at the beginning, or where the state file ends.

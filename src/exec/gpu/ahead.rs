@@ -3,9 +3,10 @@
 //! What a submission of that many steps says is the same every time: where it starts stands in the cursor. So the next one is
 //! encoded while the device works on the last.
 
+use super::Device;
 use super::draws::{DrawSizes, Draws};
+use super::executor::Size;
 use super::plan::Plan;
-use super::{Device, Size};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use wgpu::BufferUsages;

@@ -1,0 +1,332 @@
+//! Plays steps on a device: makes room for them, lowers them once a size, encodes and reads back.
+
+use super::ahead::{Ahead, Steps};
+use super::draws::DrawSizes;
+use super::model::GpuModel;
+use super::plan::Plan;
+use crate::error::{Error, Result};
+use crate::exec::{Executor, WordTime, mean, share_of_zeros};
+use crate::sample::Sampler;
+use crate::tape::{Binding, CURSOR_WORDS, Lowering, Rows, State, StateSpec, Step, Var, WINDOW_BYTES};
+use std::collections::HashMap;
+use std::sync::Arc;
+use wgpu::BufferUsages;
+
+/// Activations can be bound either way.
+fn buffer_usage() -> BufferUsages {
+    BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
+}
+
+/// An activation as a storage buffer, without what windows may read behind it.
+fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
+    let size = wgpu::BufferSize::new(buffer.size() - WINDOW_BYTES as u64);
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
+}
+
+/// 64 KiB of a buffer as a uniform; buffers that are read so end with as much to spare.
+fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
+}
+
+/// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Size {
+    tokens: usize,
+    runs: usize,
+    outputs: usize,
+}
+
+impl Size {
+    fn of(step: &Step) -> Size {
+        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len() }.rounded()
+    }
+
+    fn rounded(self) -> Size {
+        let round = |n: usize| n.max(1).next_power_of_two();
+        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs) }
+    }
+
+    fn rows(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Tokens => self.tokens,
+            Rows::Outputs => self.outputs,
+        }
+    }
+}
+
+pub struct GpuExecutor {
+    model: Arc<GpuModel>,
+    states: Vec<wgpu::Buffer>,
+    cursor: wgpu::Buffer,
+    vars: Vec<wgpu::Buffer>,
+    /// Rows that the activations have room for.
+    capacity: Size,
+    plans: HashMap<Size, Plan>,
+    /// Draws of the streams that were begun last.
+    ahead: Option<Ahead>,
+    readback: Option<wgpu::Buffer>,
+    /// The encoded cursor, kept for its memory.
+    words: Vec<u32>,
+}
+
+impl GpuExecutor {
+    /// Fresh memory for that many pages of state.
+    pub fn new(model: Arc<GpuModel>, pages: usize) -> Result<GpuExecutor> {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        let state = |s: &StateSpec| {
+            let bytes = s.total(pages) * 4;
+            model.device.check_binding(&s.name, bytes, "use fewer slots")?;
+            model.device.buffer(&s.name, bytes, usage)
+        };
+        let states = model.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
+        let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let cursor = model.device.buffer("cursor", CURSOR_WORDS * 4, usage)?;
+        let mut executor = GpuExecutor {
+            vars: Vec::new(),
+            capacity: Size { tokens: 0, runs: 0, outputs: 0 },
+            plans: HashMap::new(),
+            ahead: None,
+            readback: None,
+            words: Vec::new(),
+            states,
+            cursor,
+            model,
+        };
+        executor.grow(Size { tokens: 1, runs: 1, outputs: 1 })?;
+        Ok(executor)
+    }
+
+    /// Makes room for larger steps. Activations live within a step, so nothing is copied; plans are made anew.
+    fn grow(&mut self, size: Size) -> Result<()> {
+        if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
+            return Ok(());
+        }
+        let capacity =
+            Size { tokens: size.tokens.max(self.capacity.tokens), runs: size.runs, outputs: size.outputs.max(self.capacity.outputs) };
+        let device = &self.model.device;
+        let mut vars = Vec::new();
+        for spec in &self.model.tape.vars {
+            let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
+            device.check_binding(spec.name, bytes, "use a smaller --chunk or fewer slots")?;
+            vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
+        }
+        (self.vars, self.capacity) = (vars, capacity);
+        self.plans.clear();
+        self.ahead = None;
+        Ok(())
+    }
+
+    fn plan(&mut self, size: Size) -> Result<()> {
+        self.grow(size)?;
+        if !self.plans.contains_key(&size) {
+            let model = &self.model;
+            let Size { tokens, runs, outputs } = size;
+            let capacity = self.capacity.tokens;
+            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity };
+            let resolve = |binding: Binding| match binding {
+                Binding::Var(v) => without_spare(&self.vars[v.0]),
+                Binding::Vector(v) => model.vectors[v.0].as_entire_binding(),
+                Binding::State(s) => self.states[s.0].as_entire_binding(),
+                Binding::Piece(m, i) => model.matrices[m.0][i].as_entire_binding(),
+                Binding::Window(m, buffer, at) => window(&model.matrices[m.0][buffer], at),
+                Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
+                Binding::Nothing => model.nothing.as_entire_binding(),
+                Binding::Spare => model.spare.as_entire_binding(),
+            };
+            let plan = Plan::new(&model.device, &cx, &self.cursor, &resolve)?;
+            log::debug!("plan for {size:?}: {} dispatches", plan.n_dispatches());
+            self.plans.insert(size, plan);
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` of a buffer to the host.
+    fn read(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
+        let device = &self.model.device;
+        if self.readback.as_ref().is_none_or(|b| b.size() < bytes as u64) {
+            self.readback = Some(device.buffer("readback", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?);
+        }
+        let readback = self.readback.as_ref().expect("made above");
+        encoder.copy_buffer_to_buffer(from, at as u64, readback, 0, bytes as u64);
+        device.queue.submit([encoder.finish()]);
+        readback.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
+        if let Err(e) = device.wait() {
+            // It may stay mapped: the next step takes a new one.
+            self.readback = None;
+            return Err(e);
+        }
+        let view =
+            readback.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read results back: {e}")))?;
+        out.clear();
+        out.extend(view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        drop(view);
+        readback.unmap();
+        Ok(())
+    }
+
+    fn write_cursor(&mut self, step: &Step) -> Result<()> {
+        let mut words = std::mem::take(&mut self.words);
+        step.encode(&mut words)?;
+        self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
+        self.words = words;
+        Ok(())
+    }
+
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.model.device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn write(&self, buffer: &wgpu::Buffer, at: usize, values: &[f32]) -> Result<()> {
+        self.model.device.queue.write_buffer(buffer, at as u64, bytemuck::cast_slice(values));
+        self.model.device.faults.check()
+    }
+}
+
+/// Bytes of a timestamp.
+const STAMP: usize = 8;
+
+impl Executor for GpuExecutor {
+    fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+        let device = self.model.device.clone();
+        if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+            return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
+        }
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let n = 2 * self.model.tape.words.len();
+        let queries =
+            device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
+        let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
+        let mut encoder = self.encoder();
+        let mut words = self.plans[&size].encode_timed(&mut encoder, &queries, &self.model.tape, !step.outputs.is_empty());
+        encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
+        let mut raw = Vec::new();
+        self.read(encoder, &stamps, 0, words.len() * 2 * STAMP, &mut raw)?;
+        let ticks: Vec<u64> =
+            bytemuck::cast_slice::<f32, u32>(&raw).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
+        let period = f64::from(device.queue.get_timestamp_period()) * 1e-9;
+        for (word, ticks) in words.iter_mut().zip(ticks.chunks_exact(2)) {
+            word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
+        }
+        Ok(words)
+    }
+
+    fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let tape = self.model.tape.clone();
+        let (mut shares, mut played, mut rows) = (Vec::new(), 0, Vec::new());
+        for (i, word) in tape.words.iter().enumerate() {
+            let Some((var, range)) = word.sparse_input(&tape) else { continue };
+            let mut encoder = self.encoder();
+            self.plans[&size].encode_words(&mut encoder, played..i);
+            played = i;
+            let (from, stride) = (self.vars[var.0].clone(), tape.var_spec(var).stride());
+            self.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
+            shares.push(share_of_zeros(&rows, stride, &range));
+        }
+        Ok(mean(&shares))
+    }
+
+    fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        Ok(Some(self.plans[&size].n_dispatches()))
+    }
+
+    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let mut encoder = self.encoder();
+        self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
+        logits.clear();
+        match self.model.tape.logits.filter(|_| !step.outputs.is_empty()) {
+            Some(var) => {
+                let spec = self.model.tape.var_spec(var);
+                let (stride, width, rows) = (spec.stride(), spec.columns[0], step.outputs.len());
+                let from = self.vars[var.0].clone();
+                self.read(encoder, &from, 0, rows * stride * 4, logits)?;
+                if stride != width {
+                    for row in 0..rows {
+                        logits.copy_within(row * stride..row * stride + width, row * width);
+                    }
+                    logits.truncate(rows * width);
+                }
+                Ok(())
+            }
+            None => {
+                self.model.device.queue.submit([encoder.finish()]);
+                self.model.device.wait()
+            }
+        }
+    }
+
+    fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        let n = samplers.len();
+        // Makes room now: growing would drop what is begun here.
+        self.plan(Size { tokens: n, runs: n, outputs: n }.rounded())?;
+        let logits = self.model.tape.logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
+        let device = &self.model.device;
+        if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
+            let sizes = DrawSizes::of(self.model.tape.var_spec(logits), n.next_power_of_two());
+            self.ahead = Some(Ahead::new(device, sizes, without_spare(&self.vars[logits.0]), &self.cursor)?);
+        }
+        self.ahead.as_mut().expect("made above").begin(device, samplers, exempt)
+    }
+
+    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
+        let done = ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() }, ids);
+        if done.is_err() {
+            // What it reads back into may stay mapped.
+            self.ahead = None;
+        }
+        done
+    }
+
+    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
+        let spec = &self.model.tape.states[state.0];
+        let (at, len) = (page * spec.stride() * 4, spec.len() * 4);
+        let (from, mut out) = (self.states[state.0].clone(), Vec::new());
+        self.read(self.encoder(), &from, at, len, &mut out)?;
+        Ok(out)
+    }
+
+    fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
+        let spec = self.model.tape.state_spec(state);
+        if values.len() != spec.len() {
+            return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
+        }
+        self.write(&self.states[state.0], page * spec.stride() * 4, values)
+    }
+
+    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
+        let spec = self.model.tape.var_spec(var);
+        let (stride, planes, plane) = (spec.stride() * 4, spec.planes, self.capacity.rows(spec.rows));
+        let (from, mut all, mut out) = (self.vars[var.0].clone(), Vec::new(), Vec::new());
+        for p in 0..planes {
+            self.read(self.encoder(), &from, p * plane * stride, rows * stride, &mut out)?;
+            all.extend_from_slice(&out);
+        }
+        Ok(all)
+    }
+
+    fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
+        let spec = self.model.tape.var_spec(var);
+        let (stride, rows) = (spec.stride(), values.len() / (spec.stride() * spec.planes));
+        let n = rows.next_power_of_two();
+        let kind = spec.rows;
+        self.grow(Size { tokens: n, runs: 1, outputs: n })?;
+        let plane = self.capacity.rows(kind);
+        for (p, values) in values.chunks_exact(rows * stride).enumerate() {
+            self.write(&self.vars[var.0], p * plane * stride * 4, values)?;
+        }
+        Ok(())
+    }
+}

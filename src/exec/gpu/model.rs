@@ -1,0 +1,79 @@
+//! Weights on a device, which executors share.
+
+use super::Device;
+use super::draws::DrawSizes;
+use super::executor::GpuExecutor;
+use super::upload::Upload;
+use crate::error::Result;
+use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
+use crate::exec::{Executor, Loaded, draws_on_device};
+use crate::tape::{Class, MatrixSpec, Source, Tape};
+use std::sync::Arc;
+use wgpu::BufferUsages;
+
+/// Weights on a device.
+#[derive(Clone)]
+pub struct GpuModel {
+    pub(super) device: Arc<Device>,
+    pub(super) tape: Arc<Tape>,
+    /// One buffer a piece.
+    pub(super) matrices: Vec<Vec<wgpu::Buffer>>,
+    pub(super) vectors: Vec<wgpu::Buffer>,
+    initial: Vec<Option<Vec<f32>>>,
+    pub(super) nothing: wgpu::Buffer,
+    pub(super) spare: wgpu::Buffer,
+}
+
+impl GpuModel {
+    pub fn load(device: Arc<Device>, tape: Arc<Tape>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
+        let total = tape.matrices.iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let mut upload = Upload::new(&device, total, progress);
+        let matrices = tape.matrices.iter().map(|spec| upload.matrix(spec, source)).collect::<Result<_>>()?;
+        let mut vectors = Vec::new();
+        for spec in &tape.vectors {
+            let packed = pack_vectors(spec, source)?;
+            let buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
+            upload.write(&buffer, &mut 0, bytemuck::cast_slice(&packed))?;
+            vectors.push(buffer);
+        }
+        let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);
+        device.queue.submit([]);
+        device.wait()?;
+        let initial = initial_states(&tape, source)?;
+        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing, spare }))
+    }
+
+    /// The same weights under other caps, which must lay them out alike.
+    pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
+        Arc::new(GpuModel { device, ..self.clone() })
+    }
+}
+
+impl Loaded for GpuModel {
+    fn tape(&self) -> &Arc<Tape> {
+        &self.tape
+    }
+
+    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>> {
+        let (tape, initial) = (self.tape.clone(), self.initial.clone());
+        let mut executor = GpuExecutor::new(self, pages)?;
+        write_initial(&mut executor, &tape, &initial)?;
+        Ok(Box::new(executor))
+    }
+
+    fn sparse_bytes(&self) -> u64 {
+        let sparse = self.tape.matrices.iter().filter(|m| self.device.caps.by_columns(m));
+        sparse.map(|m| m.size_bytes() as u64).sum()
+    }
+
+    fn prefers_to_draw(&self, n_streams: usize) -> Result<bool> {
+        let sizes = self.tape.logits.map(|v| DrawSizes::of(self.tape.var_spec(v), n_streams.next_power_of_two()));
+        let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
+        Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits)
+    }
+
+    fn is_watched(&self) -> bool {
+        self.device.is_slow
+    }
+}
