@@ -7,9 +7,9 @@ use super::Device;
 use super::draws::{DrawSizes, Draws};
 use super::executor::Size;
 use super::plan::Plan;
-use crate::error::{Error, Result};
+use super::readback::Readback;
+use crate::error::Result;
 use crate::sample::Sampler;
-use wgpu::BufferUsages;
 
 /// What a submission plays: `n` steps of a size, and draws for so many slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Steps {
 pub struct Ahead {
     draws: Draws,
     /// The ids of [`Draws`], for the host.
-    readback: wgpu::Buffer,
+    readback: Readback,
     /// Draws since [`Ahead::begin`].
     n_drawn: usize,
     next: Option<(Steps, wgpu::CommandBuffer)>,
@@ -31,7 +31,7 @@ pub struct Ahead {
 impl Ahead {
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Ahead> {
         let draws = Draws::new(device, sizes, logits, cursor)?;
-        let readback = device.buffer("ids", draws.ids().size() as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        let readback = Readback::new(device, draws.ids().size() as usize)?;
         Ok(Ahead { draws, readback, n_drawn: 0, next: None })
     }
 
@@ -49,19 +49,17 @@ impl Ahead {
         let ready = self.next.take().filter(|(of, _)| *of == steps);
         let commands = ready.map_or_else(|| self.encode(device, plan, steps), |(_, commands)| commands);
         device.queue.submit([commands]);
-        let all = self.readback.slice(..);
-        all.map_async(wgpu::MapMode::Read, |_| ());
+        let bytes = self.draws.ids().size() as usize;
+        self.readback.ask(bytes);
         self.next = Some((steps, self.encode(device, plan, steps)));
-        device.wait()?;
-        let view = all.get_mapped_range().map_err(|e| Error::device(format!("cannot read ids back: {e}")))?;
-        ids.clear();
-        for step in self.n_drawn..self.n_drawn + steps.n {
-            let at = self.draws.sizes().ids_at(step).start as usize;
-            let row = view[at..at + 4 * steps.n_slots].chunks_exact(4);
-            ids.extend(row.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-        }
-        drop(view);
-        self.readback.unmap();
+        self.readback.read(device, bytes, |view| {
+            ids.clear();
+            for step in self.n_drawn..self.n_drawn + steps.n {
+                let at = self.draws.sizes().ids_at(step).start as usize;
+                let row = view[at..at + 4 * steps.n_slots].chunks_exact(4);
+                ids.extend(row.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+            }
+        })?;
         self.n_drawn += steps.n;
         Ok(())
     }
@@ -75,7 +73,7 @@ impl Ahead {
         }
         drop(pass);
         let ids = self.draws.ids();
-        encoder.copy_buffer_to_buffer(ids, 0, &self.readback, 0, ids.size());
+        self.readback.copy(&mut encoder, ids, 0, ids.size() as usize);
         encoder.finish()
     }
 }

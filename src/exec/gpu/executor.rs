@@ -4,6 +4,7 @@ use super::ahead::{Ahead, Steps};
 use super::draws::DrawSizes;
 use super::model::GpuModel;
 use super::plan::Plan;
+use super::readback::Readback;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime, mean, share_of_zeros};
 use crate::sample::Sampler;
@@ -64,7 +65,7 @@ pub struct GpuExecutor {
     plans: HashMap<Size, Plan>,
     /// Draws of the streams that were begun last.
     ahead: Option<Ahead>,
-    readback: Option<wgpu::Buffer>,
+    readback: Option<Readback>,
     /// The encoded cursor, kept for its memory.
     words: Vec<u32>,
 }
@@ -143,24 +144,18 @@ impl GpuExecutor {
     /// Copies `bytes` of a buffer to the host.
     fn read(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
         let device = &self.model.device;
-        if self.readback.as_ref().is_none_or(|b| b.size() < bytes as u64) {
-            self.readback = Some(device.buffer("readback", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?);
-        }
-        let readback = self.readback.as_ref().expect("made above");
-        encoder.copy_buffer_to_buffer(from, at as u64, readback, 0, bytes as u64);
+        let readback = match self.readback.take() {
+            Some(kept) if kept.holds(bytes) => kept,
+            _ => Readback::new(device, bytes)?,
+        };
+        readback.copy(&mut encoder, from, at, bytes);
         device.queue.submit([encoder.finish()]);
-        readback.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
-        if let Err(e) = device.wait() {
-            // It may stay mapped: the next step takes a new one.
-            self.readback = None;
-            return Err(e);
-        }
-        let view =
-            readback.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read results back: {e}")))?;
-        out.clear();
-        out.extend(view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-        drop(view);
-        readback.unmap();
+        readback.ask(bytes);
+        readback.read(device, bytes, |view| {
+            out.clear();
+            out.extend(view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        })?;
+        self.readback = Some(readback);
         Ok(())
     }
 

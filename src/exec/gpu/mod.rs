@@ -9,6 +9,7 @@ mod kernel;
 mod model;
 mod op;
 mod plan;
+mod readback;
 mod reflect;
 mod upload;
 
