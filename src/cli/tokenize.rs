@@ -41,7 +41,7 @@ pub struct Args {
 /// Which vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// A vocabulary file (`.txt` or `tokenizer.json`), or `world` or `tiny`; none: that of the model
+    /// A vocabulary file (`.txt`, `tokenizer.json` or `tokenizer.model`), or `world` or `tiny`; none: that of the model
     #[arg(long, value_name = "PATH")]
     vocab: Option<PathBuf>,
     /// Take the vocabulary that fits this checkpoint; none: the tiny model built in

@@ -28,9 +28,9 @@ struct Family {
     name: &'static str,
     /// Numbers of embeddings, with and without padding.
     n_vocab: &'static [usize],
-    /// The largest id: what tells a `tokenizer.json` of this family from another's.
+    /// The largest id: what tells a file of this family from another's of the same name.
     max_id: u32,
-    /// In order of preference; the last is a name that every family uses.
+    /// In order of preference. A name that other families use too comes last.
     files: &'static [&'static str],
     /// Where to get the first of `files`.
     origin: &'static str,
@@ -51,15 +51,23 @@ const FAMILIES: &[Family] = &[
         files: &["tokenizer-midi.json", "tokenizer.json"],
         origin: "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/music/tokenizer-midi.json",
     },
+    Family {
+        name: "GLM-4",
+        n_vocab: &[151552],
+        max_id: 151342,
+        files: &["tokenizer.model"],
+        origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
+    },
 ];
 
 /// The vocabulary of a model with `n_vocab` embeddings, whose file lies in `folder`.
 ///
-/// 65536 is World, which is built in (feature `embedded-model`). 50277 and 50304 are GPT-NeoX-20B and 20096 is MIDI: their
-/// files are looked for in the folder, and must end at the family's last id. For any other number the only vocabulary file in
-/// the folder is taken (`rwkv_vocab*.txt`, `vocab.txt` or `tokenizer.json`), if its ids fill the embeddings at least by half
-/// and do not exceed them; of two files none is taken, nobody could tell which. A file that does not fit or cannot be read is
-/// no error, since a model runs on token ids without a vocabulary: the hint names it and says why it was left.
+/// 65536 is World, which is built in (feature `embedded-model`). 50277 and 50304 are GPT-NeoX-20B, 20096 is MIDI and 151552 is
+/// GLM-4: their files are looked for in the folder, and must end at the family's last id. For any other number the only
+/// vocabulary file in the folder is taken (`rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or `tokenizer.model`), if its ids
+/// fill the embeddings at least by half and do not exceed them; of two files none is taken, nobody could tell which. A file
+/// that does not fit or cannot be read is no error, since a model runs on token ids without a vocabulary: the hint names it and
+/// says why it was left.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();
@@ -119,7 +127,7 @@ fn vocabularies(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = folder.read_dir() else { return Vec::new() };
     let is_vocabulary = |name: &OsStr| {
         let name = name.to_string_lossy();
-        matches!(&*name, "vocab.txt" | "tokenizer.json") || (name.starts_with("rwkv_vocab") && name.ends_with(".txt"))
+        matches!(&*name, "vocab.txt" | "tokenizer.json" | "tokenizer.model") || (name.starts_with("rwkv_vocab") && name.ends_with(".txt"))
     };
     let mut files: Vec<PathBuf> =
         entries.flatten().filter(|e| is_vocabulary(&e.file_name())).map(|e| e.path()).filter(|p| p.is_file()).collect();

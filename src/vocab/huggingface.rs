@@ -9,7 +9,7 @@ mod tests;
 use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
 use super::web::Pairs;
-use super::{Scheme, byte_chars, no_token};
+use super::{Scheme, byte_chars, no_token, utf8_text};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use tokenizers::models::bpe::{BPE, Vocab as IdByText};
@@ -199,11 +199,7 @@ fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
 
 impl Scheme for HuggingFace {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
-        let text = std::str::from_utf8(text).map_err(|e| {
-            let offset = e.valid_up_to();
-            let found = format!("byte 0x{:02x} at offset {offset}", text[offset]);
-            Error::input(format!("this vocabulary takes UTF-8 text, found {found}"))
-        })?;
+        let text = utf8_text(text)?;
         if let Kind::Bytes { absent, .. } = &self.kind
             && !absent.is_empty()
             && let Some(offset) = text.bytes().position(|b| absent.contains(&b))

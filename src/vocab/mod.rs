@@ -5,6 +5,7 @@
 
 mod byte_chars;
 mod choose;
+mod glm4;
 mod huggingface;
 mod literal;
 mod rwkv;
@@ -45,6 +46,10 @@ trait Scheme: Send + Sync {
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
+    /// The id of a special token that no text encodes to.
+    fn special(&self, _text: &str) -> Option<u32> {
+        None
+    }
     /// The bytes of each id.
     fn table(&self) -> &Table;
 }
@@ -57,7 +62,8 @@ pub struct Vocab {
 
 impl Vocab {
     /// Reads a vocabulary file. What it holds says what it is: the RWKV text format, a line `ID 'TEXT' LENGTH` a token; the
-    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; or a Hugging Face `tokenizer.json`, byte-level BPE or whole words.
+    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; a Hugging Face `tokenizer.json`, byte-level BPE or whole words; or GLM-4's
+    /// `tokenizer.model`, a line `BASE64 RANK` a token.
     ///
     /// # Errors
     /// `File` when the file cannot be read, is larger than 16 MiB, or [`parse`](Self::parse) refuses it.
@@ -89,12 +95,15 @@ impl Vocab {
     ///
     /// # Errors
     /// `File`, naming the line and what was expected: a bad literal, a wrong length, an id given twice or absurdly large; of a
-    /// `tokenizer.json`, a model or a part that no RWKV model uses.
+    /// `tokenizer.json`, a model or a part that no RWKV model uses; of GLM-4's file, bad base64, a rank or token given twice or
+    /// missing. A SentencePiece model (ChatGLM3) is refused.
     pub fn parse(text: &[u8]) -> Result<Vocab> {
         let json = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
         let scheme: Arc<dyn Scheme> = match json.first() {
             Some(b'{') if web::is_web(json) => Arc::new(web::parse(json)?),
             Some(b'{') => Arc::new(huggingface::HuggingFace::parse(json)?),
+            _ if glm4::is_sentence_piece(text) => return Err(glm4::refuse_sentence_piece()),
+            _ if glm4::is_glm4(text) => Arc::new(glm4::Glm4::parse(text)?),
             _ => Arc::new(rwkv::Rwkv::parse(text)?),
         };
         Ok(Vocab { scheme })
@@ -116,11 +125,12 @@ impl Vocab {
 
     /// Splits bytes into ids. An RWKV vocabulary takes the longest token that matches, from left to right; nothing is
     /// normalised, no special token is looked for, none is added. A Hugging Face tokenizer does what its file says, which
-    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either.
+    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either. With GLM-4's file
+    /// special tokens are never found in the text: [`special`](Self::special) gives their ids.
     ///
     /// # Errors
     /// `Input`, naming byte and offset, where no token begins with the next byte. Never with the World vocabulary, which has
-    /// all 256. A Hugging Face tokenizer takes UTF-8 only.
+    /// all 256. A Hugging Face tokenizer and GLM-4's take UTF-8 only.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
@@ -135,8 +145,14 @@ impl Vocab {
         self.scheme.encode_prompt(text)
     }
 
-    /// The bytes of one id; empty for the end of text (0, unless the file assigns it), for the special tokens of a Hugging
-    /// Face tokenizer and for every unassigned id. Words of a vocabulary of words begin with a space.
+    /// The id of a special token by its text, for templates: `<|user|>` is 151336 with GLM-4's file. `None` for any other text, and
+    /// with every vocabulary that has no such tokens or finds them in text by itself.
+    pub fn special(&self, text: &str) -> Option<u32> {
+        self.scheme.special(text)
+    }
+
+    /// The bytes of one id; empty for the end of text (0, unless the file assigns it), for special tokens and for every
+    /// unassigned id. Words of a vocabulary of words begin with a space.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }
@@ -166,6 +182,15 @@ impl Vocab {
 /// The text cannot be split: no token begins with the byte at `offset`.
 fn no_token(text: &[u8], offset: usize) -> Error {
     Error::input(format!("no token of the vocabulary matches the text at offset {offset}, byte 0x{:02x}", text[offset]))
+}
+
+/// The text of a vocabulary that is defined on characters, not on bytes.
+fn utf8_text(text: &[u8]) -> Result<&str> {
+    std::str::from_utf8(text).map_err(|e| {
+        let offset = e.valid_up_to();
+        let found = format!("byte 0x{:02x} at offset {offset}", text[offset]);
+        Error::input(format!("this vocabulary takes UTF-8 text, found {found}"))
+    })
 }
 
 #[cfg(feature = "embedded-model")]

@@ -40,8 +40,9 @@ fn world_is_built_in() {
 
 #[test]
 fn a_family_finds_its_file_and_no_other() {
+    // those that have a file of their own, and another under a name that all use
     for family in FAMILIES {
-        let [own, common] = family.files else { panic!("two names") };
+        let &[own, common] = family.files else { continue };
         let (right, wrong) = (tokenizer(family.max_id), tokenizer(300));
         for &n_vocab in family.n_vocab {
             assert_eq!(chosen(n_vocab, &[(own, right.clone())]), Ok(family.max_id));
@@ -58,6 +59,21 @@ fn a_family_finds_its_file_and_no_other() {
     }
     let large = tokenizer(50400);
     assert!(chosen(50277, &[("tokenizer.json", large)]).unwrap_err().contains("ends at id 50400"));
+}
+
+#[test]
+fn glm4_finds_its_file() {
+    let right = crate::vocab::glm4::tests::full_file();
+    let own = "tokenizer.model";
+    assert_eq!(chosen(151552, &[(own, right.clone()), ("tokenizer.json", tokenizer(300))]), Ok(151342));
+    assert_eq!(chosen(151343, &[(own, right)]), Ok(151342));
+    for n_vocab in [151552, 65024] {
+        let sentence_piece = "\n\x0e\n\x05<unk>\x15";
+        let hint = chosen(n_vocab, &[(own, sentence_piece.into())]).unwrap_err();
+        assert!(hint.contains("DIR/tokenizer.model: expected") && hint.contains("SentencePiece"), "{hint}");
+    }
+    let hint = chosen(151552, &[("tokenizer.json", tokenizer(300))]).unwrap_err();
+    assert!(hint.contains("GLM-4: get https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model and put it"), "{hint}");
 }
 
 #[test]

@@ -1,0 +1,332 @@
+//! Pieces, merges and damage with small rank files made here, and the real file where there is a copy.
+
+use super::*;
+use crate::error::Kind;
+use crate::vocab::{Utf8Stream, Vocab};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Base64 of some bytes.
+fn encoded(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = (0..3).fold(0usize, |bits, i| bits << 8 | chunk.get(i).copied().unwrap_or(0) as usize);
+        for i in 0..4 {
+            text.push(if i <= chunk.len() { ALPHABET[bits >> (18 - 6 * i) & 63] as char } else { '=' });
+        }
+    }
+    text
+}
+
+/// The lines of a file: all bytes, then `merges`.
+fn lines(merges: &[&[u8]]) -> Vec<String> {
+    let bytes = byte_order();
+    let tokens = bytes.chunks(1).chain(merges.iter().copied());
+    tokens.enumerate().map(|(rank, token)| format!("{} {rank}\n", encoded(token))).collect()
+}
+
+/// A file as large as the real one: all bytes, all pairs of bytes, and triples.
+pub(in crate::vocab) fn full_file() -> String {
+    let pairs = (0..=u16::MAX).map(|pair| pair.to_be_bytes().to_vec());
+    let triples = (0..u32::MAX).map(|triple| triple.to_be_bytes()[1..].to_vec());
+    let merges: Vec<Vec<u8>> = pairs.chain(triples).take(N_RANKS - 256).collect();
+    lines(&merges.iter().map(Vec::as_slice).collect::<Vec<_>>()).concat()
+}
+
+const MERGES: [&[u8]; 12] = [
+    b"he",
+    b"ll",
+    b"hell",
+    b"hello",
+    b" hello",
+    b"lo",
+    "你".as_bytes(),
+    "你好".as_bytes(), // a whole piece, though no two of its parts are tokens
+    b" \xf0\x9f",
+    b"aa",
+    b"aaa",
+    b"\xf0\x9f",
+];
+
+fn small() -> Vocab {
+    Vocab { scheme: Arc::new(Glm4::with_ranks(lines(&MERGES).concat().as_bytes(), 256 + MERGES.len()).unwrap()) }
+}
+
+fn pieces(text: &str) -> Vec<&str> {
+    Pieces::of(text).collect()
+}
+
+#[test]
+fn text_is_cut_as_the_pattern_cuts_it() {
+    let cases: [(&str, &[&str]); 17] = [
+        ("Hello, world!", &["Hello", ",", " world", "!"]),
+        ("1234567890.5", &["123", "456", "789", "0", ".", "5"]),
+        ("a\r\n \r\n  b", &["a", "\r\n \r\n", " ", " b"]),
+        ("x = f(1)\n    return y\n\n\n", &["x", " =", " f", "(", "1", ")\n", "   ", " return", " y", "\n\n\n"]),
+        ("\n \n\n  x", &["\n \n\n", " ", " x"]),
+        ("你好，世界 12", &["你好", "，世界", " ", "12"]),
+        ("trailing   ", &["trailing", "   "]),
+        ("!!!\n\n?? \n", &["!!!\n\n", "??", " \n"]),
+        ("naïve cafe\u{301} ½Ⅷ²", &["naïve", " cafe", "\u{301}", " ", "½Ⅷ²"]),
+        ("'Re 'S ''ll", &["'Re", " '", "S", " ''", "ll"]),
+        ("\u{a0}x\u{3000}y", &["\u{a0}x", "\u{3000}y"]),
+        ("កាន់តែពិសេស", &["ក", "ាន", "់ត", "ែព", "ិស", "េស"]),
+        ("'Sx 'ſx", &["'S", "x", " '", "ſx"]),
+        ("it'ſ", &["it", "'ſ"]),
+        ("\u{85}\u{200b}\u{1c} \u{a0}\t", &["\u{85}", "\u{200b}\u{1c}", " \u{a0}\t"]),
+        ("a \u{a0}\t1", &["a", " \u{a0}", "\t", "1"]),
+        ("", &[]),
+    ];
+    let mut wrong = Vec::new();
+    for (text, want) in cases {
+        if pieces(text) != want {
+            wrong.push((text, pieces(text)));
+        }
+    }
+    assert_eq!(wrong, []);
+}
+
+#[test]
+fn pieces_merge_by_rank() {
+    let vocab = small();
+    let byte = |b: u8| byte_order().iter().position(|&x| x == b).unwrap() as u32;
+    let m = |nth: u32| 256 + nth;
+    let cases: [(&str, &[u32]); 9] = [
+        ("", &[]),
+        ("hello hello", &[m(3), m(4)]),
+        ("hellolo", &[m(3), m(5)]),
+        ("llo", &[m(1), byte(b'o')]),
+        ("aaaa", &[m(9), m(9)]), // both pairs before the triple
+        ("aaa", &[m(10)]),
+        ("你好", &[m(7)]),
+        ("你", &[m(6)]),
+        ("!~ ", &[0, 93, 220]),
+    ];
+    for (text, ids) in cases {
+        assert_eq!(vocab.encode(text.as_bytes()).unwrap(), ids, "{text:?}");
+    }
+}
+
+/// The rule itself, as plainly as it can be put.
+fn split_by_search(vocab: &Vocab, piece: &[u8]) -> Vec<u32> {
+    let rank = |bytes: &[u8]| (0..vocab.len() as u32 - 14).find(|&id| vocab.token(id) == bytes);
+    if let Some(id) = rank(piece) {
+        return vec![id];
+    }
+    let mut parts: Vec<Vec<u8>> = piece.iter().map(|&b| vec![b]).collect();
+    while let Some((_, i)) = (1..parts.len()).filter_map(|i| rank(&parts[i - 1..=i].concat()).map(|rank| (rank, i))).min() {
+        let right = parts.remove(i);
+        parts[i - 1].extend(right);
+    }
+    parts.iter().map(|part| rank(part).unwrap()).collect()
+}
+
+#[test]
+fn the_heap_joins_what_the_plain_rule_joins() {
+    // over two letters nearly everything merges, in an order that has nothing to do with length
+    let tokens = ["ba", "abb", "aa", "bab", "ab", "aaba", "bb", "babaa", "aab", "bbb", "abbba"];
+    let tokens: Vec<&[u8]> = tokens.iter().map(|t| t.as_bytes()).collect();
+    let vocab = Vocab { scheme: Arc::new(Glm4::with_ranks(lines(&tokens).concat().as_bytes(), 256 + tokens.len()).unwrap()) };
+    for n in 1..=11 {
+        for bits in 0..1u32 << n {
+            let piece: Vec<u8> = (0..n).map(|i| b"ab"[(bits >> i & 1) as usize]).collect();
+            let ids = vocab.encode(&piece).unwrap();
+            assert_eq!(ids, split_by_search(&vocab, &piece), "{}", String::from_utf8_lossy(&piece));
+        }
+    }
+}
+
+const HARD: &str =
+    "It's 2024: naïve 😀 日本語 \u{fffd}\t\r\n  x\u{0}\u{301}\u{200d}👩‍👩‍👧 ﷽ \u{10ffff}\u{e000}\u{85}\u{2028} \u{a0}កាន់ ½Ⅷ² 'ſ hello  ";
+
+#[test]
+fn text_comes_back() {
+    let vocab = small();
+    let chars: Vec<char> = HARD.chars().collect();
+    for i in 0..chars.len() {
+        let text = String::from_iter(chars[i..].iter().chain(&chars[..i]).chain(&chars[i / 2..i]));
+        assert_eq!(pieces(&text).concat(), text);
+        assert_eq!(vocab.decode(&vocab.encode(text.as_bytes()).unwrap()), text.as_bytes());
+    }
+    for c in '\0'..=char::MAX {
+        let text = c.encode_utf8(&mut [0; 4]).to_string();
+        assert_eq!(pieces(&text), [&text]);
+    }
+    let e = vocab.encode(b"ab\xff").unwrap_err();
+    assert_eq!((e.kind, e.to_string().contains("0xff at offset 2")), (Kind::Input, true), "{e}");
+}
+
+#[test]
+fn long_pieces_take_no_quadratic_time() {
+    let vocab = small();
+    for part in ["a", "hellolo", "你好", " ", "\n ", "!", " \u{a0}"] {
+        let text = part.repeat(1_000_000 / part.len());
+        assert_eq!(vocab.decode(&vocab.encode(text.as_bytes()).unwrap()), text.as_bytes());
+    }
+}
+
+/// The tokens that are one piece of text and yet encode to something else.
+fn tokens_lost(vocab: &Vocab) -> Vec<u32> {
+    let is_lost = |&id: &u32| match std::str::from_utf8(vocab.token(id)) {
+        Ok(text) if !text.is_empty() && pieces(text).len() == 1 => vocab.encode(text.as_bytes()).unwrap() != [id],
+        _ => false,
+    };
+    (0..=vocab.max_id()).filter(is_lost).collect()
+}
+
+#[test]
+fn a_token_that_is_one_piece_encodes_to_itself() {
+    assert_eq!(tokens_lost(&small()), [0; 0]);
+    assert_eq!(tokens_lost(&Vocab::parse(full_file().as_bytes()).unwrap()), [0; 0]);
+}
+
+#[test]
+fn special_tokens_have_ids_and_no_text() {
+    let vocab = Vocab::parse(full_file().as_bytes()).unwrap();
+    assert_eq!((vocab.len(), vocab.max_id()), (151_343, 151_342));
+    let ids = [("<|endoftext|>", 151_329), ("[gMASK]", 151_331), ("<sop>", 151_333), ("<|system|>", 151_335), ("<|user|>", 151_336)];
+    let more = [("<|assistant|>", 151_337), ("<|observation|>", 151_338), ("<|end_of_video|>", 151_342)];
+    for (text, id) in ids.into_iter().chain(more) {
+        assert_eq!(vocab.special(text), Some(id));
+    }
+    for text in ["", "hello", "<eos>", "<|user|> ", "<|USER|>"] {
+        assert_eq!(vocab.special(text), None);
+    }
+    for special in SPECIAL {
+        let text = format!("a{special} {special}{special}");
+        let ids = vocab.encode(text.as_bytes()).unwrap();
+        assert!(ids.iter().all(|&id| id < N_RANKS as u32), "{special}: {ids:?}");
+        assert_eq!(vocab.decode(&ids), text.as_bytes());
+    }
+    // special, padding of the embeddings, and anything else
+    for id in (151_329..151_600).chain([u32::MAX]) {
+        assert_eq!((vocab.token(id), vocab.decode(&[0, id, 1])), (&b""[..], b"!\"".to_vec()));
+    }
+}
+
+#[test]
+fn a_character_in_several_tokens_is_streamed_whole() {
+    let vocab = small();
+    let ids = vocab.encode("hello: 🚀".as_bytes()).unwrap();
+    let mut stream = Utf8Stream::new();
+    let chunks: Vec<String> = ids.iter().map(|&id| stream.push(vocab.token(id)).to_string()).collect();
+    assert_eq!(chunks, ["hello", ":", " ", "", "🚀"]);
+    assert_eq!(stream.finish(), "");
+}
+
+/// What is said of a small file whose lines were changed.
+fn refusal(change: impl Fn(&mut Vec<String>)) -> String {
+    let mut lines = lines(&MERGES);
+    change(&mut lines);
+    let e = Glm4::with_ranks(lines.concat().as_bytes(), 256 + MERGES.len()).err().unwrap();
+    assert_eq!(e.kind, Kind::File);
+    let text = e.to_string();
+    assert!(!text.contains('\n') && text.len() < 250, "{text}");
+    text
+}
+
+#[test]
+fn damage_is_named_with_its_line() {
+    let line = |nth: usize, text: &str| refusal(|lines| lines[nth - 1] = format!("{text}\n"));
+    let cases = [
+        (line(7, "Jw==6"), "line 7: expected BASE64 RANK, found Jw==6"),
+        (line(7, " 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw== "), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw== 6 "), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw== +6"), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw= 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw=A 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "J=== 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "==== 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "Jx== 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "J-== 6"), "line 7: expected BASE64 RANK"),
+        (line(7, "\u{fffd} 6"), "line 7: expected BASE64 RANK"),
+        (line(7, &"x".repeat(10_000)), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw== 268"), "line 7: expected a rank below 268, found 268"),
+        (line(7, "Jw== 18446744073709551615"), "line 7: expected a rank below 268"),
+        (line(7, "Jw== 99999999999999999999999"), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw== 5"), "line 7: expected each rank once, found 5 again"),
+        (line(7, "Jg== 6"), "line 7: expected the token of rank 6 to be byte 0x27, found \"&\""),
+        (line(7, "Jw== 267"), "line 8: expected ranks without a gap, found 7 but no 6"),
+        (line(258, "aGU= 257"), "line 258: expected each token once, found that of rank 256 again, as rank 257"),
+        (line(258, "bGw= 256"), "line 258: expected each rank once, found 256 again"),
+        (refusal(|lines| drop(lines.pop())), "expected 268 tokens, found 267: ranks from 267 are missing"),
+        (refusal(Vec::clear), "expected 268 tokens, found 0"),
+    ];
+    for (found, want) in cases {
+        assert!(found.contains(want), "{found}, not {want}");
+    }
+}
+
+#[test]
+fn the_form_of_the_file_is_free_where_it_says_nothing() {
+    let unix = lines(&MERGES);
+    let windows: String = unix.iter().rev().map(|line| line.replace('\n', "\r\n\r\n")).collect();
+    let vocab = Glm4::with_ranks(windows.trim_end().as_bytes(), unix.len()).unwrap();
+    assert_eq!(vocab.encode(b" hello").unwrap(), [260]);
+}
+
+#[test]
+fn random_damage_never_panics() {
+    let text = lines(&MERGES).concat();
+    for i in 0..text.len() {
+        for byte in *b"\0\n =A9\xff" {
+            let mut damaged = text.clone().into_bytes();
+            damaged[i] = byte;
+            _ = Glm4::with_ranks(&damaged, 256 + MERGES.len());
+            _ = Glm4::with_ranks(&damaged[..i], 256 + MERGES.len());
+        }
+    }
+}
+
+#[test]
+fn a_file_is_known_by_what_it_holds() {
+    let said = |file: &[u8]| Vocab::parse(file).unwrap_err().to_string();
+    // the same form, another family
+    let few = said(lines(&MERGES).concat().as_bytes());
+    assert!(few.contains("expected 151329 tokens, found 268") && few.contains("GLM-4"), "{few}");
+    let many = said(format!("{}{} 151329\n", full_file(), encoded(b"\xff\xff\xff\xff")).as_bytes());
+    assert!(many.contains("line 151330: expected a rank below 151329, found 151329") && many.contains("GLM-4"), "{many}");
+    let sentence_piece = said(b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x0c\n\x03<s>");
+    assert!(sentence_piece.contains("SentencePiece") && sentence_piece.contains("ChatGLM3"), "{sentence_piece}");
+    // one space, but no base64
+    assert!(said(b"abc 1\n").contains("expected ID 'TEXT' LENGTH"));
+}
+
+/// The texts whose ids differ from ours, in either direction.
+fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32])]) -> Vec<String> {
+    let found = |text: &str| vocab.encode(text.as_bytes()).unwrap();
+    let is_wrong = |(text, ids): &&(&str, &[u32])| found(text) != *ids || vocab.decode(ids) != text.as_bytes();
+    golden.iter().filter(is_wrong).map(|(text, _)| format!("{text:?}: {:?}", found(text))).collect()
+}
+
+/// The real file is too large for the repository; a copy is found through `WINGBEAT_GLM_VOCAB`.
+#[test]
+fn glm4_matches_the_published_ids() {
+    let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {
+        println!("SKIPPED glm4_matches_the_published_ids: WINGBEAT_GLM_VOCAB does not name a copy of GLM-4's tokenizer.model");
+        return;
+    };
+    let vocab = Vocab::open(Path::new(&path)).unwrap();
+    let brown_fox: &[u32] = &[785, 3974, 13867, 38627, 34041, 916, 279, 15666, 5562, 220, 108714, 100461, 21, 100928, 24, 15, 13];
+    let golden: [(&str, &[u32]); 10] = [
+        ("你好", &[109377]),
+        ("Hello, world!", &[9703, 11, 1879, 0]),
+        ("你好，世界", &[109377, 3837, 99011]),
+        ("Привет, мир!", &[148366, 8177, 11, 130422, 0]),
+        ("I'm don't we've they'll it's", &[40, 2776, 1513, 944, 582, 3003, 807, 3278, 432, 594]),
+        ("What is 2+2?", &[3838, 374, 220, 17, 10, 17, 30]),
+        ("  leading and  double  spaces\t\ttabs\n\nblank\n", &[220, 6388, 323, 220, 1990, 220, 12615, 197, 3244, 3435, 271, 10184, 198]),
+        ("Emoji: 🚀😀", &[91952, 25, 11157, 248, 222, 74764, 222]),
+        ("def f(x):\n    return x * 2\n", &[750, 282, 2075, 982, 262, 470, 856, 353, 220, 17, 198]),
+        ("The quick brown fox jumps over the lazy dog 1234567890.", brown_fox),
+    ];
+    assert_eq!(mistakes(&vocab, &golden), [""; 0]);
+    assert_eq!(mistakes(&vocab, &[("你好", &[109378])]).len(), 1, "the comparer objects");
+    assert_eq!(tokens_lost(&vocab), [0; 0]);
+    let mut stream = Utf8Stream::new();
+    let chunks: Vec<String> = [91952, 25, 11157, 248, 222].iter().map(|&id| stream.push(vocab.token(id)).to_string()).collect();
+    assert_eq!(chunks, ["Emoji", ":", " ", "", "🚀"]);
+    assert_eq!(vocab.decode(&vocab.encode(HARD.as_bytes()).unwrap()), HARD.as_bytes());
+}
