@@ -111,6 +111,13 @@ impl CpuExecutor {
         }
     }
 
+    /// Room for the step, and the step where twins look for it; gives the tape to play.
+    fn prepare(&mut self, step: &Step) -> Arc<Tape> {
+        self.grow(step.tokens.len(), step.outputs.len());
+        self.host.step.clone_from(step);
+        self.host.tape.clone()
+    }
+
     /// Rows from one plane to the next.
     fn plane(&self, var: Var) -> usize {
         match self.host.tape.var_spec(var).rows {
@@ -122,9 +129,7 @@ impl CpuExecutor {
 
 impl Executor for CpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
-        self.grow(step.tokens.len(), step.outputs.len());
-        self.host.step.clone_from(step);
-        let tape = self.host.tape.clone();
+        let tape = self.prepare(step);
         // Any lowering tells which matrices a word reads.
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
@@ -144,9 +149,7 @@ impl Executor for CpuExecutor {
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        self.grow(step.tokens.len(), step.outputs.len());
-        self.host.step.clone_from(step);
-        let tape = self.host.tape.clone();
+        let tape = self.prepare(step);
         let mut shares = Vec::new();
         for word in tape.words.iter().filter(|w| !w.is_head()) {
             if let Some((var, range)) = word.sparse_input(&tape) {
@@ -163,9 +166,7 @@ impl Executor for CpuExecutor {
     }
 
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        self.grow(step.tokens.len(), step.outputs.len());
-        self.host.step.clone_from(step);
-        let tape = self.host.tape.clone();
+        let tape = self.prepare(step);
         for word in &tape.words {
             if word.is_head() && step.outputs.is_empty() {
                 continue;

@@ -144,9 +144,8 @@ impl Adapter {
             Err(_) => limit,
         };
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some())?;
-        let wanted_cooperative = wanted(COOPERATIVE, self.cooperative.is_some())?;
-        let cooperative = self.cooperative.filter(|_| class == Class::Groups);
-        let cooperative = cooperative.filter(|_| wanted_cooperative);
+        let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
+        let cooperative = self.cooperative.filter(|_| uses_matrices);
         Ok(Caps { batch_invariant, subgroups, cooperative, ..Caps::plain(class, max_binding) })
     }
 }

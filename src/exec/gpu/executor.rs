@@ -159,6 +159,14 @@ impl GpuExecutor {
         Ok(())
     }
 
+    /// A plan for the step, and its cursor on the device.
+    fn prepare(&mut self, step: &Step) -> Result<Size> {
+        let size = Size::of(step);
+        self.plan(size)?;
+        self.write_cursor(step)?;
+        Ok(size)
+    }
+
     fn write_cursor(&mut self, step: &Step) -> Result<()> {
         let mut words = std::mem::take(&mut self.words);
         step.encode(&mut words)?;
@@ -186,9 +194,7 @@ impl Executor for GpuExecutor {
         if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
         }
-        let size = Size::of(step);
-        self.plan(size)?;
-        self.write_cursor(step)?;
+        let size = self.prepare(step)?;
         let n = 2 * self.model.tape.words.len();
         let queries =
             device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
@@ -208,9 +214,7 @@ impl Executor for GpuExecutor {
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        let size = Size::of(step);
-        self.plan(size)?;
-        self.write_cursor(step)?;
+        let size = self.prepare(step)?;
         let tape = self.model.tape.clone();
         let (mut shares, mut played, mut rows) = (Vec::new(), 0, Vec::new());
         for (i, word) in tape.words.iter().enumerate() {
@@ -232,9 +236,7 @@ impl Executor for GpuExecutor {
     }
 
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        let size = Size::of(step);
-        self.plan(size)?;
-        self.write_cursor(step)?;
+        let size = self.prepare(step)?;
         let mut encoder = self.encoder();
         self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
         logits.clear();
@@ -273,9 +275,7 @@ impl Executor for GpuExecutor {
     }
 
     fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
-        let size = Size::of(step);
-        self.plan(size)?;
-        self.write_cursor(step)?;
+        let size = self.prepare(step)?;
         let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
         let done = ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() }, ids);
         if done.is_err() {
