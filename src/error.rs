@@ -122,6 +122,11 @@ impl Error {
     }
 }
 
+/// The beginning of a text that a message quotes: a hostile one can be long.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
 /// Control characters, quoted from hostile files, must not reach a terminal.
 fn one_line(s: String) -> String {
     if !s.chars().any(char::is_control) {

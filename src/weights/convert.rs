@@ -5,7 +5,7 @@
 use super::names::to_web;
 use super::orient::swapped_by_web;
 use super::write::{Entry, WriteData, write_safetensors};
-use super::{Checkpoint, Lora, config, write_view};
+use super::{Checkpoint, GLM, Lora, config, write_view};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
 /// Whose names and orientations a written file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// The original `.pth`.
+    /// The original `.pth`; of a GLM, the names of `transformers`.
     #[default]
     Official,
     /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
@@ -56,6 +56,10 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     let Conversion { dtype, layout, lora } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
+    }
+    if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
+        let e = Error::usage("expected an RWKV to write in web-rwkv's layout, found a GLM").at(input.place());
+        return Err(e.hint("convert it without --layout web-rwkv"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
         refuse_same_file(checkpoint, out)?;

@@ -79,7 +79,12 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
 pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
     let name = file_name(path);
     let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();
-    Some(path.with_file_name("config.json")).filter(|config| described && config.is_file())
+    config_beside(path).filter(|_| described)
+}
+
+/// The `config.json` in the same folder, whatever it describes.
+pub(super) fn config_beside(path: &Path) -> Option<PathBuf> {
+    Some(path.with_file_name("config.json")).filter(|config| config.is_file())
 }
 
 /// What to call the model. In Hugging Face's form all files have the same names, so the folder's name tells more.

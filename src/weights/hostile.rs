@@ -33,6 +33,42 @@ fn small_gguf() -> Vec<u8> {
     g.finish()
 }
 
+/// A GLM with its configuration in the metadata, as `convert` writes it: its fused tensors are split while opening.
+fn small_glm() -> Vec<u8> {
+    let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
+        "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;
+    let x = singles(&[1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.]);
+    let entry = |name: &str, shape: &[usize]| Entry {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: shape.to_vec(),
+        data: {
+            let bytes = x[..4 * shape.iter().product::<usize>()].to_vec();
+            Box::new(move |out| out.write_all(&bytes).map_err(|e| Error::file(e.to_string())))
+        },
+    };
+    let tensors = vec![
+        entry("transformer.embedding.word_embeddings.weight", &[3, 2]),
+        entry("transformer.encoder.layers.0.self_attention.query_key_value.weight", &[6, 2]),
+        entry("transformer.encoder.layers.0.self_attention.query_key_value.bias", &[6]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    write_safetensors(&path, &BTreeMap::from([(GLM.to_string(), json.to_string())]), tensors, &mut |_, _| ()).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+fn small_glm_gguf() -> Vec<u8> {
+    let x: Vec<f32> = (0..96).map(|i| i as f32).collect();
+    let mut g = Gguf::new("glm4");
+    g.u32("glm4.attention.head_count", 1).u32("glm4.attention.head_count_kv", 1).u32("glm4.attention.key_length", 2);
+    g.u32("glm4.embedding_length", 32).u32("glm4.context_length", 9).u32("glm4.rope.dimension_count", 2).u32("glm4.block_count", 1);
+    g.value("glm4.attention.layer_norm_rms_epsilon", 6, &1e-5f32.to_le_bytes());
+    g.tensor("token_embd.weight", 8, &[3, 32], &q8_0(&x)).tensor("blk.0.attn_qkv.weight", 8, &[6, 32], &q8_0(&x.repeat(2)));
+    g.tensor("blk.0.attn_qkv.bias", 0, &[6], &singles(&x[..6]));
+    g.finish()
+}
+
 /// Everything that `open` does after it mapped the file, and then reads every number.
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
@@ -49,7 +85,7 @@ fn judge(bytes: &[u8]) -> Result<()> {
 
 #[test]
 fn every_truncation_is_an_error() {
-    for file in [small_pth(), small_safetensors(), small_gguf()] {
+    for file in [small_pth(), small_safetensors(), small_gguf(), small_glm(), small_glm_gguf()] {
         judge(&file).unwrap();
         for n in 0..file.len() {
             assert!(judge(&file[..n]).is_err(), "{n} of {} bytes", file.len());
@@ -60,7 +96,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn flipped_bytes_never_panic() {
     let mut dice = Dice(0x5eed);
-    for original in [small_pth(), small_safetensors(), small_gguf()] {
+    for original in [small_pth(), small_safetensors(), small_gguf(), small_glm(), small_glm_gguf()] {
         for _ in 0..3000 {
             let mut file = original.clone();
             for _ in 0..1 + dice.roll(4) {

@@ -4,7 +4,7 @@
 //! tell the same: what only one of them knows of comes from another download, and which of two numbers is meant nobody knows.
 
 use super::located::Located;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -44,8 +44,7 @@ impl Index {
             return Err(Error::file(format!("expected at most {MAX_SHARDS} shards, found {}", names.len())));
         }
         if let Some(name) = names.iter().find(|name| !is_plain(name)) {
-            let start: String = name.chars().take(80).collect();
-            return Err(Error::file(format!("expected shards that lie beside their index, found the path {start:?}"))
+            return Err(Error::file(format!("expected shards that lie beside their index, found the path {:?}", short(name, 80)))
                 .hint("nothing was opened; put the shards and the index into one folder"));
         }
         let shards: Vec<String> = names.iter().map(|name| name.to_string()).collect();

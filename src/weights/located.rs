@@ -32,6 +32,17 @@ impl Located {
             .ok_or_else(|| Error::file(format!("expected bytes {}..{}, the file has {}", self.bytes.start, self.bytes.end, file.len())))?;
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
+
+    /// Some rows under a name of their own: the same bytes, from the first of theirs on. Rows of blocks are whole blocks. A `.pth` may
+    /// claim any stride; what lies outside its storage is found out when all tensors are checked.
+    pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
+        let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
+        let mut shape = self.shape.clone();
+        if let Some(n) = shape.first_mut() {
+            *n = rows.len();
+        }
+        Located { name, shape, bytes: self.bytes.start.saturating_add(skipped.unwrap_or(usize::MAX))..self.bytes.end, ..self.clone() }
+    }
 }
 
 /// Refuses shapes that no address can hold, even where a zero hides it.

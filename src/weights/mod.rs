@@ -1,6 +1,7 @@
 //! Checkpoints: a file on disk becomes named tensors over a memory map, and named tensors become a file.
 //!
-//! Whatever a file's format, names and orientations are those of the official `.pth`: readers above never ask which it was.
+//! Whatever a file's format, names and orientations are those of the official `.pth`, or of GLM in `transformers`: readers above
+//! never ask which it was.
 //! A file is hostile until shown otherwise: nothing in it is executed, and every size is checked before it is believed.
 //! Knows no architecture: which tensors a model needs, and what they mean, is decided above.
 
@@ -10,6 +11,7 @@ pub mod convert;
 mod encode;
 mod folder;
 mod gguf;
+mod glm;
 #[cfg(test)]
 mod hostile;
 mod index;
@@ -34,6 +36,7 @@ pub mod write;
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{Conversion, Layout, convert};
 pub use encode::write_view;
+pub use glm::{GLM, Glm};
 pub use lora::Lora;
 pub use write::{Entry, read_safetensors, write_safetensors};
 
@@ -50,9 +53,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// N of a tensor of `blocks.N.`.
+/// N of a tensor of `blocks.N.`, or of `model.layers.N.` as GLM has it.
 pub fn layer_of(name: &str) -> Option<usize> {
-    name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+    let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("model.layers."))?;
+    rest.split('.').next()?.parse().ok()
 }
 
 /// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
@@ -100,11 +104,12 @@ impl Slot {
 impl Checkpoint {
     /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, `.gguf`, in this order); the index of several
     /// files, or one of those; or a folder that holds exactly one checkpoint. In a folder of Hugging Face's form,
-    /// `config.json` is read too.
+    /// `config.json` is read too, and beside a GLM in any case.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
-        let config = folder::config_of(&path);
         let parts = Parts::open(&path)?;
+        let is_bare_glm = || !parts.metadata.contains_key(GLM) && names::glm::recognises(&parts.tensors);
+        let config = folder::config_of(&path).or_else(|| folder::config_beside(&path).filter(|_| is_bare_glm()));
         Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
     }
 
@@ -124,12 +129,21 @@ impl Checkpoint {
         let facts = orient::Facts { dot_st, declared };
         let said = config.as_deref().map(Config::read).transpose()?;
         let is_tied = said.as_ref().is_some_and(Config::is_tied);
-        let (slots, style) = names::canonical(tensors, &facts, is_tied)?;
+        let glm = match (said.as_ref().and_then(Config::glm), metadata.get(GLM)) {
+            (Some(glm), _) => Some(("config.json", glm.clone())),
+            (None, Some(json)) => Some(("metadata", Glm::parse(json).map_err(|e| e.at(GLM))?)),
+            (None, None) => None,
+        };
+        let (slots, style) = names::canonical(tensors, &facts, is_tied, glm.as_ref().map(|(_, glm)| glm))?;
         for (name, slot) in &slots {
             slot.view(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
         }
         if let Some(said) = said {
             metadata.extend(said.metadata(&slots).map_err(|e| e.at("config.json"))?);
+        }
+        if let Some((whose, glm)) = glm {
+            glm.check_tensors(&slots).map_err(|e| e.at(whose))?;
+            metadata.insert(GLM.to_string(), glm.to_json());
         }
         let index = slots.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
         log::debug!("{name}: {} tensors in {} files, {}, {} layout", slots.len(), maps.len(), kind.name(), style.name());
@@ -162,7 +176,7 @@ impl Checkpoint {
         self.0.kind.name()
     }
 
-    /// Whose names and orientations the file has: `official`, `web-rwkv`, `hf`, `fla` or `gguf`.
+    /// Whose names and orientations the file has: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
     pub fn layout(&self) -> &'static str {
         match self.0.kind {
             FileKind::Gguf => self.kind(),
@@ -170,7 +184,7 @@ impl Checkpoint {
         }
     }
 
-    /// Canonical names, as in the official `.pth`; block 10 comes after block 9.
+    /// Canonical names, as in the official `.pth` or in `transformers`' files of GLM; block 10 comes after block 9.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
@@ -191,7 +205,7 @@ impl Checkpoint {
     }
 
     /// The metadata of a safetensors file, numbers and short texts of a GGUF file (empty for a `.pth`), and what a `config.json`
-    /// says that no shape tells.
+    /// says that no shape tells. A GLM's has [`GLM`], whatever file it comes from.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }

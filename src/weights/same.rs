@@ -7,7 +7,8 @@ use crate::tensor::DType;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-fn check(opened: &Checkpoint, expected: &[Made], what: &str) {
+/// Names, shapes and numbers; nothing more, nothing less.
+pub(super) fn check(opened: &Checkpoint, expected: &[Made], what: &str) {
     let mut names: Vec<&str> = expected.iter().map(|t| t.name.as_str()).collect();
     names.sort();
     let mut found: Vec<&str> = opened.names().collect();

@@ -11,7 +11,7 @@
 
 use super::super::located::check_shape;
 use super::reader::{AGAIN, Reader};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -47,6 +47,8 @@ const REFUSED: [(u32, &str); 22] = [
 pub struct Header<'a> {
     /// Numbers and short texts, as text.
     pub metadata: BTreeMap<String, String>,
+    /// All keys, those of arrays and long texts too.
+    pub keys: BTreeSet<&'a str>,
     n_tensors: u64,
     /// At the first tensor.
     reader: Reader<'a>,
@@ -86,8 +88,8 @@ impl<'a> Header<'a> {
                 return Err(Error::file(format!("expected at most {MAX_ENTRIES} {what}, found the number {n}")));
             }
         }
-        let metadata = metadata(&mut reader, n_keys)?;
-        Ok(Header { metadata, n_tensors, reader })
+        let (metadata, keys) = metadata(&mut reader, n_keys)?;
+        Ok(Header { metadata, keys, n_tensors, reader })
     }
 
     /// The tensors, in the order of the file; no two share a name or a byte.
@@ -123,11 +125,11 @@ impl<'a> Header<'a> {
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
         // Less than 8, which the format rules out, would put numbers where they cannot be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
-        good.ok_or_else(|| Error::file(format!("expected a power of two from 8 on, found {}", short(text))).at(key))
+        good.ok_or_else(|| Error::file(format!("expected a power of two from 8 on, found {}", short(text, 64))).at(key))
     }
 }
 
-fn metadata(reader: &mut Reader, n_keys: u64) -> Result<BTreeMap<String, String>> {
+fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeSet<&'a str>)> {
     let mut keys = BTreeSet::new();
     let mut metadata = BTreeMap::new();
     for i in 0..n_keys {
@@ -141,12 +143,7 @@ fn metadata(reader: &mut Reader, n_keys: u64) -> Result<BTreeMap<String, String>
             metadata.insert(key.to_string(), text);
         }
     }
-    Ok(metadata)
-}
-
-/// For a message: a hostile text can be long.
-pub fn short(text: &str) -> String {
-    text.chars().take(64).collect()
+    Ok((metadata, keys))
 }
 
 /// What the list says of a tensor.

@@ -1,226 +1,18 @@
-//! From llama.cpp's tensors of RWKV-6 and RWKV-7 to the official ones: names, orientation, and what was fused or rescaled.
-//!
-//! Knows names and what the metadata say about shapes; the container is read in `header`.
+//! What all architectures of llama.cpp have in common: how a name has its block, and how the metadata have a number.
 
 use super::super::located::Located;
-use super::header::{Listed, short};
-use crate::error::{Error, Result};
+use super::header::Listed;
+use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// Outside of blocks, by the whole name.
-const TOP: [(&str, &str); 6] = [
-    ("token_embd.weight", "emb.weight"),
-    ("token_embd_norm.weight", "blocks.0.ln0.weight"),
-    ("token_embd_norm.bias", "blocks.0.ln0.bias"),
-    ("output_norm.weight", "ln_out.weight"),
-    ("output_norm.bias", "ln_out.bias"),
-    ("output.weight", "head.weight"),
-];
-
-/// Matrices and norms of a block: other names, the same numbers. `.weight` and `.bias` stay.
-const KEPT: [(&str, &str); 11] = [
-    ("attn_norm", "ln1"),
-    ("attn_norm_2", "ln2"),
-    ("time_mix_receptance", "att.receptance"),
-    ("time_mix_key", "att.key"),
-    ("time_mix_value", "att.value"),
-    ("time_mix_gate", "att.gate"),
-    ("time_mix_output", "att.output"),
-    ("time_mix_ln", "att.ln_x"),
-    ("channel_mix_key", "ffn.key"),
-    ("channel_mix_value", "ffn.value"),
-    ("channel_mix_receptance", "ffn.receptance"),
-];
-
-/// How the official tensor lies.
-#[derive(Clone, Copy)]
-enum Form {
-    /// `[1, 1, C]`.
-    Vector,
-    /// The last two dimensions are those of the file, swapped: low-rank pairs.
-    Swapped,
-    /// `[H, S]`, which the file may have flattened.
-    Heads,
-}
-use Form::{Heads, Swapped, Vector};
-
-/// What one architecture has of its own.
-struct Family {
-    architecture: &'static str,
-    /// Parameters of a block. The file adds `.weight`, which the official names do not have.
-    own: &'static [(&'static str, &'static str, Form)],
-    /// The vectors of `time_mix_lerp_fused`, in its order.
-    fused: &'static [&'static str],
-    /// So many of them are always there.
-    fused_least: usize,
-    /// Dummies of block 0.
-    unused: &'static [&'static str],
-    /// Divided by 2^(block / P), where the metadata give a period P.
-    rescaled: &'static [&'static str],
-}
-
-#[rustfmt::skip] // A row a line, or a letter of the paper.
-const FAMILIES: [Family; 2] = [
-    Family {
-        architecture: "rwkv6",
-        own: &[
-            ("time_mix_lerp_x", "att.time_maa_x", Vector),
-            ("time_mix_lerp_w", "att.time_maa_w", Vector), // to _g: files older than the fused tensor
-            ("time_mix_lerp_k", "att.time_maa_k", Vector),
-            ("time_mix_lerp_v", "att.time_maa_v", Vector),
-            ("time_mix_lerp_r", "att.time_maa_r", Vector),
-            ("time_mix_lerp_g", "att.time_maa_g", Vector),
-            ("time_mix_w1", "att.time_maa_w1", Swapped),
-            ("time_mix_w2", "att.time_maa_w2", Swapped),
-            ("time_mix_decay", "att.time_decay", Vector),
-            ("time_mix_decay_w1", "att.time_decay_w1", Swapped),
-            ("time_mix_decay_w2", "att.time_decay_w2", Swapped),
-            ("time_mix_first", "att.time_faaaa", Heads),
-            ("channel_mix_lerp_k", "ffn.time_maa_k", Vector),
-            ("channel_mix_lerp_r", "ffn.time_maa_r", Vector),
-        ],
-        fused: &["att.time_maa_w", "att.time_maa_k", "att.time_maa_v", "att.time_maa_r", "att.time_maa_g"],
-        fused_least: 5,
-        unused: &[],
-        rescaled: &["att.output", "ffn.value"],
-    },
-    Family {
-        architecture: "rwkv7",
-        own: &[
-            ("time_mix_w0", "att.w0", Vector), ("time_mix_w1", "att.w1", Swapped), ("time_mix_w2", "att.w2", Swapped),
-            ("time_mix_a0", "att.a0", Vector), ("time_mix_a1", "att.a1", Swapped), ("time_mix_a2", "att.a2", Swapped),
-            ("time_mix_v0", "att.v0", Vector), ("time_mix_v1", "att.v1", Swapped), ("time_mix_v2", "att.v2", Swapped),
-            ("time_mix_g1", "att.g1", Swapped), ("time_mix_g2", "att.g2", Swapped),
-            ("time_mix_k_k", "att.k_k", Vector), ("time_mix_k_a", "att.k_a", Vector), ("time_mix_r_k", "att.r_k", Heads),
-            ("channel_mix_lerp_k", "ffn.x_k", Vector),
-        ],
-        fused: &["att.x_r", "att.x_w", "att.x_k", "att.x_v", "att.x_a", "att.x_g"],
-        fused_least: 5, // without a gate
-        unused: &["time_mix_v0", "time_mix_v1", "time_mix_v2"],
-        rescaled: &[],
-    },
-];
-
-/// What the metadata say that names and shapes depend on.
-pub struct Model {
-    family: &'static Family,
-    head_size: Option<usize>,
-    /// P.
-    rescale_every: Option<usize>,
-}
-
-impl Model {
-    pub fn architecture(&self) -> &'static str {
-        self.family.architecture
-    }
-
-    pub fn of(metadata: &BTreeMap<String, String>) -> Result<Model> {
-        let Some(architecture) = metadata.get("general.architecture") else {
-            return Err(Error::file("expected general.architecture in the metadata, found none"));
-        };
-        let Some(family) = FAMILIES.iter().find(|f| f.architecture == architecture) else {
-            let known = FAMILIES.map(|f| f.architecture).join(" or ");
-            return Err(Error::model(format!("expected a GGUF of the architecture {known}, found {}", short(architecture))));
-        };
-        let head_size = whole(metadata, architecture, "wkv.head_size")?;
-        let rescale_every = whole(metadata, architecture, "rescale_every_n_layers")?;
-        Ok(Model { family, head_size, rescale_every })
-    }
-
-    /// A tensor of the file as canonical ones: several of a fused one, none of a dummy. One that is not known keeps its name.
-    pub fn canonical(&self, t: &Listed) -> Result<Vec<Located>> {
-        if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
-            return Ok(vec![located(t, name.to_string())]);
-        }
-        let Some((block, stem, end)) = block_parts(t.name) else {
-            return Ok(vec![located(t, t.name.to_string())]);
-        };
-        if let Some((_, name)) = KEPT.iter().find(|(ours, _)| *ours == stem) {
-            let scale = if self.family.rescaled.contains(name) { self.undo_rescale(block)? } else { 1.0 };
-            return Ok(vec![Located { scale, ..located(t, format!("blocks.{block}.{name}.{end}")) }]);
-        }
-        if end != "weight" {
-            return Ok(vec![located(t, t.name.to_string())]);
-        }
-        if block == 0 && self.family.unused.contains(&stem) {
-            return Ok(vec![]);
-        }
-        if stem == "time_mix_lerp_fused" {
-            return self.split(t, block);
-        }
-        match self.family.own.iter().find(|(ours, _, _)| *ours == stem) {
-            Some((_, name, form)) => Ok(vec![self.formed(located(t, format!("blocks.{block}.{name}")), *form)?]),
-            None => Ok(vec![located(t, t.name.to_string())]),
-        }
-    }
-
-    fn undo_rescale(&self, block: usize) -> Result<f32> {
-        let Some(period) = self.rescale_every else { return Ok(1.0) };
-        let factor = 2f32.powi(i32::try_from(block / period).unwrap_or(i32::MAX));
-        let text = || format!("expected a number that undoes the rescale, found 2 to the power of {}", block / period);
-        Some(factor).filter(|f| f.is_finite()).ok_or_else(|| Error::file(text()))
-    }
-
-    /// Rows are contiguous, so each vector is a range of bytes.
-    fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
-        let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
-        let (least, most) = (self.family.fused_least, self.family.fused.len());
-        if !(least..=most).contains(&n) {
-            let text = if least == most { format!("{least}") } else { format!("{least} or {most}") };
-            return Err(Error::file(format!("expected {text} vectors, found the shape {:?}", t.shape)));
-        }
-        let size = t.bytes.len() / n;
-        let vector = |(i, name): (usize, &&str)| {
-            let shape = vec![1, 1, width];
-            let start = t.bytes.start + i * size;
-            let strides = dense_strides(&shape);
-            Located {
-                name: format!("blocks.{block}.{name}"),
-                dtype: t.dtype,
-                shape,
-                strides,
-                bytes: start..start + size,
-                scale: 1.0,
-                file: 0,
-            }
-        };
-        Ok(self.family.fused.iter().take(n).enumerate().map(vector).collect())
-    }
-
-    fn formed(&self, mut t: Located, form: Form) -> Result<Located> {
-        let n_dims = t.shape.len();
-        let len: usize = t.shape.iter().product();
-        match form {
-            Vector if t.shape[n_dims - 1] == len => t.shape = vec![1, 1, len],
-            Vector => return Err(Error::file(format!("expected a vector, found the shape {:?}", t.shape))),
-            Swapped if n_dims >= 2 => {
-                t.shape.swap(n_dims - 2, n_dims - 1);
-                t.strides.swap(n_dims - 2, n_dims - 1);
-                return Ok(t);
-            }
-            Swapped => return Err(Error::file(format!("expected a matrix, found the shape {:?}", t.shape))),
-            Heads => match (&t.shape[..], self.head_size) {
-                ([heads, _], _) if *heads > 1 => {}
-                (_, Some(size)) if len.is_multiple_of(size) => t.shape = vec![len / size, size],
-                (_, size) => {
-                    let size = size.map_or("none".to_string(), |s| s.to_string());
-                    return Err(Error::file(format!("expected a head size that divides {len}, found {size} in the metadata")));
-                }
-            },
-        }
-        t.strides = dense_strides(&t.shape);
-        Ok(t)
-    }
-}
-
 /// As the file has it.
-fn located(t: &Listed, name: String) -> Located {
+pub fn located(t: &Listed, name: String) -> Located {
     Located { name, dtype: t.dtype, shape: t.shape.clone(), strides: dense_strides(&t.shape), bytes: t.bytes.clone(), scale: 1.0, file: 0 }
 }
 
 /// `blk.3.time_mix_key.weight` is (3, `time_mix_key`, `weight`). An index is written in one way only: 07 is none.
-fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
+pub fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
     let (index, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     let block: usize = index.parse().ok().filter(|b: &usize| b.to_string() == index)?;
     let (stem, end) = rest.split_once('.')?;
@@ -228,9 +20,13 @@ fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
 }
 
 /// A number of the architecture, from 1 on: 0 means none.
-fn whole(metadata: &BTreeMap<String, String>, architecture: &str, key: &str) -> Result<Option<usize>> {
-    let key = format!("{architecture}.{key}");
-    let Some(text) = metadata.get(&key) else { return Ok(None) };
-    let number: usize = text.parse().map_err(|_| Error::file(format!("expected a whole number, found {}", short(text))).at(&key))?;
-    Ok(Some(number).filter(|n| *n != 0))
+pub fn whole(metadata: &BTreeMap<String, String>, architecture: &str, key: &str) -> Result<Option<usize>> {
+    let number = parsed(metadata, &format!("{architecture}.{key}"), "a whole number")?;
+    Ok(number.filter(|n| *n != 0))
+}
+
+/// What the value of a key says, by its whole name.
+pub fn parsed<T: std::str::FromStr>(metadata: &BTreeMap<String, String>, key: &str, what: &str) -> Result<Option<T>> {
+    let Some(text) = metadata.get(key) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| Error::file(format!("expected {what}, found {}", short(text, 64))).at(key))
 }

@@ -344,12 +344,12 @@ fn hostile_headers_are_refused() {
 
 #[test]
 fn other_architectures_are_refused_by_name() {
-    for architecture in ["llama", "rwkv6qwen2", "arwkv7", "RWKV7"] {
+    for architecture in ["llama", "glm4moe", "rwkv6qwen2", "arwkv7", "RWKV7"] {
         // Before its types are looked at, which may be unknown too.
         let file = Gguf::new(architecture).tensor("t", 16, &[256], &[0; 66]).finish();
         let e = parse(&file).err().unwrap();
         assert_eq!(
-            (e.kind, e.to_string().contains(&format!("rwkv6 or rwkv7, found {architecture}"))),
+            (e.kind, e.to_string().contains(&format!("rwkv6, rwkv7, chatglm or glm4, found {architecture}"))),
             (crate::error::Kind::Model, true),
             "{e}"
         );

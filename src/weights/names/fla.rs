@@ -66,15 +66,11 @@ fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     if n != STACK.len() || t.shape[1..t.shape.len() - 1].iter().any(|&d| d != 1) {
         return Err(misfit(t));
     }
-    // A pth may claim any stride; what lies outside its storage is found out when all tensors are checked.
-    let row_bytes = t.dtype.bytes_of(t.strides[0]).unwrap_or(usize::MAX);
     let last = t.strides[t.strides.len() - 1];
     let row = |(i, name): (usize, &&str)| Located {
-        name: format!("{block}{name}"),
         shape: vec![1, 1, width],
         strides: vec![width, width, last],
-        bytes: t.bytes.start.saturating_add(row_bytes.saturating_mul(i))..t.bytes.end,
-        ..t.clone()
+        ..t.rows(format!("{block}{name}"), i..i + 1)
     };
     Ok(STACK.iter().enumerate().map(row).collect())
 }

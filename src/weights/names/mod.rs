@@ -1,17 +1,19 @@
-//! From the names in a file to the canonical names of the official `.pth`, and back to web-rwkv's for export.
+//! From the names in a file to the canonical ones, those of the official `.pth` or of GLM in `transformers`; and back to web-rwkv's
+//! for export.
 //!
 //! Knows how names are spelt, and of shapes only what the spelling depends on; `orient` decides what lies transposed. A name
 //! that nobody knows stays as it is.
 
 mod fla;
+pub(super) mod glm;
 mod hf;
 mod web;
 
 pub(super) use web::to_web;
 
-use super::Slot;
 use super::located::Located;
 use super::orient::{self, Facts};
+use super::{Glm, Slot};
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
@@ -26,6 +28,8 @@ pub(super) enum Style {
     Hf,
     /// flash-linear-attention's v7: low-rank pairs are two Linear layers.
     Fla,
+    /// ChatGLM's own code: q, k and v are one.
+    ChatGlm,
 }
 
 impl Style {
@@ -36,6 +40,7 @@ impl Style {
             Style::WebRwkv => "web-rwkv",
             Style::Hf => "hf",
             Style::Fla => "fla",
+            Style::ChatGlm => "chatglm",
         }
     }
 }
@@ -44,33 +49,41 @@ impl Style {
 const PREFIXES: [&str; 6] = ["model.", "module.", "rwkv.", "_forward_module.", "_orig_mod.", "base_model."];
 /// Parts of one block that only RWKV's files name so; `layers.0.mlp` belongs to others.
 const BLOCK_PARTS: [&str; 5] = ["att.", "ffn.", "attention.", "feed_forward.", "attn."];
+/// The embedding, and the output matrix that a tied model has of it.
+const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
 /// The vectors of v7, which the official file holds as [1, 1, C].
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
 /// Canonical names with their tensors, in natural order, and whose names the file has. A model with tied embeddings gets its
-/// output matrix from there.
-pub(super) fn canonical(mut tensors: Vec<Located>, facts: &Facts, is_tied: bool) -> Result<(Vec<(String, Slot)>, Style)> {
-    strip_prefixes(&mut tensors);
-    let (slots, style) = if fla::recognises(&tensors) {
-        (fla::slots(tensors)?, Style::Fla)
-    } else if hf::recognises(&tensors) {
-        (hf::slots(tensors), Style::Hf)
-    } else {
-        let renamed = web::to_official(&mut tensors);
-        let swapped = orient::swapped(&tensors, renamed, facts);
-        let style = if renamed || swapped.contains(&true) { Style::WebRwkv } else { Style::Official };
-        (zip(tensors, swapped), style)
-    };
+/// output matrix from there. `glm` is what the configuration says, if it is a GLM's.
+pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm: Option<&Glm>) -> Result<(Vec<(String, Slot)>, Style)> {
+    let (slots, style) = if glm.is_some() || glm::recognises(&tensors) { glm::slots(tensors, glm)? } else { rwkv(tensors, facts)? };
     let mut slots: Vec<_> = slots.into_iter().map(|slot| (slot.located.name.clone(), slot)).collect();
-    if is_tied && !slots.iter().any(|(name, _)| name == "head.weight") {
-        let emb = slots.iter().find(|(name, _)| name == "emb.weight").map(|(_, slot)| slot.clone());
-        slots.extend(emb.map(|slot| ("head.weight".to_string(), slot)));
+    for (emb, head) in TIED {
+        if is_tied && !slots.iter().any(|(name, _)| name == head) {
+            let emb = slots.iter().find(|(name, _)| name == emb).map(|(_, slot)| slot.clone());
+            slots.extend(emb.map(|slot| (head.to_string(), slot)));
+        }
     }
     slots.sort_by(|(a, _), (b, _)| natural(a, b));
     match slots.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(Error::file("two tensors have this name").at(format!("tensor {}", pair[0].0))),
         None => Ok((slots, style)),
     }
+}
+
+fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
+    strip_prefixes(&mut tensors);
+    if fla::recognises(&tensors) {
+        return Ok((fla::slots(tensors)?, Style::Fla));
+    }
+    if hf::recognises(&tensors) {
+        return Ok((hf::slots(tensors), Style::Hf));
+    }
+    let renamed = web::to_official(&mut tensors);
+    let swapped = orient::swapped(&tensors, renamed, facts);
+    let style = if renamed || swapped.contains(&true) { Style::WebRwkv } else { Style::Official };
+    Ok((zip(tensors, swapped), style))
 }
 
 fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
@@ -83,16 +96,17 @@ fn strip_prefixes(tensors: &mut [Located]) {
         let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
         ["emb.weight", "embeddings.weight"].contains(&name) || block_and_part(name).is_some_and(of_block)
     };
-    let bare = |name: &str| {
-        let mut rest = name;
-        while let Some(shorter) = PREFIXES.iter().find_map(|p| rest.strip_prefix(p)) {
-            rest = shorter;
-        }
-        rest.to_string()
-    };
-    if !tensors.iter().any(|t| known(&t.name)) && tensors.iter().any(|t| known(&bare(&t.name))) {
-        tensors.iter_mut().for_each(|t| t.name = bare(&t.name));
+    if !tensors.iter().any(|t| known(&t.name)) && tensors.iter().any(|t| known(bare(&t.name, &[]))) {
+        tensors.iter_mut().for_each(|t| t.name = bare(&t.name, &[]).to_string());
     }
+}
+
+/// Without what wrappers put before it, and without these.
+fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
+    while let Some(shorter) = PREFIXES.iter().chain(more).find_map(|p| name.strip_prefix(p)) {
+        name = shorter;
+    }
+    name
 }
 
 /// `blocks.3.att.key.weight` or `layers.3.…`: the number, and what follows it.
@@ -149,7 +163,7 @@ pub(super) mod tests {
 
     pub(super) fn names(list: &[(&str, &[usize])]) -> (Vec<String>, &'static str) {
         let tensors = list.iter().map(|(n, s)| tensor(n, s)).collect();
-        let (slots, layout) = canonical(tensors, &Facts::default(), false).unwrap();
+        let (slots, layout) = canonical(tensors, &Facts::default(), false, None).unwrap();
         (slots.into_iter().map(|(n, _)| n).collect(), layout.name())
     }
 
@@ -163,7 +177,7 @@ pub(super) mod tests {
         let (found, style) = names(&[("model.layers.0.mlp.gate.weight", &[4]), ("model.embed_tokens.weight", &[9, 4])]);
         assert_eq!((found, style), (vec!["model.embed_tokens.weight".into(), "model.layers.0.mlp.gate.weight".into()], "official"));
         let twice = vec![tensor("model.emb.weight", &[1]), tensor("module.emb.weight", &[1])];
-        assert!(canonical(twice, &Facts::default(), false).err().unwrap().to_string().contains("tensor emb.weight: two"));
+        assert!(canonical(twice, &Facts::default(), false, None).err().unwrap().to_string().contains("tensor emb.weight: two"));
     }
 
     #[test]
@@ -176,7 +190,7 @@ pub(super) mod tests {
     fn a_tied_model_has_its_embedding_as_head() {
         let head = |list: &[&str], is_tied| {
             let tensors = list.iter().enumerate().map(|(i, n)| Located { file: i, ..tensor(n, &[9, 4]) }).collect();
-            let (slots, _) = canonical(tensors, &Facts::default(), is_tied).unwrap();
+            let (slots, _) = canonical(tensors, &Facts::default(), is_tied, None).unwrap();
             slots.iter().find(|(n, _)| n == "head.weight").map(|(_, slot)| slot.located.file)
         };
         assert_eq!(head(&["model.layers.0.attn.r_k", "model.embeddings.weight"], true), Some(1));

@@ -1,0 +1,94 @@
+//! What an RWKV's `config.json` says.
+
+use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, Shapes, agree, no_config};
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::weights) struct Rwkv {
+    hidden_size: Option<u64>,
+    num_hidden_layers: Option<u64>,
+    vocab_size: Option<u64>,
+    head_dim: Option<u64>,
+    head_size: Option<u64>,
+    head_size_divisor: Option<u64>,
+    attention_hidden_size: Option<u64>,
+    intermediate_size: Option<u64>,
+    norm_eps: Option<f64>,
+    layer_norm_epsilon: Option<f64>,
+    tie_word_embeddings: Option<bool>,
+}
+
+impl Rwkv {
+    pub fn read(config: Map<String, Value>) -> Result<Rwkv> {
+        serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e))
+    }
+
+    pub fn is_tied(&self) -> bool {
+        self.tie_word_embeddings == Some(true)
+    }
+
+    pub(super) fn metadata(&self, shapes: &Shapes) -> Result<BTreeMap<String, String>> {
+        let emb = shapes.matrix("emb.weight");
+        agree("hidden_size", self.hidden_size, emb.map(|s| s[1]), "emb.weight")?;
+        agree("vocab_size", self.vocab_size, emb.map(|s| s[0]), "emb.weight")?;
+        let rows = |name: &str| shapes.matrix(name).map(|s| s[0]);
+        let (att, ffn) = ("blocks.0.att.key.weight", "blocks.0.ffn.key.weight");
+        agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
+        agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
+        agree("num_hidden_layers", self.num_hidden_layers, shapes.n_layer(), "the number of blocks")?;
+
+        let r_k = shapes.matrix("blocks.0.att.r_k");
+        let mut metadata = BTreeMap::new();
+        if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
+            metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
+        }
+        // The ports of v5 and v6 divide y by this and then take 1e-5, as the official trainer does.
+        if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
+            let divisor = divisor as f64;
+            metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);
+        }
+        agree("head_dim", self.head_dim.or(self.head_size), r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
+        if let (Some([_, head_size]), Some(eps)) = (r_k, self.norm_eps) {
+            metadata.insert(GROUP_NORM_EPS.to_string(), number(head_size as f64 * eps)?);
+        }
+        Ok(metadata)
+    }
+}
+
+/// As text with no more digits than f32 has: 64 x 1e-5 reads 0.00064.
+fn number(eps: f64) -> Result<String> {
+    let narrow = eps as f32;
+    if !(narrow > 0.0 && narrow < 1.0) {
+        return Err(Error::model(format!("expected an epsilon between 0 and 1, found {eps}")));
+    }
+    Ok(narrow.to_string())
+}
+
+/// `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and the like. Hybrids say the name of their other half: `rwkv6qwen2`, `arwkv7`.
+pub(super) fn is_rwkv(model_type: &str) -> bool {
+    let lower = model_type.to_lowercase();
+    let Some(rest) = lower.strip_prefix("rwkv") else { return false };
+    rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))
+}
+
+/// `7`, `v7`, `x070`.
+fn is_version(part: &str) -> bool {
+    let digits = part.strip_prefix(['v', 'x']).unwrap_or(part);
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epsilon_has_the_digits_of_f32() {
+        for eps in [0.0, -1e-5, 1.0, 1e-300] {
+            assert!(number(eps).is_err(), "{eps}");
+        }
+        assert_eq!(number(64.0 * 1e-5).unwrap(), "0.00064");
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether tensors and configuration are of one model: where they contradict each other, nobody knows which of them is right.
+
+use super::{Glm, OF_ANOTHER};
+use crate::error::{Error, Result};
+use crate::weights::{Slot, layer_of};
+
+/// Parts of a layer that have a bias if `attention_bias` says so.
+const BIASED: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
+
+impl Glm {
+    /// Layer 0 stands for all: what the others lack is told when the model is loaded.
+    pub(in crate::weights) fn check_tensors(&self, slots: &[(String, Slot)]) -> Result<()> {
+        let shape = |name: &str| slots.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape());
+        let refuse = |text: String, name: &str| Err(Error::model(text).at(format!("tensor {name}")).hint(OF_ANOTHER));
+        let width = shape("model.embed_tokens.weight").and_then(|s| s.last().copied());
+        let heads = |n: usize| format!("{n} heads of {}", self.head_size);
+        let (q, kv) = ((self.q_rows(), heads(self.n_head)), (self.kv_rows(), heads(self.n_kv_head)));
+        for (part, (rows, heads)) in BIASED.into_iter().zip([&q, &kv, &kv]) {
+            let name = format!("model.layers.0.self_attn.{part}.weight");
+            if let Some(found) =
+                shape(&name).filter(|found| !matches!(found[..], [r, w] if r == *rows && width.is_none_or(|width| w == width)))
+            {
+                let width = width.map_or("any".to_string(), |w| w.to_string());
+                return refuse(format!("expected the shape [{rows}, {width}], {heads}, found {found:?}"), &name);
+            }
+            let bias = format!("model.layers.0.self_attn.{part}.bias");
+            match (shape(&bias), self.attention_bias) {
+                (Some(found), true) if found != [*rows] => {
+                    return refuse(format!("expected the shape [{rows}], {heads}, found {found:?}"), &bias);
+                }
+                (Some(_), false) => return refuse("expected no bias, as the configuration says, found one".into(), &bias),
+                (None, true) if shape(&name).is_some() => {
+                    return refuse("expected a bias, as the configuration says, found none".into(), &bias);
+                }
+                _ => {}
+            }
+        }
+        let output = "model.layers.0.self_attn.o_proj.weight";
+        if let Some(found) = shape(output).filter(|found| found.last() != Some(&q.0)) {
+            return refuse(format!("expected {} columns, {}, found {found:?}", q.0, q.1), output);
+        }
+        let more = "model.layers.0.post_self_attn_layernorm.weight";
+        match (self.model_type == "glm4", shape(more).is_some()) {
+            (true, false) if shape(output).is_some() => return refuse("expected it, as in every glm4, found none".into(), more),
+            (false, true) => return refuse(format!("expected it in a glm4 only, found it in a {}", self.model_type), more),
+            _ => {}
+        }
+        // A model with more biases would run without an error, and say nonsense.
+        let is_odd = |name: &str| {
+            let part = name.strip_suffix(".bias").and_then(|n| n.rsplit('.').next());
+            layer_of(name).is_some() && part.is_some_and(|part| !BIASED.contains(&part))
+        };
+        match slots.iter().find(|(name, _)| is_odd(name)) {
+            Some((name, _)) => refuse("expected no bias here, found one".into(), name),
+            None => Ok(()),
+        }
+    }
+}
