@@ -26,7 +26,12 @@ fn byte(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
+/// The bytes that a token spells, if it has no other character in it.
+pub(super) fn spelt(token: &str) -> Option<Vec<u8>> {
+    token.chars().map(byte).collect()
+}
+
 /// The bytes that a token stands for. A token with any other character in it stands for its own text.
 pub(super) fn bytes(token: &str) -> Vec<u8> {
-    token.chars().map(byte).collect::<Option<_>>().unwrap_or_else(|| token.as_bytes().to_vec())
+    spelt(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }

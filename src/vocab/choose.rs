@@ -55,19 +55,26 @@ const FAMILIES: &[Family] = &[
         name: "GLM-4",
         n_vocab: &[151552],
         max_id: 151342,
-        files: &["tokenizer.model"],
+        files: &["tokenizer.model", "tokenizer.json"],
         origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
+    },
+    Family {
+        name: "ChatGLM3",
+        n_vocab: &[65024],
+        max_id: 64797,
+        files: &["tokenizer.model"],
+        origin: "https://huggingface.co/THUDM/chatglm3-6b/resolve/main/tokenizer.model",
     },
 ];
 
 /// The vocabulary of a model with `n_vocab` embeddings, whose file lies in `folder`.
 ///
-/// 65536 is World, which is built in (feature `embedded-model`). 50277 and 50304 are GPT-NeoX-20B, 20096 is MIDI and 151552 is
-/// GLM-4: their files are looked for in the folder, and must end at the family's last id. For any other number the only
-/// vocabulary file in the folder is taken (`rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or `tokenizer.model`), if its ids
-/// fill the embeddings at least by half and do not exceed them; of two files none is taken, nobody could tell which. A file
-/// that does not fit or cannot be read is no error, since a model runs on token ids without a vocabulary: the hint names it and
-/// says why it was left.
+/// 65536 is World, which is built in (feature `embedded-model`). 50277 and 50304 are GPT-NeoX-20B, 20096 is MIDI, 151552 is
+/// GLM-4 and 65024 is ChatGLM3: their files are looked for in the folder, and must end at the family's last id. For any other
+/// number the only vocabulary file in the folder is taken (`rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
+/// `tokenizer.model`), if its ids fill the embeddings at least by half and do not exceed them; of two files none is taken,
+/// nobody could tell which. A file that does not fit or cannot be read is no error, since a model runs on token ids without a
+/// vocabulary: the hint names it and says why it was left.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();

@@ -1,27 +1,27 @@
-//! GLM-4's vocabulary: `tokenizer.model`, a line `BASE64 RANK` a token, and byte-level BPE by those ranks.
+//! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model` or from the `tokenizer.json` of the `-hf` checkpoints.
 //!
-//! A token's rank is its id. The special tokens are not in the file and not found in text: what a user writes can never become
-//! one, and a chat template asks for their ids by name. Knows no template, and no stop ids.
+//! A token's rank is its id. The special tokens are not found in text: what a user writes can never become one, and a chat
+//! template asks for their ids by name. Knows no template, and no stop ids.
 
-mod merge;
+mod json;
+mod lines;
 mod pieces;
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::rwkv::{number, shorten};
+use super::merge::Ranks;
 use super::table::Table;
 use super::{Scheme, byte_chars, utf8_text};
-use crate::error::{Error, Result};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD as STANDARD;
-use merge::Ranks;
+use crate::error::{Error, Result, short};
 use pieces::Pieces;
+
+pub(super) use lines::is_lines;
 
 /// Tokens in the file. A file of the same form with any other number is another family's, whose special tokens lie elsewhere.
 const N_RANKS: usize = 151_329;
 
-/// Their ids follow the ranks, in this order.
-const SPECIAL: [&str; 14] = [
+/// GLM-4's special tokens. Their ids follow the ranks, in this order.
+pub const SPECIAL: [&str; 14] = [
     "<|endoftext|>",
     "[MASK]",
     "[gMASK]",
@@ -43,61 +43,45 @@ pub(super) struct Glm4 {
     ranks: Ranks,
 }
 
-/// One line of the file.
-struct Line {
+/// A token as a file gives it.
+struct Entry {
     rank: u32,
     token: Vec<u8>,
-    /// From 1.
-    line_no: usize,
-}
-
-/// Whether a file is of this kind, by its first line.
-pub(super) fn is_glm4(text: &[u8]) -> bool {
-    text.split(|&b| b == b'\n').next().is_some_and(|line| parse_line(line).is_some())
-}
-
-/// Whether a file is a SentencePiece model, which shares the name `tokenizer.model`: a protobuf whose first piece is `<unk>`.
-pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
-    matches!(file, [0x0a, _, 0x0a, 5, rest @ ..] if rest.starts_with(b"<unk>"))
-}
-
-/// Why such a model is not read.
-pub(super) fn refuse_sentence_piece() -> Error {
-    Error::file("expected a vocabulary of a known kind, found a SentencePiece model, as ChatGLM3 has")
-        .hint("ChatGLM3's tokenizer is not supported; GLM-4's tokenizer.model is lines of base64 and rank")
+    /// Which line or entry of the file it is, from 1.
+    nth: usize,
 }
 
 impl Glm4 {
+    /// Reads `tokenizer.model`.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        Self::with_ranks(text, N_RANKS)
+        Self::from_lines(text, N_RANKS)
     }
 
-    /// Reads a file of `n_ranks` tokens, in any order.
-    fn with_ranks(text: &[u8], n_ranks: usize) -> Result<Self> {
-        let mut lines = Vec::with_capacity(n_ranks);
-        for (line_no, line) in (1..).zip(text.split(|&b| b == b'\n')) {
-            if !matches!(line, b"" | b"\r") {
-                let (token, rank) = parse_line(line).ok_or_else(|| {
-                    let shown = String::from_utf8_lossy(line);
-                    Error::file(format!("expected BASE64 RANK, found {}", shorten(&shown))).at(format!("line {line_no}"))
-                })?;
-                let rank = u32::try_from(rank)
-                    .ok()
-                    .filter(|&rank| (rank as usize) < n_ranks)
-                    .ok_or_else(|| not_glm4(format!("expected a rank below {n_ranks}, found {rank}")).at(format!("line {line_no}")))?;
-                lines.push(Line { rank, token, line_no });
-            }
-        }
-        lines.sort_by_key(|line| line.rank);
+    /// Reads `tokenizer.json`, if it is GLM-4's.
+    pub(super) fn parse_json(json: &[u8]) -> Result<Option<Self>> {
+        Self::from_json(json, N_RANKS)
+    }
 
+    fn from_lines(text: &[u8], n_ranks: usize) -> Result<Self> {
+        Self::new(lines::entries(text, n_ranks)?, n_ranks, lines::place)
+    }
+
+    fn from_json(json: &[u8], n_ranks: usize) -> Result<Option<Self>> {
+        let entries = json::entries(json, n_ranks)?;
+        entries.map(|entries| Self::new(entries, n_ranks, json::place)).transpose()
+    }
+
+    /// Of `n_ranks` tokens, in any order. `place` says where the nth of them stands.
+    fn new(mut entries: Vec<Entry>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
+        entries.sort_by_key(|entry| entry.rank);
         let mut glm4 = Glm4 { table: Table::default(), ranks: Ranks::default() };
         let first_bytes = byte_order();
-        for (expected, line) in (0..).zip(&lines) {
+        for (expected, entry) in (0..).zip(&entries) {
             let byte = first_bytes.get(expected as usize).copied();
-            glm4.add(expected, byte, line).map_err(|e| e.at(format!("line {}", line.line_no)))?;
+            glm4.add(expected, byte, entry).map_err(|e| e.at(place(entry.nth)))?;
         }
-        if lines.len() != n_ranks {
-            return Err(not_glm4(format!("expected {n_ranks} tokens, found {}: ranks from {} are missing", lines.len(), lines.len())));
+        if entries.len() != n_ranks {
+            return Err(not_glm4(format!("expected {n_ranks} tokens, found {n}: ranks from {n} are missing", n = entries.len())));
         }
         for (id, _) in (n_ranks as u32..).zip(SPECIAL) {
             glm4.table.add(id, b"")?;
@@ -106,8 +90,8 @@ impl Glm4 {
     }
 
     /// Enters the token whose rank is to be `expected`, and which is to be `byte` where there is one.
-    fn add(&mut self, expected: u32, byte: Option<u8>, line: &Line) -> Result<()> {
-        let &Line { rank, ref token, .. } = line;
+    fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
+        let &Entry { rank, ref token, .. } = entry;
         if rank < expected {
             return Err(Error::file(format!("expected each rank once, found {rank} again")));
         }
@@ -116,22 +100,14 @@ impl Glm4 {
         }
         if let Some(byte) = byte.filter(|&byte| *token != [byte]) {
             let found = String::from_utf8_lossy(token);
-            return Err(not_glm4(format!("expected the token of rank {rank} to be byte 0x{byte:02x}, found {:?}", shorten(&found))));
+            return Err(not_glm4(format!("expected the token of rank {rank} to be byte 0x{byte:02x}, found {:?}", short(&found, 24))));
         }
-        if let Some(before) = self.ranks.insert(token, rank) {
+        if let Some(before) = self.ranks.insert(token, rank, rank) {
             return Err(Error::file(format!("expected each token once, found that of rank {before} again, as rank {rank}")));
         }
         self.table.add(rank, token)?;
         Ok(())
     }
-}
-
-/// Token and rank.
-fn parse_line(line: &[u8]) -> Option<(Vec<u8>, u64)> {
-    let line = std::str::from_utf8(line).ok()?;
-    let (token, rank) = line.strip_suffix('\r').unwrap_or(line).split_once(' ')?;
-    let token = STANDARD.decode(token).ok().filter(|bytes| !bytes.is_empty())?;
-    Some((token, number(rank)?))
 }
 
 /// The bytes of ranks 0 to 255, in GPT-2's order: those that print in Latin-1, then the others.
@@ -142,7 +118,16 @@ fn byte_order() -> Vec<u8> {
 }
 
 fn not_glm4(message: String) -> Error {
-    Error::file(message).hint("is this the whole of GLM-4's tokenizer.model?")
+    Error::file(message).hint("is this the whole of GLM-4's tokenizer?")
+}
+
+/// Appends the ids of a piece: its own where the whole piece is a token, else those of its parts.
+fn split(ranks: &Ranks, piece: &[u8], ids: &mut Vec<u32>) {
+    match ranks.id(piece) {
+        Some(id) => ids.push(id),
+        // every part is a token, for all single bytes are
+        None => ids.extend(ranks.join(piece, 0..piece.len()).filter_map(|part| ranks.id(part))),
+    }
 }
 
 impl Scheme for Glm4 {
@@ -150,9 +135,14 @@ impl Scheme for Glm4 {
         let text = utf8_text(text)?;
         let mut ids = Vec::with_capacity(text.len() / 3 + 1);
         for piece in Pieces::of(text) {
-            self.ranks.split(piece.as_bytes(), &mut ids);
+            split(&self.ranks, piece.as_bytes(), &mut ids);
         }
         Ok(ids)
+    }
+
+    /// The official tokenizer puts these two before every text.
+    fn start(&self) -> Vec<u32> {
+        ["[gMASK]", "<sop>"].into_iter().filter_map(|special| self.special(special)).collect()
     }
 
     fn special(&self, text: &str) -> Option<u32> {

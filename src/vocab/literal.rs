@@ -3,6 +3,8 @@
 //! `'é'` and `"it's"` are text and stand for its UTF-8; `b'\xe2\x80'` is raw bytes. Knows nothing of ids or lines. An escape
 //! that Python would leave alone (`\d`) is an error here: in a vocabulary it can only be damage.
 
+use crate::error::short;
+
 /// Appends the bytes that `source` stands for to `out`. The error says what is wrong, in words that follow "the token".
 pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     let (is_bytes, quoted) = match source.strip_prefix('b') {
@@ -74,6 +76,5 @@ fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
 }
 
 fn bad_escape(escape: &str) -> String {
-    let shown: String = escape.chars().take(9).collect();
-    format!("has an escape that means nothing here: \\{shown}")
+    format!("has an escape that means nothing here: \\{}", short(escape, 9))
 }

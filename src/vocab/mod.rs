@@ -8,7 +8,10 @@ mod choose;
 mod glm4;
 mod huggingface;
 mod literal;
+mod merge;
+mod protobuf;
 mod rwkv;
+mod sentence_piece;
 mod stop;
 mod table;
 #[cfg(test)]
@@ -18,7 +21,24 @@ mod trie;
 mod utf8;
 mod web;
 
+/// Vocabularies of GLM-4's kind for the tests of other modules.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Vocab, glm4::tests};
+
+    /// All bytes and `merges`, then the special tokens.
+    pub fn small_glm4(merges: &[&[u8]]) -> Vocab {
+        tests::of(merges)
+    }
+
+    /// As large as the real one, so that special tokens have their real ids.
+    pub fn full_glm4() -> Vocab {
+        Vocab::parse(tests::full_file().as_bytes()).expect("a made-up file parses")
+    }
+}
+
 pub use choose::{Choice, choose};
+pub use glm4::SPECIAL as GLM4_SPECIAL;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 
@@ -34,6 +54,9 @@ use table::Table;
 /// from filling the memory.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
+/// The same for GLM-4's `tokenizer.json`: 20 MB, most of it merges that are skipped.
+const MAX_JSON_BYTES: u64 = 32 << 20;
+
 /// What every kind of vocabulary can do. One kind, one file.
 trait Scheme: Send + Sync {
     /// Splits `text` into ids.
@@ -41,6 +64,10 @@ trait Scheme: Send + Sync {
     /// Splits text that a model is to continue.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.encode(text)
+    }
+    /// What stands before every text.
+    fn start(&self) -> Vec<u32> {
+        Vec::new()
     }
     /// The bytes of ids that make a whole text.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
@@ -62,18 +89,16 @@ pub struct Vocab {
 
 impl Vocab {
     /// Reads a vocabulary file. What it holds says what it is: the RWKV text format, a line `ID 'TEXT' LENGTH` a token; the
-    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; a Hugging Face `tokenizer.json`, byte-level BPE or whole words; or GLM-4's
-    /// `tokenizer.model`, a line `BASE64 RANK` a token.
+    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; a Hugging Face `tokenizer.json`, byte-level BPE or whole words; GLM-4's
+    /// `tokenizer.model`, a line `BASE64 RANK` a token, or its `tokenizer.json`; or a SentencePiece model of type BPE, as
+    /// ChatGLM3's `tokenizer.model` is.
     ///
     /// # Errors
-    /// `File` when the file cannot be read, is larger than 16 MiB, or [`parse`](Self::parse) refuses it.
+    /// `File` when the file cannot be read or [`parse`](Self::parse) refuses it.
     pub fn open(path: &Path) -> Result<Vocab> {
         let mut text = Vec::new();
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;
-        if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(Error::file(format!("expected a vocabulary of at most {MAX_FILE_BYTES} bytes, found more")).at(path.display()));
-        }
+        file.take(MAX_JSON_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;
         Self::parse(&text).map_err(|e| e.at(path.display()))
     }
 
@@ -95,16 +120,27 @@ impl Vocab {
     ///
     /// # Errors
     /// `File`, naming the line and what was expected: a bad literal, a wrong length, an id given twice or absurdly large; of a
-    /// `tokenizer.json`, a model or a part that no RWKV model uses; of GLM-4's file, bad base64, a rank or token given twice or
-    /// missing. A SentencePiece model (ChatGLM3) is refused.
+    /// `tokenizer.json`, a model or a part that no RWKV model uses; of GLM-4's files, bad base64, a rank or token given twice or
+    /// missing, or another way to split text; of a SentencePiece model, a damaged field, another type than BPE, or a
+    /// normalization of text. So is any file of more than 16 MiB, or 32 for GLM-4's `tokenizer.json`.
     pub fn parse(text: &[u8]) -> Result<Vocab> {
+        let limit = |max: u64| if text.len() as u64 > max { Err(too_large(max)) } else { Ok(()) };
+        limit(MAX_JSON_BYTES)?;
+        let is_sentence_piece = sentence_piece::is_sentence_piece(text);
         let json = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
-        let scheme: Arc<dyn Scheme> = match json.first() {
-            Some(b'{') if web::is_web(json) => Arc::new(web::parse(json)?),
-            Some(b'{') => Arc::new(huggingface::HuggingFace::parse(json)?),
-            _ if glm4::is_sentence_piece(text) => return Err(glm4::refuse_sentence_piece()),
-            _ if glm4::is_glm4(text) => Arc::new(glm4::Glm4::parse(text)?),
-            _ => Arc::new(rwkv::Rwkv::parse(text)?),
+        let json = (json.first() == Some(&b'{') && !is_sentence_piece).then_some(json);
+        if let Some(json) = json.filter(|json| !web::is_web(json))
+            && let Some(glm4) = glm4::Glm4::parse_json(json)?
+        {
+            return Ok(Vocab { scheme: Arc::new(glm4) });
+        }
+        limit(MAX_FILE_BYTES)?;
+        let scheme: Arc<dyn Scheme> = match json {
+            Some(json) if web::is_web(json) => Arc::new(web::parse(json)?),
+            Some(json) => Arc::new(huggingface::HuggingFace::parse(json)?),
+            None if is_sentence_piece => Arc::new(sentence_piece::SentencePiece::parse(text)?),
+            None if glm4::is_lines(text) => Arc::new(glm4::Glm4::parse(text)?),
+            None => Arc::new(rwkv::Rwkv::parse(text)?),
         };
         Ok(Vocab { scheme })
     }
@@ -125,40 +161,52 @@ impl Vocab {
 
     /// Splits bytes into ids. An RWKV vocabulary takes the longest token that matches, from left to right; nothing is
     /// normalised, no special token is looked for, none is added. A Hugging Face tokenizer does what its file says, which
-    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either. With GLM-4's file
-    /// special tokens are never found in the text: [`special`](Self::special) gives their ids.
+    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either. With the files of
+    /// GLM-4 and ChatGLM3 special tokens are never found in the text: [`special`](Self::special) gives their ids. A SentencePiece
+    /// model puts a space before each text that it is given, unless it says otherwise.
     ///
     /// # Errors
     /// `Input`, naming byte and offset, where no token begins with the next byte. Never with the World vocabulary, which has
-    /// all 256. A Hugging Face tokenizer and GLM-4's take UTF-8 only.
+    /// all 256. A Hugging Face tokenizer, GLM-4's and SentencePiece take UTF-8 only.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
 
-    /// Splits a prompt, a text that a model is to continue. As [`encode`](Self::encode), but with a byte-level Hugging Face
-    /// tokenizer two newlines at the very end stay two tokens, as they are everywhere else in a text: its single token for
-    /// both occurs only where a text ends, so the 20B models have hardly met it, and go on badly from it.
+    /// Splits a prompt, a text that a model is to continue. As [`encode`](Self::encode), but with GLM-4's files `[gMASK]` and
+    /// `<sop>` come first, with ChatGLM3's `[gMASK]` and `sop`, as the official tokenizers put them before every text. And with a
+    /// byte-level Hugging Face tokenizer two newlines at the very end stay two tokens, as they are everywhere else in a text:
+    /// its single token for both occurs only where a text ends, so the 20B models have hardly met it, and go on badly from it.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
+        let ids = self.scheme.encode_prompt(text)?;
+        Ok(self.scheme.start().into_iter().chain(ids).collect())
+    }
+
+    /// The same for more of a text that has begun: without what stands before every text.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_further(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode_prompt(text)
     }
 
-    /// The id of a special token by its text, for templates: `<|user|>` is 151336 with GLM-4's file. `None` for any other text, and
-    /// with every vocabulary that has no such tokens or finds them in text by itself.
+    /// The id of a special token by its text, for templates: `<|user|>` is 151336 with GLM-4's files, 64795 with ChatGLM3's, where
+    /// the end of a text, `</s>`, has one too. `None` for any other text, and with every vocabulary that has no such tokens or
+    /// finds them in text by itself.
     pub fn special(&self, text: &str) -> Option<u32> {
         self.scheme.special(text)
     }
 
     /// The bytes of one id; empty for the end of text (0, unless the file assigns it), for special tokens and for every
-    /// unassigned id. Words of a vocabulary of words begin with a space.
+    /// unassigned id. Words of a vocabulary of words begin with a space, and so do SentencePiece's words.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }
 
     /// The bytes of many ids, one after the other. They need not be UTF-8: see [`Utf8Stream`]. Of a vocabulary of words the
-    /// first word comes without its space.
+    /// first word comes without its space, as does the first piece of a SentencePiece model that puts one there.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.scheme.decode(ids)
     }
@@ -177,6 +225,10 @@ impl Vocab {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+fn too_large(max: u64) -> Error {
+    Error::file(format!("expected a vocabulary of at most {max} bytes, found more"))
 }
 
 /// The text cannot be split: no token begins with the byte at `offset`.

@@ -6,7 +6,7 @@
 use super::table::{ID_LIMIT, Table};
 use super::trie::{Entry, Trie};
 use super::{Scheme, literal, no_token};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 
 pub(super) struct Rwkv {
     table: Table,
@@ -51,18 +51,17 @@ fn utf8(text: &[u8]) -> Result<&str> {
 /// Reads one line and enters its token into the table.
 fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
     let Some((id, literal, n_bytes)) = split(line) else {
-        let shown: String = line.chars().take(40).collect();
-        let e = Error::file(format!("expected ID 'TEXT' LENGTH, found {shown}"));
+        let e = Error::file(format!("expected ID 'TEXT' LENGTH, found {}", short(line, 40)));
         return Err(if line.starts_with(['{', '[']) { e.hint("this looks like JSON, which must begin with its {") } else { e });
     };
     let id = number(id)
         .and_then(|id| u32::try_from(id).ok())
-        .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", shorten(id))))?;
+        .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", short(id, 24))))?;
     let mut token = Vec::with_capacity(literal.len());
     literal::append(literal, &mut token).map_err(|e| Error::file(format!("the token of id {id} {e}")))?;
     if number(n_bytes) != Some(token.len() as u64) {
         let len = token.len();
-        return Err(Error::file(format!("expected the length of id {id} to be {len}, its bytes, found {}", shorten(n_bytes))));
+        return Err(Error::file(format!("expected the length of id {id} to be {len}, its bytes, found {}", short(n_bytes, 24))));
     }
     table.add(id, &token)
 }
@@ -77,10 +76,6 @@ fn split(line: &str) -> Option<(&str, &str, &str)> {
 /// Decimal digits only: `str::parse` alone would take a sign.
 pub(super) fn number(s: &str) -> Option<u64> {
     s.parse().ok().filter(|_| s.bytes().all(|b| b.is_ascii_digit()))
-}
-
-pub(super) fn shorten(s: &str) -> String {
-    s.chars().take(24).collect()
 }
 
 impl Scheme for Rwkv {

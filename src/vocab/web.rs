@@ -2,9 +2,9 @@
 //!
 //! The text's bytes are its UTF-8; an array holds raw bytes. Splits text as the line format does.
 
-use super::rwkv::{Rwkv, number, shorten};
+use super::rwkv::{Rwkv, number};
 use super::table::{ID_LIMIT, Table};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
     for (id, Token(bytes)) in pairs {
         let id = number(&id)
             .and_then(|id| u32::try_from(id).ok())
-            .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", shorten(&id))))?;
+            .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", short(&id, 24))))?;
         entries.push(table.add(id, &bytes)?);
     }
     Ok(Rwkv::new(table, &entries))

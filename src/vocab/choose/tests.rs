@@ -67,13 +67,26 @@ fn glm4_finds_its_file() {
     let own = "tokenizer.model";
     assert_eq!(chosen(151552, &[(own, right.clone()), ("tokenizer.json", tokenizer(300))]), Ok(151342));
     assert_eq!(chosen(151343, &[(own, right)]), Ok(151342));
-    for n_vocab in [151552, 65024] {
-        let sentence_piece = "\n\x0e\n\x05<unk>\x15";
-        let hint = chosen(n_vocab, &[(own, sentence_piece.into())]).unwrap_err();
-        assert!(hint.contains("DIR/tokenizer.model: expected") && hint.contains("SentencePiece"), "{hint}");
-    }
+    // a file of the `-hf` checkpoints that would give other ids
+    let json = r#"{"model": {"vocab": {}}, "added_tokens": [{"id": 151331, "content": "[gMASK]"}]}"#;
+    let hint = chosen(151552, &[("tokenizer.json", json.into())]).unwrap_err();
+    assert!(hint.contains("DIR/tokenizer.json: expected ignore_merges"), "{hint}");
     let hint = chosen(151552, &[("tokenizer.json", tokenizer(300))]).unwrap_err();
     assert!(hint.contains("GLM-4: get https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model and put it"), "{hint}");
+}
+
+#[test]
+fn chatglm3_finds_its_file_and_glm4_does_not_take_it() {
+    let dir = folder(&[]);
+    fs::write(dir.path().join("tokenizer.model"), crate::vocab::sentence_piece::tests::like_chatglm3()).unwrap();
+    match choose(65024, Some(dir.path())) {
+        Choice::Found(vocab) => assert_eq!((vocab.max_id(), vocab.special("sop")), (64797, Some(64792))),
+        Choice::Missing { hint } => panic!("{hint}"),
+    }
+    let Choice::Missing { hint } = choose(151552, Some(dir.path())) else { panic!("GLM-4 has another") };
+    assert!(hint.contains("tokenizer.model ends at id 64797, not 151342"), "{hint}");
+    let hint = chosen(65024, &[("tokenizer.model", crate::vocab::glm4::tests::full_file())]).unwrap_err();
+    assert!(hint.contains("the model's is ChatGLM3: get https://") && hint.contains("ends at id 151342, not 64797"), "{hint}");
 }
 
 #[test]

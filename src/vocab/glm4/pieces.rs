@@ -6,9 +6,13 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
+/// The pattern as the model's own files have it.
+pub(super) const PUBLISHED: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-    Regex::new(pattern).expect("the pattern is a constant; every test here compiles it")
+    let pattern = PUBLISHED.replace(r"|\s+(?!\S)", "");
+    Regex::new(&pattern).expect("the pattern is a constant; every test here compiles it")
 });
 
 /// The pieces of a text, in order; together they are the text.

@@ -1,0 +1,44 @@
+//! GLM-4's `tokenizer.model`: a line `BASE64 RANK` a token.
+
+use super::{Entry, N_RANKS, not_glm4};
+use crate::error::{Error, Result, short};
+use crate::vocab::rwkv::number;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as STANDARD;
+
+/// Whether a file is of this kind, by its first line.
+pub(in crate::vocab) fn is_lines(text: &[u8]) -> bool {
+    text.split(|&b| b == b'\n').next().is_some_and(|line| parse_line(line).is_some())
+}
+
+/// The tokens, in the order of the file.
+pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
+    let mut entries = Vec::with_capacity(n_ranks.min(N_RANKS));
+    for (nth, line) in (1..).zip(text.split(|&b| b == b'\n')) {
+        if !matches!(line, b"" | b"\r") {
+            let (token, rank) = parse_line(line).ok_or_else(|| {
+                let shown = String::from_utf8_lossy(line);
+                Error::file(format!("expected BASE64 RANK, found {}", short(&shown, 24))).at(place(nth))
+            })?;
+            let rank = u32::try_from(rank)
+                .ok()
+                .filter(|&rank| (rank as usize) < n_ranks)
+                .ok_or_else(|| not_glm4(format!("expected a rank below {n_ranks}, found {rank}")).at(place(nth)))?;
+            entries.push(Entry { rank, token, nth });
+        }
+    }
+    Ok(entries)
+}
+
+/// Where the nth token stands.
+pub(super) fn place(nth: usize) -> String {
+    format!("line {nth}")
+}
+
+/// Token and rank.
+fn parse_line(line: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (token, rank) = line.strip_suffix('\r').unwrap_or(line).split_once(' ')?;
+    let token = STANDARD.decode(token).ok().filter(|bytes| !bytes.is_empty())?;
+    Some((token, number(rank)?))
+}

@@ -1,0 +1,82 @@
+//! The wire format of protobuf: a message is fields, each a number and a value.
+//!
+//! Reads slices and copies nothing. Knows no message; groups, which nobody writes any more, are refused.
+
+use crate::error::{Error, Result};
+
+/// The value of a field, as far as the wire says what it is.
+pub(super) enum Value<'f> {
+    /// An integer, a bool or an enum.
+    Int(u64),
+    /// A text, bytes or a message.
+    Bytes(&'f [u8]),
+    /// A float.
+    Fixed32([u8; 4]),
+    Fixed64,
+}
+
+/// The fields of a message in the order of the file. Ends after the first error.
+pub(super) struct Fields<'f> {
+    rest: &'f [u8],
+}
+
+impl<'f> Fields<'f> {
+    pub(super) fn of(message: &'f [u8]) -> Self {
+        Fields { rest: message }
+    }
+
+    fn field(&mut self) -> Option<(u64, Value<'f>)> {
+        let tag = self.int()?;
+        let value = match tag & 7 {
+            0 => Value::Int(self.int()?),
+            1 => {
+                self.bytes(8)?;
+                Value::Fixed64
+            }
+            2 => {
+                let len = self.int()?;
+                Value::Bytes(self.bytes(usize::try_from(len).ok()?)?)
+            }
+            5 => Value::Fixed32(self.bytes(4)?.try_into().ok()?),
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    }
+
+    /// Seven bits a byte, the lowest first; the last byte has no high bit.
+    fn int(&mut self) -> Option<u64> {
+        let mut int = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            int |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(int);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self, n: usize) -> Option<&'f [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(n)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+}
+
+impl<'f> Iterator for Fields<'f> {
+    /// The field's number and its value.
+    type Item = Result<(u64, Value<'f>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let n_left = self.rest.len();
+        let field = self.field();
+        if field.is_none() {
+            self.rest = &[];
+        }
+        Some(field.ok_or_else(|| Error::file(format!("expected a field of protobuf {n_left} bytes before the end, found other bytes"))))
+    }
+}

@@ -1,0 +1,191 @@
+//! SentencePiece models of type BPE, and ChatGLM3's `tokenizer.model`, which is one with nine ids after its pieces.
+//!
+//! A space is `▁` in a piece, and one is put before the text. Special tokens are not found in text, as in GLM-4: a chat template
+//! asks for their ids by name. Knows no template, and no stop ids.
+//!
+//! The crates for this are young, need a newer Rust, or compile protobuf in their build, and what is needed of the format is
+//! small. The tests hold it against the official package.
+
+mod model;
+mod pieces;
+#[cfg(test)]
+pub(super) mod tests;
+
+use super::merge::Ranks;
+use super::table::Table;
+use super::trie::Trie;
+use super::{Scheme, utf8_text};
+use crate::error::{Error, Result};
+use model::{Kind, Model, Spaces};
+use pieces::{all_bytes, byte, each_once, ranks, user_defined};
+use std::collections::HashMap;
+
+/// How a piece spells a space.
+const SPACE: char = '▁';
+
+/// Pieces in ChatGLM3's file, by which it is told from others.
+const N_CHATGLM3: usize = 64_789;
+
+/// Their ids follow the pieces, in this order.
+const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
+
+pub(super) struct SentencePiece {
+    table: Table,
+    spaces: Spaces,
+    /// The pieces that text is joined to.
+    ranks: Ranks,
+    /// The pieces that are found in text first.
+    user_defined: Trie,
+    unknown: u32,
+    /// The ids of bytes, where characters without a piece become bytes.
+    bytes: Option<Box<[u32; 256]>>,
+    special: HashMap<String, u32>,
+    /// From here on ids are no pieces.
+    n_pieces: u32,
+    /// What comes before a prompt.
+    start: Vec<u32>,
+}
+
+/// Whether a file is such a model: a protobuf that begins with a piece, whose text is followed by its score.
+pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
+    matches!(file, [0x0a, _, 0x0a, len, rest @ ..] if rest.get(*len as usize) == Some(&0x15))
+}
+
+impl SentencePiece {
+    pub(super) fn parse(file: &[u8]) -> Result<Self> {
+        Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("is this the whole of a SentencePiece model?"))
+    }
+
+    /// With `n_chatglm3` pieces it is ChatGLM3's.
+    fn with_chatglm3(file: &[u8], n_chatglm3: usize) -> Result<Self> {
+        let Model { pieces, spaces, byte_fallback } = Model::parse(file)?;
+        let mut table = Table::default();
+        let mut special = HashMap::new();
+        let mut unknown = None;
+        let mut bytes: [Option<u32>; 256] = [None; 256];
+        for (id, piece) in (0..).zip(&pieces) {
+            let at = |e: Error| e.at(format!("piece {id}"));
+            match piece.kind {
+                Kind::Normal | Kind::UserDefined => table.add(id, piece.text.replace(SPACE, " ").as_bytes()).map(drop),
+                Kind::Control => {
+                    special.insert(piece.text.clone(), id);
+                    table.add(id, b"").map(drop)
+                }
+                Kind::Unknown if unknown.is_some() => Err(Error::file("expected one unknown piece, found another")),
+                Kind::Unknown => {
+                    unknown = Some(id);
+                    table.add(id, b"").map(drop)
+                }
+                Kind::Byte => byte(&piece.text).and_then(|byte| {
+                    bytes[byte as usize] = Some(id);
+                    table.add(id, &[byte]).map(drop)
+                }),
+            }
+            .map_err(at)?;
+        }
+        let unknown = unknown.ok_or_else(|| Error::file("expected an unknown piece, found none"))?;
+        let bytes = all_bytes(&bytes, byte_fallback)?;
+        each_once(&pieces)?;
+
+        let n_pieces = pieces.len() as u32;
+        let mut start = Vec::new();
+        if pieces.len() == n_chatglm3 {
+            for (id, text) in (n_pieces..).zip(CHATGLM3) {
+                table.add(id, b"")?;
+                special.insert(text.into(), id);
+            }
+            start = ["[gMASK]", "sop"].map(|text| special[text]).to_vec();
+        }
+        let (ranks, user_defined) = (ranks(&pieces), user_defined(&pieces));
+        Ok(SentencePiece { table, spaces, ranks, user_defined, unknown, bytes, special, n_pieces, start })
+    }
+
+    /// Text as pieces spell it.
+    fn spelt(&self, text: &str) -> String {
+        let prefix = if self.spaces.add_dummy_prefix { "▁" } else { "" };
+        if !self.spaces.remove_extra {
+            return if text.is_empty() { String::new() } else { prefix.to_string() + &text.replace(' ', "▁") };
+        }
+        let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            return String::new();
+        }
+        // at the end `▁` is taken away however it came there
+        (prefix.to_string() + &words.join("▁")).trim_end_matches(SPACE).to_string()
+    }
+
+    /// Appends the ids of spelt text in which no piece is found at once.
+    fn join(&self, text: &str, ids: &mut Vec<u32>) {
+        for part in self.ranks.join(text.as_bytes(), text.char_indices().map(|(i, _)| i)) {
+            match (self.ranks.id(part), &self.bytes) {
+                (Some(id), _) => ids.push(id),
+                (None, Some(bytes)) => ids.extend(part.iter().map(|&byte| bytes[byte as usize])),
+                // a run of characters without a piece is one unknown
+                (None, None) if ids.last() == Some(&self.unknown) => {}
+                (None, None) => ids.push(self.unknown),
+            }
+        }
+    }
+
+    /// Whether an id is a byte, not text.
+    fn is_byte(&self, id: u32) -> bool {
+        let token = self.table.token(id);
+        self.bytes.as_ref().is_some_and(|bytes| matches!(*token, [byte] if bytes[byte as usize] == id))
+    }
+}
+
+impl Scheme for SentencePiece {
+    fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
+        let text = self.spelt(utf8_text(text)?);
+        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
+        let (mut plain, mut at) = (0, 0);
+        while let Some(char) = text[at..].chars().next() {
+            match self.user_defined.longest(&text.as_bytes()[at..]) {
+                Some((id, len)) => {
+                    self.join(&text[plain..at], &mut ids);
+                    ids.push(id);
+                    at += len;
+                    plain = at;
+                }
+                None => at += char.len_utf8(),
+            }
+        }
+        self.join(&text[plain..], &mut ids);
+        Ok(ids)
+    }
+
+    /// ChatGLM3's tokenizer puts `[gMASK]` and `sop` before every text.
+    fn start(&self) -> Vec<u32> {
+        self.start.clone()
+    }
+
+    /// The space that was put before a text is taken away again, and so is one after each of ChatGLM3's special tokens: what
+    /// lies between two was encoded on its own.
+    fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        let Spaces { add_dummy_prefix, remove_extra } = self.spaces;
+        let mut text = Vec::with_capacity(ids.len() * 4);
+        let mut is_start = add_dummy_prefix || remove_extra;
+        for &id in ids {
+            let token = self.table.token(id);
+            if id >= self.n_pieces {
+                is_start = add_dummy_prefix || remove_extra;
+            } else if is_start && token.first() == Some(&b' ') && !self.is_byte(id) {
+                text.extend_from_slice(&token[1..]);
+                // where no text begins with spaces, further ones go too
+                is_start = remove_extra && token.len() == 1;
+            } else {
+                text.extend_from_slice(token);
+                is_start &= token.is_empty();
+            }
+        }
+        text
+    }
+
+    fn special(&self, text: &str) -> Option<u32> {
+        self.special.get(text).copied()
+    }
+
+    fn table(&self) -> &Table {
+        &self.table
+    }
+}
