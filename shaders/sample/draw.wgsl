@@ -2,9 +2,9 @@
 //   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters, then u < sum of p[0 ..= id]
 // then what the next step needs: counts, position in the random stream, the cursor. One workgroup a slot.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
-import package::sample::fixed::{Scale, times, add, ordered};
+import package::sample::fixed::{Scale, times, add, ordered, is_finite};
 import package::sample::chacha::{random_number};
-import package::sample::settings::{Settings, GREEDY, SEEN, key_of};
+import package::sample::settings::{Settings, GREEDY, GUARDS, SEEN, key_of};
 import package::sample::select::{Row, Window, Aim, ALL, RANDOM, keys, find};
 import package::sample::filters::{filtered};
 
@@ -69,7 +69,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let key = key_of(bits[e], counts[e], biases[e], s);
                 four[e] = key;
                 largest = max(largest, key);
-                if key != 0u { smallest = min(smallest, key); }
+                // 0 is no key: a guard has the host draw
+                if key != 0u { smallest = min(smallest, key); } else if (s.flags & GUARDS) != 0u && !is_finite(bits[e]) { smallest = 0u; }
             }
         }
         keys[row_at + q] = four;
@@ -90,7 +91,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = Row(row_at, params.quads, extremes.x);
 
     var id = NOTHING;
-    if extremes.x != 0u {
+    if extremes.x != 0u && extremes.y != 0u {
         if (s.flags & GREEDY) != 0u {
             id = largest_logit(row, logits_at, lane);
         } else {

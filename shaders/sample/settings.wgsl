@@ -23,6 +23,7 @@ const GREEDY: u32 = 1u;
 const HF: u32 = 2u;
 const TOP_P: u32 = 4u;
 const PENALISES: u32 = 8u;
+const GUARDS: u32 = 16u;
 
 // Of what is remembered of an id: the count's highest bit, and the bias of what is never drawn.
 const SEEN: u32 = 0x80000000u;

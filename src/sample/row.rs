@@ -16,6 +16,8 @@ pub mod flag {
     pub const TOP_P: u32 = 4;
     /// Tokens that were seen are penalised.
     pub const PENALISES: u32 = 8;
+    /// Nothing is drawn while a logit is not finite: the host draws what its guard says.
+    pub const GUARDS: u32 = 16;
 }
 
 /// One sampler's settings for `shaders/sample/draw.wgsl`, where `struct Settings` has the same fields in the same order; a test
@@ -56,8 +58,13 @@ impl Row {
     pub fn of(s: &Sampling) -> Row {
         let is_greedy = s.temperature.is_nan() || s.temperature <= 0.0;
         let penalises = s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 || s.repeat_penalty != 1.0;
-        let flags =
-            [(is_greedy, flag::GREEDY), (s.order == Order::Hf, flag::HF), (s.top_p < 1.0, flag::TOP_P), (penalises, flag::PENALISES)];
+        let flags = [
+            (is_greedy, flag::GREEDY),
+            (s.order == Order::Hf, flag::HF),
+            (s.top_p < 1.0, flag::TOP_P),
+            (penalises, flag::PENALISES),
+            (s.guard.is_some(), flag::GUARDS),
+        ];
         let draw = Scale::of_temperature(if is_greedy { 1.0 } else { s.temperature });
         let filter = if s.order == Order::Hf { draw } else { Scale::of_temperature(1.0) };
         let repeat = f64::from(s.repeat_penalty);

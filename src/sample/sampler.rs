@@ -22,6 +22,8 @@ pub struct Sampler {
     counts: Counts,
     /// How many tokens were drawn: the position in the random stream.
     draws: u64,
+    /// How many of them were the guard's.
+    n_guarded: u64,
     scratch: Scratch,
 }
 
@@ -69,7 +71,7 @@ impl Sampler {
     /// unchecked ones never panic: ids beyond the logits are ignored, a temperature that is not above 0 is greedy.
     pub fn new(settings: Sampling) -> Self {
         let (row, biases) = (Row::of(&settings), biases(&settings));
-        Sampler { settings, row, biases, counts: Counts::default(), draws: 0, scratch: Scratch::default() }
+        Sampler { settings, row, biases, counts: Counts::default(), draws: 0, n_guarded: 0, scratch: Scratch::default() }
     }
 
     /// The settings, with the seed of the stream in use.
@@ -78,11 +80,24 @@ impl Sampler {
     }
 
     /// Draws one id from `logits` `[V]`. Takes one number of the stream, greedy or not. After the first call nothing of
-    /// vocabulary size is allocated. A logit that is not finite is never drawn. Counts nothing: see [`accept`](Self::accept).
+    /// vocabulary size is allocated. A logit that is not finite is never drawn, but by a guard. Counts nothing: see [`accept`](Self::accept).
     ///
     /// # Errors
     /// `Model` when no logit is finite, `Usage` when bans and bias leave none.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
+        if let Some(id) = self.guarded(logits) {
+            if self.n_guarded == 0 {
+                log::warn!("the model gave a logit that is not finite; the guard draws {id} while it does");
+            }
+            self.n_guarded += 1;
+            self.skip();
+            return Ok(id);
+        }
+        self.draw(logits)
+    }
+
+    /// The same without the guard.
+    pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         let id = match self.run(logits)? {
             Outcome::Certain(id) => id,
             Outcome::Weighed(total) => {
@@ -90,8 +105,21 @@ impl Sampler {
                 self.scratch.list.pick(random, total).ok_or_else(no_finite_logit)?
             }
         };
-        self.draws = self.draws.wrapping_add(1);
+        self.skip();
         Ok(id)
+    }
+
+    /// The id that the guard draws from these logits; none where it does not step in, or is off.
+    pub fn guarded(&self, logits: &[f32]) -> Option<u32> {
+        let id = self.settings.guard.filter(|&id| (id as usize) < logits.len())?;
+        // without a branch an element, so that several are looked at together
+        let is_wrong = |some: &[f32]| some.iter().fold(false, |wrong, x| wrong | !x.is_finite());
+        logits.chunks(256).any(is_wrong).then_some(id)
+    }
+
+    /// How many tokens the guard drew.
+    pub fn n_guarded(&self) -> u64 {
+        self.n_guarded
     }
 
     /// The probabilities `[V]` that [`sample`](Self::sample) would draw from: the same chain, nothing drawn.
@@ -100,6 +128,10 @@ impl Sampler {
     /// As `sample`.
     pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<f32>> {
         let mut p = vec![0.0; logits.len()];
+        if let Some(id) = self.guarded(logits) {
+            p[id as usize] = 1.0;
+            return Ok(p);
+        }
         match self.run(logits)? {
             Outcome::Certain(id) => p[id as usize] = 1.0,
             Outcome::Weighed(total) => {

@@ -35,6 +35,9 @@ pub struct Sampling {
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub ban: Vec<u32>,
+    /// The invalid-score guard of GLM's own code: while any logit is NaN or infinite, before penalties and bans, this id is drawn.
+    /// It keeps a text going where the model's numbers fail. None: such logits are never drawn, and the others are.
+    pub guard: Option<u32>,
     /// When the temperature applies.
     pub order: Order,
     /// Names the random stream.
@@ -70,6 +73,7 @@ impl Sampling {
             repeat_penalty: 1.0,
             logit_bias: Vec::new(),
             ban: Vec::new(),
+            guard: None,
             order,
             seed: 0,
         }
@@ -108,6 +112,7 @@ impl Sampling {
                 return Err(Error::usage(format!("expected a finite number or -inf for id {id}, found {bias}")).at("--logit-bias"));
             }
         }
+        self.guard.map_or(Ok(()), |id| check_id("guard", id, n_vocab))?;
         self.ban.iter().try_for_each(|&id| check_id("--ban", id, n_vocab))
     }
 }

@@ -385,3 +385,31 @@ fn spaces_and_digits_weigh_nothing() {
         assert_eq!(penalty_weight(counted.as_bytes()), 1.0, "{counted:?}");
     }
 }
+
+#[test]
+fn a_guard_draws_its_id_while_a_logit_is_not_finite() {
+    let fine = [1.0, 3.0, 2.0];
+    for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for logits in [[wrong, 3.0, 2.0], [1.0, 3.0, wrong], [wrong; 3]] {
+            for settings in [Sampling::glm(), Sampling::rwkv(), Sampling::greedy(0)] {
+                // not even a ban keeps it from going on
+                let mut sampler = Sampler::new(Sampling { guard: Some(2), ban: vec![2], ..settings.clone() });
+                assert_eq!((sampler.guarded(&logits), sampler.sample(&logits).unwrap(), sampler.n_guarded()), (Some(2), 2, 1));
+                assert_eq!(sampler.distribution(&logits).unwrap(), [0.0, 0.0, 1.0]);
+                assert_eq!((sampler.draws(), sampler.n_guarded()), (1, 1));
+                assert_ne!(sampler.sample(&fine).unwrap(), 2, "and steps aside where they are");
+                // off
+                let mut sampler = Sampler::new(settings);
+                assert_eq!(sampler.guarded(&logits), None);
+                assert_eq!(sampler.sample(&logits).is_err(), logits[1] != 3.0);
+                assert_eq!(sampler.n_guarded(), 0);
+            }
+        }
+    }
+    // a ban is no failure of the model, and an id beyond the logits no guard
+    let banned = Sampler::new(Sampling { guard: Some(2), logit_bias: vec![(0, f32::NEG_INFINITY)], ..Sampling::greedy(0) });
+    assert_eq!(banned.guarded(&fine), None);
+    let beyond = Sampler::new(Sampling { guard: Some(3), ..Sampling::greedy(0) });
+    assert_eq!(beyond.guarded(&[f32::NAN; 3]), None);
+    assert!(Sampling { guard: Some(3), ..Sampling::greedy(0) }.check(3).unwrap_err().to_string().starts_with("guard: "));
+}
