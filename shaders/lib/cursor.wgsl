@@ -18,6 +18,9 @@ struct Run {
     // Half pages of the token-shift vectors, read and written; never the same.
     shift_in: u32,
     shift_out: u32,
+    // Of the first token, and where the slot's blocks begin.
+    position: u32,
+    blocks_at: u32,
 }
 
 fn n_tokens() -> u32 { return cursor[0].x; }
@@ -32,7 +35,7 @@ fn row_at(t: u32) -> Row {
 fn run_at(i: u32) -> Run {
     let a = cursor[cursor[0].w + 2u * i];
     let b = cursor[cursor[0].w + 2u * i + 1u];
-    return Run(a.x, a.y, a.z, a.w, b.x, b.y);
+    return Run(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
 }
 
 // Row of activations whose logits are wanted as output `o`.

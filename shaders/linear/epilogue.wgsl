@@ -1,5 +1,5 @@
 // How a sum over products becomes an element of y:  z = activation(bias + sum), then by `store`
-//   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   with a and b of another activation, `side`
+//   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z   with a and b of another activation, `side`
 import package::lib::activation::activate;
 
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows] where there is one
@@ -33,6 +33,7 @@ fn finish(e: Epilogue, t: u32, row: u32, sum: f32) {
             let a = side[side_at + e.a_at];
             z = a + (side[side_at + e.b_at] - a) * z;
         }
+        case 4u: { z *= y[at]; }
         default: {}
     }
     y[at] = z;

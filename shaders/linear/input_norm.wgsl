@@ -1,4 +1,4 @@
-// What the head's product reads, computed on the way: LN of the row whose logits are wanted. The first workgroup keeps it.
+// What a product reads, computed on the way: a norm of the row, LN or RMS as in norm/rows. The first workgroup may keep it.
 import package::lib::cursor::output_row;
 import package::lib::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
@@ -10,11 +10,13 @@ struct Input {
     // 1 in the dispatch that keeps.
     keeps: u32,
     eps: f32,
+    // 1: mean and b; 0: an RMS norm.
+    centred: u32,
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, stride]
-@group(0) @binding(5) var<storage, read> vectors: array<vec4<f32>>; // [2, stride]: g, b
-@group(0) @binding(6) var<storage, read_write> kept: array<vec4<f32>>; // [O, stride]
+@group(0) @binding(5) var<storage, read> vectors: array<vec4<f32>>; // [1 + centred, stride]: g, b
+@group(0) @binding(6) var<storage, read_write> kept: array<vec4<f32>>; // [T or O, stride]
 
 struct Source {
     here: u32,
@@ -22,13 +24,16 @@ struct Source {
     scale: f32,
 }
 
-fn begin(o: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
-    let here = output_row(o) * params.input.stride;
+fn begin(row: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
+    let here = select(row, output_row(row), params.of_outputs == 1u) * params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
     let n = f32(params.input.width);
-    var sum = 0.0;
-    for (var i = lane; i < quarters; i += WG) { sum += dot(x[here + i], vec4(1.0)); }
-    let mean = reduce_sum(vec4(sum), lane).x / n;
+    var mean = 0.0;
+    if params.input.centred == 1u {
+        var sum = 0.0;
+        for (var i = lane; i < quarters; i += WG) { sum += dot(x[here + i], vec4(1.0)); }
+        mean = reduce_sum(vec4(sum), lane).x / n;
+    }
     var square = 0.0;
     for (var i = lane; i < quarters; i += WG) {
         // What pads the row is zero in x, and must not count.
@@ -37,10 +42,11 @@ fn begin(o: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     }
     let source = Source(here, mean, 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.input.eps));
     if !is_first || params.input.keeps == 0u { return source; }
-    for (var i = lane; i < quarters; i += WG) { kept[o * params.input.stride + i] = input4(source, i); }
+    for (var i = lane; i < quarters; i += WG) { kept[row * params.input.stride + i] = input4(source, i); }
     return source;
 }
 
 fn input4(s: Source, i: u32) -> vec4<f32> {
-    return (x[s.here + i] - s.mean) * s.scale * vectors[i] + vectors[params.input.stride + i];
+    let b = f32(params.input.centred) * vectors[params.input.centred * params.input.stride + i];
+    return (x[s.here + i] - s.mean) * s.scale * vectors[i] + b;
 }

@@ -4,7 +4,10 @@ use super::load::{Progress, encode_part, initial_states, pack_vectors, write_ini
 use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Bytes, Caps, Class, Host, HostMatrix, HostPart, Lowering, MatrixSpec, Rows, Source, State, Step, Tape, Var, Word};
+use crate::tape::{
+    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Room, Source, State, Step, Tape, Var,
+    Word,
+};
 use crate::tensor::DType;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,9 +39,12 @@ impl CpuModel {
 
 fn host_part(part: &crate::tape::Part, spec: &MatrixSpec, source: &dyn Source) -> Result<HostPart> {
     let stored = matches!((source.dtype(&part.tensor), spec.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    let shared = if stored && !part.transposed && part.slice.is_none() { source.share(&part.tensor, &part.shape())? } else { None };
-    if let Some(bytes) = shared {
-        return Ok(HostPart { rows: part.rows, k: part.k, bytes });
+    let shared = if stored && !part.transposed { source.share(&part.tensor, &part.shape())? } else { None };
+    if let Some(Bytes { owner, range }) = shared {
+        // Rows of a slice lie together.
+        let row = range.len() / (part.shape().iter().product::<usize>() / part.k).max(1);
+        let start = range.start + part.first_row() * row;
+        return Ok(HostPart { rows: part.rows, k: part.k, bytes: Bytes { owner, range: start..start + part.rows * row } });
     }
     let k = crate::quant::padded(part.k);
     let mut bytes = Vec::with_capacity(part.rows * spec.format.size_bytes(k));
@@ -54,7 +60,7 @@ impl Loaded for CpuModel {
         &self.tape
     }
 
-    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>> {
+    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
         let tape = self.tape.clone();
         let share = |(spec, parts): (&MatrixSpec, &Vec<HostPart>)| HostMatrix {
             format: spec.format,
@@ -63,7 +69,9 @@ impl Loaded for CpuModel {
         let host = Host {
             matrices: tape.matrices.iter().zip(&self.matrices).map(share).collect(),
             vectors: self.vectors.clone(),
-            states: tape.states.iter().map(|s| vec![0.0; s.total(pages)]).collect(),
+            states: tape.states.iter().map(|s| vec![0.0; s.total(room.pages)]).collect(),
+            caches: tape.caches.iter().map(|c| HostCache::new(c, tape.cache_format, room.blocks)).collect::<Result<_>>()?,
+            angles: tape.rotary.map_or_else(Vec::new, |r| r.angles(room.context)),
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
             batch_invariant: self.batch_invariant,
@@ -100,10 +108,7 @@ impl CpuExecutor {
     fn grow(&mut self, tokens: usize, outputs: usize) {
         self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
-            let rows = match spec.rows {
-                Rows::Tokens => self.host.capacity,
-                Rows::Outputs => outputs,
-            };
+            let rows = spec.rows.count(self.host.capacity, outputs);
             let len = if spec.device_only { 0 } else { spec.planes * rows * spec.stride() };
             if var.len() < len {
                 var.resize(len, 0.0);
@@ -120,10 +125,7 @@ impl CpuExecutor {
 
     /// Rows from one plane to the next.
     fn plane(&self, var: Var) -> usize {
-        match self.host.tape.var_spec(var).rows {
-            Rows::Tokens => self.host.capacity,
-            Rows::Outputs => 0,
-        }
+        self.host.tape.var_spec(var).rows.count(self.host.capacity, 0)
     }
 }
 
@@ -133,7 +135,7 @@ impl Executor for CpuExecutor {
         // Any lowering tells which matrices a word reads.
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
-        let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens };
+        let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens, context: step.context() };
         let one = |word: &dyn Word| {
             let dispatches = word.lower(&cx);
             let started = Instant::now();
@@ -195,7 +197,8 @@ impl Executor for CpuExecutor {
             self.run(&step, &mut logits)?;
             let rows = logits.chunks_exact(logits.len() / step.runs.len());
             for (sampler, logits) in self.samplers.iter_mut().zip(rows) {
-                let id = sampler.sample(logits).unwrap_or(NOTHING);
+                let drawn = if sampler.guarded(logits).is_some() { None } else { sampler.sample(logits).ok() };
+                let id = drawn.unwrap_or(NOTHING);
                 let is_exempt = self.exempt.get(id as usize / 32).is_some_and(|bits| bits >> (id % 32) & 1 == 1);
                 if id != NOTHING {
                     sampler.accept(id, if is_exempt { 0.0 } else { 1.0 });
@@ -221,6 +224,22 @@ impl Executor for CpuExecutor {
         let at = page * spec.stride();
         self.host.states[state.0][at..at + values.len()].copy_from_slice(values);
         Ok(())
+    }
+
+    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
+        Ok(self.host.cache(cache).rows(self.host.tape.cache_format, blocks, n))
+    }
+
+    fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
+        let (format, width) = (self.host.tape.cache_format, self.host.tape.cache_spec(cache).width());
+        for (i, row) in values.chunks_exact(width).enumerate() {
+            self.host.caches[cache.0].write(format, blocks[i / BLOCK], i % BLOCK, row);
+        }
+        Ok(())
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        self.host.caches.iter_mut().for_each(|cache| cache.copy_block(from, to));
     }
 
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {

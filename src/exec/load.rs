@@ -155,10 +155,11 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
         if part.optional && !source.has(&part.tensor) {
             continue;
         }
-        let mut numbers = vec![0.0; spec.width / part.repeat];
+        let len = spec.len(part);
+        let mut numbers = vec![0.0; len / part.repeat];
         source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut numbers))?;
         let map = part.map.unwrap_or(|x| x);
-        for (to, from) in row[..spec.width].chunks_mut(part.repeat).zip(numbers) {
+        for (to, from) in row[..len].chunks_mut(part.repeat).zip(numbers) {
             to.fill(map(from));
         }
     }

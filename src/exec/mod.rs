@@ -12,7 +12,7 @@ pub mod tune;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Binding, Dispatch, Matrix, State, Step, Tape, Var};
+use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, State, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub use load::{Progress, assign_formats};
 pub trait Loaded: Send + Sync {
     fn tape(&self) -> &Arc<Tape>;
 
-    /// Fresh memory for `pages` pages of state, all zero.
-    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>>;
+    /// Fresh memory for so much, all zero.
+    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
 
     /// Bytes of the matrices of which a token reads only what its input is not zero for.
     fn sparse_bytes(&self) -> u64;
@@ -33,6 +33,11 @@ pub trait Loaded: Send + Sync {
     /// Whether [`Executor::draw_ahead`] is the better way to draw for so many streams: on GPUs, if their memory fits a binding. [`DRAWS`]
     /// decides otherwise.
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool>;
+
+    /// The longest context that attention gets through: software adapters cut long loops short.
+    fn longest_context(&self) -> usize {
+        usize::MAX
+    }
 
     /// Whether one dispatch can run so long that a driver kills it.
     fn is_watched(&self) -> bool;
@@ -121,6 +126,13 @@ pub trait Executor: Send {
     /// One page of a state, or one half page where the state has halves.
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>>;
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
+
+    /// The first `n` tokens of a cache whose blocks these are, `[n, n_heads, head_size]`.
+    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>>;
+    fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()>;
+
+    /// Copies a block of every cache.
+    fn copy_block(&mut self, from: u32, to: u32);
 
     /// Activations of the last step, `[planes, rows, stride]`; for tests.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>>;

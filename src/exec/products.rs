@@ -3,7 +3,7 @@
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::tape::{Run, Source, Step, Tape};
+use crate::tape::{Room, Run, Source, Step, Tape};
 use crate::tensor::{DType, View};
 use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ impl Products {
 
     /// A player of its own.
     pub fn timer(&self) -> Result<Timer> {
-        Ok(Timer(self.model.clone().executor(1)?))
+        Ok(Timer(self.model.clone().executor(Room::pages(1))?))
     }
 
     /// The same with kernels of other sizes.
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
-        Ok(Timer(self.model.on(Arc::new(device)).executor(1)?))
+        Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
     }
 }
 
@@ -41,8 +41,8 @@ pub struct Timer(Box<dyn Executor>);
 impl Timer {
     /// Seconds of a step of `n` vectors: the best of some.
     pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {
-        let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1 };
-        let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![] };
+        let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1, ..Run::default() };
+        let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![], ..Step::default() };
         let mut best = f64::INFINITY;
         for _ in 0..repeats {
             let started = Instant::now();

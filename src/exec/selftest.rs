@@ -6,10 +6,10 @@ use super::{Executor, Loaded};
 use crate::error::Result;
 use crate::quant::Format;
 use crate::sample::{Order, Sampler, Sampling};
-use crate::tape::{BATCH, Part, Rows, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
+use crate::tape::{BATCH, BLOCK, Cache, Part, Room, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
-use crate::words::testing::{Case, PAGES, nmse, numbers};
-use crate::words::{Activation, Projection, WORDS};
+use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
+use crate::words::{Activation, Norm, Projection, WORDS};
 use std::sync::Arc;
 
 /// What one case came to.
@@ -57,7 +57,9 @@ pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<Stri
 
 /// Cases of every word that is a product, with all their steps.
 pub(super) fn products_of_words() -> Vec<Case> {
-    let is_product = |name: &str| matches!(name, "linear_add" | "linear_add_sparse" | "norm_shift_linear" | "norm_ddlerp_linear");
+    const NAMES: [&str; 7] =
+        ["linear_add", "linear_add_sparse", "norm_shift_linear", "norm_ddlerp_linear", "norm_linear", "swiglu", "linear_norm_add"];
+    let is_product = |name: &str| NAMES.contains(&name);
     WORDS.iter().filter(|w| is_product(w.name)).flat_map(|w| (w.cases)()).collect()
 }
 
@@ -76,12 +78,13 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
         plain,
     ];
     let mut streams: Vec<Sampler> = settings.into_iter().map(Sampler::new).collect();
-    let run = |i: u32| Run { first_row: i, len: 1, page_in: 0, page_out: i + 1, shift_in: 0, shift_out: 2 * i + 2 };
+    let run = |i: u32| Run { first_row: i, len: 1, page_in: 0, page_out: i + 1, shift_in: 0, shift_out: 2 * i + 2, ..Run::default() };
     let rows = 0..STREAMS as u32;
-    let mut step = Step { tokens: rows.clone().collect(), runs: rows.clone().map(run).collect(), outputs: rows.collect() };
+    let mut step =
+        Step { tokens: rows.clone().collect(), runs: rows.clone().map(run).collect(), outputs: rows.collect(), ..Step::default() };
 
     let model = GpuModel::load(device.clone(), Arc::new(small_model()), &Synthetic { seed: 7 }, &mut |_, _| ())?;
-    let (mut ahead, mut one_by_one) = (model.clone().executor(STREAMS + 1)?, model.executor(STREAMS + 1)?);
+    let (mut ahead, mut one_by_one) = (model.clone().executor(Room::pages(STREAMS + 1))?, model.executor(Room::pages(STREAMS + 1))?);
     let mut found = Vec::new();
     ahead.begin_draws(&streams.iter().collect::<Vec<_>>(), &[])?;
     ahead.draw_ahead(&step, STEPS, &mut found)?;
@@ -114,25 +117,30 @@ fn small_model() -> Tape {
     let k = t.norm_shift_linear("ffn", x, mix, vec![key], shift);
     t.linear_add(Part::new("value", width, 2 * width), k, x);
     let norm = t.vectors(width, ["g", "b"].map(vector).into());
-    t.head(x, norm, Part::new("head", n_vocab, width));
+    t.head(x, Norm::layer(norm), Part::new("head", n_vocab, width), None);
     t
 }
 
 /// Rows behind the last one of a step that no kernel may touch.
 const GUARD_ROWS: usize = 2;
 
+/// What the steps of cases need.
+const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
+
 /// Plays a case on the device and on the host.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.matrices.iter_mut().for_each(|m| m.format = format);
+    tape.cache_format = format;
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = || {
-        let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(PAGES)?;
-        let mut cpu = CpuModel::load(tape.clone(), &source, device.caps.batch_invariant, &mut |_, _| ())?.executor(PAGES)?;
+        let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
+        let mut cpu = CpuModel::load(tape.clone(), &source, device.caps.batch_invariant, &mut |_, _| ())?.executor(ROOM)?;
         let mut worst = 0f64;
+        let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
         for (i, spec) in tape.states.iter().enumerate() {
             for page in 0..pages(spec) {
                 let seeded = || numbers((i * 1000 + page) as u64).take(spec.len()).collect();
@@ -140,6 +148,11 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
                 gpu.write_state(State(i), page, &values)?;
                 cpu.write_state(State(i), page, &values)?;
             }
+        }
+        for (i, spec) in tape.caches.iter().enumerate() {
+            let values: Vec<f32> = numbers(i as u64).take(BLOCKS * spec.block_len()).collect();
+            gpu.write_cache(Cache(i), &all_blocks, &values)?;
+            cpu.write_cache(Cache(i), &all_blocks, &values)?;
         }
         for (i, step) in steps.iter().enumerate() {
             worst = worst.max(compare(&tape, step, zeros, i as u64, gpu.as_mut(), cpu.as_mut())?);
@@ -155,10 +168,7 @@ fn pages(spec: &StateSpec) -> usize {
 }
 
 fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: &mut dyn Executor, cpu: &mut dyn Executor) -> Result<f64> {
-    let n_rows = |spec: &VarSpec| match spec.rows {
-        Rows::Tokens => step.tokens.len(),
-        Rows::Outputs => step.outputs.len(),
-    };
+    let n_rows = |spec: &VarSpec| spec.rows.count(step.tokens.len(), step.outputs.len());
     let mut filled = Vec::new();
     for (i, spec) in tape.vars.iter().enumerate() {
         let zeros = zeros.filter(|(var, _)| *var == Var(i)).map_or(0.0, |(_, share)| share);
@@ -193,6 +203,11 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
         for page in 0..pages(spec) {
             worst = worst.max(nmse(&gpu.read_state(State(i), page)?, &cpu.read_state(State(i), page)?));
         }
+    }
+    let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
+    for i in (0..tape.caches.len()).map(Cache) {
+        let n = BLOCKS * BLOCK;
+        worst = worst.max(nmse(&gpu.read_cache(i, &all_blocks, n)?, &cpu.read_cache(i, &all_blocks, n)?));
     }
     Ok(worst)
 }

@@ -15,6 +15,10 @@ impl Format for F16 {
         n * 2
     }
 
+    fn largest(&self) -> f32 {
+        f16::MAX.to_f32()
+    }
+
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
         let mut halves = vec![f16::ZERO; row.len()];
         halves.convert_from_f32_slice(row);

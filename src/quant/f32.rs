@@ -14,6 +14,10 @@ impl Format for F32 {
         n * 4
     }
 
+    fn largest(&self) -> f32 {
+        f32::INFINITY
+    }
+
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
         out.extend(row.iter().flat_map(|v| v.to_le_bytes()));
         Ok(())

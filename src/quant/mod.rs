@@ -27,6 +27,9 @@ pub trait Format: Send + Sync {
     /// Bytes of `n` elements; `n` is a multiple of [`PAD`].
     fn size_bytes(&self, n: usize) -> usize;
 
+    /// The largest number that fits.
+    fn largest(&self) -> f32;
+
     /// Appends the encoding of a row. Fails where a finite number does not fit.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
@@ -39,6 +42,15 @@ pub trait Format: Send + Sync {
 
 /// All formats. Parser, help, tests and benches walk this list.
 pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32];
+
+/// A row, with what does not fit as large as can be: keys and values, of which an infinite one would end all attention to come.
+pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {
+    let largest = format.largest();
+    let within: Vec<f32> = row.iter().map(|x| x.clamp(-largest, largest)).collect();
+    let mut out = Vec::with_capacity(format.size_bytes(row.len()));
+    format.encode(&within, &mut out).expect("all of these fit");
+    out
+}
 
 /// The format of that name.
 pub fn find(name: &str) -> Result<&'static dyn Format> {
@@ -81,5 +93,9 @@ mod tests {
     fn a_number_too_large_for_f16_is_refused() {
         assert!(find("f16").unwrap().encode(&[70000.0; 8], &mut Vec::new()).is_err());
         assert!(find("f17").is_err());
+        let within = encode_within(find("f16").unwrap(), &[70000.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let mut back = [0.0; 8];
+        find("f16").unwrap().decode(&within, &mut back);
+        assert_eq!(back[..3], [65504.0, -65504.0, 1.0]);
     }
 }

@@ -1,7 +1,8 @@
 //! The memory of the twins: what the tape declares, as plain vectors on the host.
 
-use super::{Matrix, State, Step, Tape, Var, Vector};
-use crate::quant::{Format, product};
+use super::{BLOCK, Cache, CacheSpec, Matrix, State, Step, Tape, Var, Vector};
+use crate::error::{Error, Result};
+use crate::quant::{self, Format, PAD, product};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,6 +52,61 @@ impl HostMatrix {
     }
 }
 
+/// Keys or values, a row a token: `[blocks, BLOCK, n_heads, head_size]`.
+#[derive(Default)]
+pub struct HostCache {
+    bytes: Vec<u8>,
+    row: usize,
+}
+
+impl HostCache {
+    pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
+        let row = format.size_bytes(spec.width());
+        let size = blocks.saturating_mul(BLOCK * row);
+        // Zeros are not touched before they are used, so ask first whether there can be as many.
+        if Vec::<u8>::new().try_reserve_exact(size).is_err() {
+            let text = format!("{} needs {size} bytes, more than there are", spec.name);
+            return Err(Error::memory(text).hint("use a smaller --context or fewer slots"));
+        }
+        Ok(HostCache { bytes: vec![0; size], row })
+    }
+
+    fn place(&self, block: u32, token: usize) -> Range<usize> {
+        let at = (block as usize * BLOCK + token) * self.row;
+        at..at + self.row
+    }
+
+    /// Encodes a token's numbers.
+    pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
+        let encoded = quant::encode_within(format, row);
+        let place = self.place(block, token);
+        self.bytes[place].copy_from_slice(&encoded);
+    }
+
+    /// Decodes the first `n` tokens of a block.
+    fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
+        let at = self.place(block, 0).start;
+        let bytes = &self.bytes[at..at + n * self.row];
+        rows.resize(bytes.len() / format.size_bytes(PAD) * PAD, 0.0);
+        format.decode(bytes, rows);
+    }
+
+    /// The first `n` tokens of a slot that has these blocks.
+    pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
+        let (mut rows, mut all) = (Vec::new(), Vec::new());
+        for (first, &block) in (0..n).step_by(BLOCK).zip(blocks) {
+            self.read(format, block, BLOCK.min(n - first), &mut rows);
+            all.extend_from_slice(&rows);
+        }
+        all
+    }
+
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        let (from, to) = (self.place(from, 0).start, self.place(to, 0).start);
+        self.bytes.copy_within(from..from + BLOCK * self.row, to);
+    }
+}
+
 /// Everything a twin may touch.
 pub struct Host {
     pub tape: Arc<Tape>,
@@ -59,6 +115,9 @@ pub struct Host {
     pub matrices: Vec<HostMatrix>,
     pub vectors: Vec<Vec<f32>>,
     pub states: Vec<Vec<f32>>,
+    pub caches: Vec<HostCache>,
+    /// `[positions, rotary size / 2, 2]`
+    pub angles: Vec<f32>,
     pub batch_invariant: bool,
     /// Rows of tokens that activations have room for: the distance of planes.
     pub capacity: usize,
@@ -77,6 +136,16 @@ impl Host {
     }
     pub fn put_state(&mut self, s: State, values: Vec<f32>) {
         self.states[s.0] = values;
+    }
+
+    pub fn take_cache(&mut self, c: Cache) -> HostCache {
+        std::mem::take(&mut self.caches[c.0])
+    }
+    pub fn put_cache(&mut self, c: Cache, cache: HostCache) {
+        self.caches[c.0] = cache;
+    }
+    pub fn cache(&self, c: Cache) -> &HostCache {
+        &self.caches[c.0]
     }
 
     pub fn var(&self, v: Var) -> &[f32] {

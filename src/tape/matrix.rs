@@ -19,6 +19,8 @@ pub struct Part {
     pub optional: bool,
     /// The file's tensor holds several such matrices, and this is one of them.
     pub slice: Option<Slice>,
+    /// What it multiplies may leave the range of f16.
+    pub is_wide: bool,
 }
 
 /// One matrix among `of` in a tensor: a dimension more in front, or their rows under one another.
@@ -32,12 +34,17 @@ pub struct Slice {
 impl Part {
     /// `W [rows, k]`, as PyTorch's Linear stores it.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false, slice: None }
+        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false, slice: None, is_wide: false }
     }
 
     /// `M [k, rows]`, in x out.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         Part { transposed: true, ..Self::new(tensor, rows, k) }
+    }
+
+    /// Says that its input may leave the range of f16.
+    pub fn wide(self) -> Self {
+        Part { is_wide: true, ..self }
     }
 
     /// Plane `index` of the file's tensor `[of, …]`.

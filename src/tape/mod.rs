@@ -3,6 +3,7 @@
 //! An architecture declares its weights and states and records words; an executor plays them. A tape holds no numbers, knows
 //! no device and no file, and is the same for every token.
 
+mod cache;
 mod checkpoint;
 mod host;
 mod matrix;
@@ -11,14 +12,15 @@ mod step;
 mod tuning;
 mod word;
 
-pub use host::{Bytes, Host, HostMatrix, HostPart};
+pub use cache::{BLOCK, Cache, CacheSpec, Room, Rotary};
+pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use tuning::{BATCH, FUSED, Tile, Tuning};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
-use crate::quant::{self, padded};
+use crate::quant::{self, Format, padded};
 
 /// An activation: rows of padded columns, f32. `[rows, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +45,19 @@ pub enum Rows {
     Tokens,
     /// One a token whose logits are wanted.
     Outputs,
+    /// So many, whatever the step.
+    Fixed(usize),
+}
+
+impl Rows {
+    /// How many these are in a step.
+    pub fn count(self, tokens: usize, outputs: usize) -> usize {
+        match self {
+            Rows::Tokens => tokens,
+            Rows::Outputs => outputs,
+            Rows::Fixed(n) => n,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +98,8 @@ pub struct VectorPart {
     pub optional: bool,
     /// Shape in the file, where it is not `[width]`.
     pub shape: Option<[usize; 2]>,
+    /// How many numbers it has, where fewer than the width.
+    pub len: Option<usize>,
     /// So many numbers of the vector share one of the file.
     pub repeat: usize,
     /// What is done to every number once, while loading.
@@ -90,6 +107,11 @@ pub struct VectorPart {
 }
 
 impl VectorPart {
+    /// Shorter than the others: the rest is zeros.
+    pub fn short(self, len: usize) -> Self {
+        VectorPart { len: Some(len), ..self }
+    }
+
     /// Stored as a matrix of that shape.
     pub fn shaped(self, rows: usize, columns: usize) -> Self {
         VectorPart { shape: Some([rows, columns]), ..self }
@@ -115,7 +137,12 @@ pub struct VectorSpec {
 impl VectorSpec {
     /// Shape of a part's tensor in the file.
     pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
-        part.shape.map_or_else(|| vec![self.width / part.repeat], |s| s.to_vec())
+        part.shape.map_or_else(|| vec![self.len(part) / part.repeat], |s| s.to_vec())
+    }
+
+    /// Numbers of a part that are no padding.
+    pub fn len(&self, part: &VectorPart) -> usize {
+        part.len.unwrap_or(self.width)
     }
 
     pub fn stride(&self) -> usize {
@@ -167,17 +194,38 @@ impl StateSpec {
 }
 
 /// The program of a model, or of a test.
-#[derive(Default)]
 pub struct Tape {
     pub vars: Vec<VarSpec>,
     pub matrices: Vec<MatrixSpec>,
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
+    pub caches: Vec<CacheSpec>,
+    /// How all caches are stored. Chosen when the model is opened.
+    pub cache_format: &'static dyn Format,
+    /// How tokens are turned by their position; all words share it.
+    pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
     /// The last word's output. `[outputs, vocab]`.
     pub logits: Option<Var>,
     /// What the head multiplies: the normalised last activation. `[outputs, width]`.
     pub hidden: Option<Var>,
+}
+
+impl Default for Tape {
+    fn default() -> Self {
+        Tape {
+            vars: Vec::new(),
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            states: Vec::new(),
+            caches: Vec::new(),
+            cache_format: quant::FORMATS[0],
+            rotary: None,
+            words: Vec::new(),
+            logits: None,
+            hidden: None,
+        }
+    }
 }
 
 impl Tape {
@@ -250,6 +298,12 @@ impl Tape {
         State(self.states.len() - 1)
     }
 
+    /// Keys or values of every token of a slot.
+    pub fn cache(&mut self, spec: CacheSpec) -> Cache {
+        self.caches.push(spec);
+        Cache(self.caches.len() - 1)
+    }
+
     /// Says what a state is before the first token.
     pub fn begin_with(&mut self, state: State, initial: Initial) {
         self.states[state.0].initial = initial;
@@ -272,6 +326,15 @@ impl Tape {
         &self.states[s.0]
     }
 
+    pub fn cache_spec(&self, c: Cache) -> &CacheSpec {
+        &self.caches[c.0]
+    }
+
+    /// Bytes of a block of all caches.
+    pub fn block_bytes(&self) -> usize {
+        self.caches.iter().map(|c| self.cache_format.size_bytes(c.block_len())).sum()
+    }
+
     /// The first activation of that name.
     pub fn find_var(&self, name: &str) -> Option<Var> {
         self.vars.iter().position(|v| v.name == name).map(Var)
@@ -280,6 +343,11 @@ impl Tape {
     /// The state of that name in state files.
     pub fn find_state(&self, name: &str) -> Option<State> {
         self.states.iter().position(|s| s.name == name).map(State)
+    }
+
+    /// The cache of that name in state files.
+    pub fn find_cache(&self, name: &str) -> Option<Cache> {
+        self.caches.iter().position(|c| c.name == name).map(Cache)
     }
 
     /// Every tensor that the tape reads, once: name, shape in the file, whether it may be absent.
@@ -298,7 +366,7 @@ impl Tape {
 
 /// A vector that must be there.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
-    VectorPart { tensor: tensor.into(), optional: false, shape: None, repeat: 1, map: None }
+    VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, repeat: 1, map: None }
 }
 
 /// A vector of zeros where the file has none.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
     pub first_row: u32,
     pub len: u32,
@@ -18,6 +18,17 @@ pub struct Run {
     /// Half pages, read and written; never equal.
     pub shift_in: u32,
     pub shift_out: u32,
+    /// Of the first token: how many the slot has read before. Models with caches ask for it.
+    pub position: u32,
+    /// Where the slot's blocks begin in [`Step::blocks`], of the cache's first one on.
+    pub blocks_at: u32,
+}
+
+impl Run {
+    /// Tokens that the slot has read after this step.
+    pub fn end(&self) -> usize {
+        (self.position + self.len) as usize
+    }
 }
 
 /// What to compute: `tokens` split into `runs`, and the rows whose logits are wanted.
@@ -26,6 +37,8 @@ pub struct Step {
     pub tokens: Vec<u32>,
     pub runs: Vec<Run>,
     pub outputs: Vec<u32>,
+    /// Blocks of the caches, slot by slot: those of the new tokens too, and of the tokens to come where the step will be advanced.
+    pub blocks: Vec<u32>,
 }
 
 impl Step {
@@ -39,6 +52,12 @@ impl Step {
         self.tokens.clear();
         self.runs.clear();
         self.outputs.clear();
+        self.blocks.clear();
+    }
+
+    /// Tokens that the longest slot has read after this step.
+    pub fn context(&self) -> usize {
+        self.runs.iter().map(Run::end).max().unwrap_or(0)
     }
 
     /// Fills `words` with the cursor: header, a row a token, two a run, four outputs a row.
@@ -61,7 +80,7 @@ impl Step {
             }
         }
         for r in &self.runs {
-            words.extend([r.first_row, r.len, r.page_in, r.page_out, r.shift_in, r.shift_out, 0, 0]);
+            words.extend([r.first_row, r.len, r.page_in, r.page_out, r.shift_in, r.shift_out, r.position, r.blocks_at]);
         }
         words.extend(&self.outputs);
         words.resize(n, 0);
@@ -75,6 +94,7 @@ impl Step {
             self.tokens[run.first_row as usize] = token;
             run.page_in = run.page_out;
             (run.shift_in, run.shift_out) = (run.shift_out, run.shift_out ^ 1);
+            run.position += 1;
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
 
-use super::{Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
+use super::{Cache, Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
 use std::ops::Range;
 
 /// One fused step of a layer.
@@ -91,6 +91,8 @@ pub struct Lowering<'a> {
     pub outputs: usize,
     /// Rows of tokens that activations have room for: the distance of planes.
     pub capacity: usize,
+    /// Tokens that a slot has read after the step.
+    pub context: usize,
 }
 
 impl Lowering<'_> {
@@ -101,10 +103,7 @@ impl Lowering<'_> {
     }
 
     pub fn n_rows(&self, rows: Rows) -> usize {
-        match rows {
-            Rows::Tokens => self.tokens,
-            Rows::Outputs => self.outputs,
-        }
+        rows.count(self.tokens, self.outputs)
     }
 }
 
@@ -158,6 +157,11 @@ pub enum Binding {
     Var(Var),
     Vector(Vector),
     State(State),
+    Cache(Cache),
+    /// The step's blocks.
+    Blocks,
+    /// cos and sin for every position.
+    Angles,
     /// A piece of a matrix.
     Piece(Matrix, usize),
     /// 64 KiB of one of a matrix's buffers, from that byte on, as a uniform.

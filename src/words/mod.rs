@@ -3,15 +3,20 @@
 //! A word knows shaders by name and the host's memory; it knows no device API, no file and no architecture. To add one: a file
 //! here, a shader, and its two lines below.
 
+mod attention;
 mod embed;
 mod head;
 mod linear_add;
 mod linear_add_sparse;
+mod linear_norm_add;
+mod norm;
 mod norm_ddlerp_linear;
+mod norm_linear;
 mod norm_shift_linear;
 mod recurrence;
 mod shift_mix;
 pub mod stack;
+mod swiglu;
 pub mod synthetic;
 pub mod testing;
 mod windows;
@@ -19,6 +24,8 @@ mod wkv4;
 mod wkv6;
 mod wkv7;
 
+pub use attention::Attention;
+pub use norm::Norm;
 pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
 pub use stack::Activation;
@@ -44,6 +51,10 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "wkv7", cases: wkv7::cases },
     Entry { name: "linear_add", cases: linear_add::cases },
     Entry { name: "linear_add_sparse", cases: linear_add_sparse::cases },
+    Entry { name: "norm_linear", cases: norm_linear::cases },
+    Entry { name: "attention", cases: attention::cases },
+    Entry { name: "swiglu", cases: swiglu::cases },
+    Entry { name: "linear_norm_add", cases: linear_norm_add::cases },
     Entry { name: "head", cases: head::cases },
 ];
 

@@ -90,6 +90,8 @@ pub enum Store {
     AddGated { a: Var, column: usize },
     /// y = a + (b − a) ⊙ z, a and b planes of another activation.
     Lerp { of: Var, a: usize, b: usize },
+    /// y = y ⊙ z
+    Gate,
 }
 
 impl Store {
@@ -99,6 +101,7 @@ impl Store {
             Store::Add => 1,
             Store::AddGated { .. } => 2,
             Store::Lerp { .. } => 3,
+            Store::Gate => 4,
         }
     }
 
@@ -108,12 +111,13 @@ impl Store {
             Store::Add => y + z,
             Store::AddGated { .. } => y + a * z,
             Store::Lerp { .. } => a + (b - a) * z,
+            Store::Gate => y * z,
         }
     }
 
     fn var(self) -> Option<Var> {
         match self {
-            Store::Set | Store::Add => None,
+            Store::Set | Store::Add | Store::Gate => None,
             Store::AddGated { a, .. } => Some(a),
             Store::Lerp { of, .. } => Some(of),
         }
@@ -127,7 +131,7 @@ impl Store {
     pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
         let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
         match self {
-            Store::Set | Store::Add => [0; 3],
+            Store::Set | Store::Add | Store::Gate => [0; 3],
             Store::AddGated { a, column } => [tape.var_spec(a).column(column), 0, stride],
             Store::Lerp { a, b, .. } => [a * capacity * stride, b * capacity * stride, stride],
         }
@@ -181,8 +185,9 @@ impl Shape {
 
     /// Weights go through workgroup memory, once for all tokens of a tile.
     pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
-        // Wider weights would lose bits.
-        if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && matrix.format.name() != "f32") {
+        // Wider weights would lose bits, wide inputs their largest numbers.
+        let fits = matrix.format.name() != "f32" && !matrix.parts.iter().any(|p| p.is_wide);
+        if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
             return Self::cooperative(size);
         }
         let tile = cx.caps.tuning.tile(n);
@@ -352,10 +357,7 @@ impl Stack {
     }
 
     pub fn twin(&self, host: &mut Host) {
-        let n = match self.rows {
-            Rows::Tokens => host.step.tokens.len(),
-            Rows::Outputs => host.step.outputs.len(),
-        };
+        let n = self.rows.count(host.step.tokens.len(), host.step.outputs.len());
         let (x_stride, y_stride) = (host.stride(self.x), host.stride(self.y));
         let mut y = host.take(self.y);
         for s in &self.segments {

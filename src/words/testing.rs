@@ -19,6 +19,9 @@ pub struct Case {
 
 /// Pages that the steps of [`steps`] use.
 pub const PAGES: usize = 4;
+/// Blocks that steps of cases with caches use, and tokens of their longest slot.
+pub const BLOCKS: usize = 49;
+pub const CONTEXT: usize = 1024;
 
 impl Case {
     pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
@@ -29,22 +32,40 @@ impl Case {
 /// Odd sizes first: one token; a few of two and of three slots; a ragged batch of three slots, of which one writes another page
 /// than it reads; many tokens with the logits of the last one, and of several.
 pub fn steps(vocab: usize) -> Vec<Step> {
-    let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run { first_row, len, page_in, page_out, shift_in, shift_out };
+    let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
+        first_row,
+        len,
+        page_in,
+        page_out,
+        shift_in,
+        shift_out,
+        ..Run::default()
+    };
     let tokens = |n: usize| (0..n).map(|i| (i * 7 % vocab) as u32).collect();
     vec![
-        Step { tokens: tokens(1), runs: vec![run(0, 1, 1, 1, 2, 3)], outputs: vec![0] },
-        Step { tokens: tokens(3), runs: vec![run(0, 2, 1, 1, 2, 3), run(2, 1, 0, 0, 1, 0)], outputs: vec![2, 0, 1] },
-        Step { tokens: tokens(4), runs: vec![run(0, 2, 0, 0, 0, 1), run(2, 1, 1, 1, 3, 2), run(3, 1, 2, 3, 5, 6)], outputs: vec![1, 3] },
-        Step { tokens: tokens(9), runs: vec![run(0, 5, 0, 0, 1, 0), run(5, 1, 1, 3, 3, 6), run(6, 3, 2, 2, 4, 5)], outputs: vec![4, 5, 8] },
-        Step { tokens: tokens(33), runs: vec![run(0, 33, 3, 3, 6, 7)], outputs: vec![32] },
-        Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 7, 6)], outputs: vec![69, 0, 3, 68, 1] },
+        Step { tokens: tokens(1), runs: vec![run(0, 1, 1, 1, 2, 3)], outputs: vec![0], ..Step::default() },
+        Step { tokens: tokens(3), runs: vec![run(0, 2, 1, 1, 2, 3), run(2, 1, 0, 0, 1, 0)], outputs: vec![2, 0, 1], ..Step::default() },
+        Step {
+            tokens: tokens(4),
+            runs: vec![run(0, 2, 0, 0, 0, 1), run(2, 1, 1, 1, 3, 2), run(3, 1, 2, 3, 5, 6)],
+            outputs: vec![1, 3],
+            ..Step::default()
+        },
+        Step {
+            tokens: tokens(9),
+            runs: vec![run(0, 5, 0, 0, 1, 0), run(5, 1, 1, 3, 3, 6), run(6, 3, 2, 2, 4, 5)],
+            outputs: vec![4, 5, 8],
+            ..Step::default()
+        },
+        Step { tokens: tokens(33), runs: vec![run(0, 33, 3, 3, 6, 7)], outputs: vec![32], ..Step::default() },
+        Step { tokens: tokens(70), runs: vec![run(0, 70, 3, 3, 7, 6)], outputs: vec![69, 0, 3, 68, 1], ..Step::default() },
     ]
 }
 
 /// Steps of one slot on both sides of every size at which a product takes another kernel; the last token's logits are wanted.
 pub fn batches() -> Vec<Step> {
-    let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7 };
-    let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1] };
+    let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
+    let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };
     [2, 7, 13, 16, 17, 33, 65, 129].map(step).into()
 }
 

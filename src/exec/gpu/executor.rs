@@ -7,8 +7,9 @@ use super::plan::Plan;
 use super::readback::Readback;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime, mean, share_of_zeros};
+use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{Binding, CURSOR_WORDS, Lowering, Rows, State, StateSpec, Step, Var, WINDOW_BYTES};
+use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, CacheSpec, Lowering, Room, Rows, State, StateSpec, Step, Tape, Var, WINDOW_BYTES};
 use std::collections::HashMap;
 use std::sync::Arc;
 use wgpu::BufferUsages;
@@ -35,29 +36,42 @@ pub struct Size {
     tokens: usize,
     runs: usize,
     outputs: usize,
+    /// Tokens of the longest slot; 0 where the tape has no caches.
+    context: usize,
 }
 
 impl Size {
-    fn of(step: &Step) -> Size {
-        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len() }.rounded()
+    /// Of this many steps, each after the one before.
+    fn of(step: &Step, n_steps: usize, tape: &Tape) -> Size {
+        let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
+        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
+    }
+
+    /// Room for so many rows, whatever they are.
+    fn room(n: usize) -> Size {
+        Size { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
     }
 
     fn rounded(self) -> Size {
         let round = |n: usize| n.max(1).next_power_of_two();
-        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs) }
+        let context = if self.context == 0 { 0 } else { round(self.context).max(BLOCK) };
+        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
     fn rows(&self, rows: Rows) -> usize {
-        match rows {
-            Rows::Tokens => self.tokens,
-            Rows::Outputs => self.outputs,
-        }
+        rows.count(self.tokens, self.outputs)
     }
 }
 
 pub struct GpuExecutor {
     model: Arc<GpuModel>,
     states: Vec<wgpu::Buffer>,
+    caches: Vec<wgpu::Buffer>,
+    /// Of one block: no buffer is copied to itself.
+    passing: wgpu::Buffer,
+    /// The step's, of all slots.
+    blocks: wgpu::Buffer,
+    angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
     /// Rows that the activations have room for.
@@ -71,29 +85,45 @@ pub struct GpuExecutor {
 }
 
 impl GpuExecutor {
-    /// Fresh memory for that many pages of state.
-    pub fn new(model: Arc<GpuModel>, pages: usize) -> Result<GpuExecutor> {
+    /// Fresh memory.
+    pub fn new(model: Arc<GpuModel>, room: Room) -> Result<GpuExecutor> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-        let state = |s: &StateSpec| {
-            let bytes = s.total(pages) * 4;
-            model.device.check_binding(&s.name, bytes, "use fewer slots")?;
-            model.device.buffer(&s.name, bytes, usage)
+        let memory = |name: &str, bytes: usize, hint: &str| {
+            model.device.check_binding(name, bytes, hint)?;
+            model.device.buffer(name, bytes, usage)
         };
+        let state = |s: &StateSpec| memory(&s.name, s.total(room.pages) * 4, "use fewer slots");
         let states = model.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
+        let size_bytes = |numbers: usize| model.tape.cache_format.size_bytes(numbers);
+        let cache = |c: &CacheSpec| memory(&c.name, size_bytes(room.blocks * c.block_len()), "use a smaller --context or fewer slots");
+        let caches = model.tape.caches.iter().map(cache).collect::<Result<Vec<_>>>()?;
+        let largest = model.tape.caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
+        let passing = model.device.buffer("block", largest, BufferUsages::COPY_SRC | BufferUsages::COPY_DST)?;
+        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller --context or fewer slots")?;
+        if let Some(rotary) = model.tape.rotary {
+            model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller --context")?;
+        }
+        let table = model.tape.rotary.map_or_else(|| vec![0.0; 4], |r| r.angles(room.context));
+        let angles = memory("angles", table.len() * 4, "use a smaller --context")?;
+        model.device.queue.write_buffer(&angles, 0, bytemuck::cast_slice(&table));
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let cursor = model.device.buffer("cursor", CURSOR_WORDS * 4, usage)?;
         let mut executor = GpuExecutor {
             vars: Vec::new(),
-            capacity: Size { tokens: 0, runs: 0, outputs: 0 },
+            capacity: Size { tokens: 0, runs: 0, outputs: 0, context: 0 },
             plans: HashMap::new(),
             ahead: None,
             readback: None,
             words: Vec::new(),
             states,
+            caches,
+            passing,
+            blocks,
+            angles,
             cursor,
             model,
         };
-        executor.grow(Size { tokens: 1, runs: 1, outputs: 1 })?;
+        executor.grow(Size::room(1))?;
         Ok(executor)
     }
 
@@ -102,8 +132,7 @@ impl GpuExecutor {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
         }
-        let capacity =
-            Size { tokens: size.tokens.max(self.capacity.tokens), runs: size.runs, outputs: size.outputs.max(self.capacity.outputs) };
+        let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), outputs: size.outputs.max(self.capacity.outputs), ..size };
         let device = &self.model.device;
         let mut vars = Vec::new();
         for spec in &self.model.tape.vars {
@@ -121,13 +150,16 @@ impl GpuExecutor {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {
             let model = &self.model;
-            let Size { tokens, runs, outputs } = size;
+            let Size { tokens, runs, outputs, context } = size;
             let capacity = self.capacity.tokens;
-            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity };
+            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity, context };
             let resolve = |binding: Binding| match binding {
                 Binding::Var(v) => without_spare(&self.vars[v.0]),
                 Binding::Vector(v) => model.vectors[v.0].as_entire_binding(),
                 Binding::State(s) => self.states[s.0].as_entire_binding(),
+                Binding::Cache(c) => self.caches[c.0].as_entire_binding(),
+                Binding::Blocks => self.blocks.as_entire_binding(),
+                Binding::Angles => self.angles.as_entire_binding(),
                 Binding::Piece(m, i) => model.matrices[m.0][i].as_entire_binding(),
                 Binding::Window(m, buffer, at) => window(&model.matrices[m.0][buffer], at),
                 Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
@@ -159,9 +191,9 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// A plan for the step, and its cursor on the device.
-    fn prepare(&mut self, step: &Step) -> Result<Size> {
-        let size = Size::of(step);
+    /// A plan for so many steps from this one on, and its cursor on the device.
+    fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
+        let size = Size::of(step, n_steps, &self.model.tape);
         self.plan(size)?;
         self.write_cursor(step)?;
         Ok(size)
@@ -172,6 +204,9 @@ impl GpuExecutor {
         step.encode(&mut words)?;
         self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
         self.words = words;
+        if !step.blocks.is_empty() {
+            self.model.device.queue.write_buffer(&self.blocks, 0, bytemuck::cast_slice(&step.blocks));
+        }
         Ok(())
     }
 
@@ -194,7 +229,7 @@ impl Executor for GpuExecutor {
         if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
         }
-        let size = self.prepare(step)?;
+        let size = self.prepare(step, 1)?;
         let n = 2 * self.model.tape.words.len();
         let queries =
             device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
@@ -214,7 +249,7 @@ impl Executor for GpuExecutor {
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        let size = self.prepare(step)?;
+        let size = self.prepare(step, 1)?;
         let tape = self.model.tape.clone();
         let (mut shares, mut played, mut rows) = (Vec::new(), 0, Vec::new());
         for (i, word) in tape.words.iter().enumerate() {
@@ -230,13 +265,13 @@ impl Executor for GpuExecutor {
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
-        let size = Size::of(step);
+        let size = Size::of(step, 1, &self.model.tape);
         self.plan(size)?;
         Ok(Some(self.plans[&size].n_dispatches()))
     }
 
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        let size = self.prepare(step)?;
+        let size = self.prepare(step, 1)?;
         let mut encoder = self.encoder();
         self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
         logits.clear();
@@ -264,7 +299,7 @@ impl Executor for GpuExecutor {
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         let n = samplers.len();
         // Makes room now: growing would drop what is begun here.
-        self.plan(Size { tokens: n, runs: n, outputs: n }.rounded())?;
+        self.grow(Size::room(n))?;
         let logits = self.model.tape.logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
         let device = &self.model.device;
         if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
@@ -275,7 +310,7 @@ impl Executor for GpuExecutor {
     }
 
     fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
-        let size = self.prepare(step)?;
+        let size = self.prepare(step, n)?;
         let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
         let done = ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() }, ids);
         if done.is_err() {
@@ -301,6 +336,44 @@ impl Executor for GpuExecutor {
         self.write(&self.states[state.0], page * spec.stride() * 4, values)
     }
 
+    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
+        let tape = self.model.tape.clone();
+        let (spec, bytes) = (tape.cache_spec(cache), tape.cache_format.size_bytes(tape.cache_spec(cache).block_len()));
+        let (from, width) = (self.caches[cache.0].clone(), spec.width());
+        let (mut raw, mut block, mut all) = (Vec::new(), vec![0.0; spec.block_len()], Vec::with_capacity(n * width));
+        for (i, &at) in blocks.iter().enumerate().take(n.div_ceil(BLOCK)) {
+            self.read(self.encoder(), &from, at as usize * bytes, bytes, &mut raw)?;
+            tape.cache_format.decode(bytemuck::cast_slice(&raw), &mut block);
+            let rows = 0..BLOCK.min(n - i * BLOCK);
+            all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
+        }
+        Ok(all)
+    }
+
+    fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
+        let tape = &self.model.tape;
+        let (spec, format) = (tape.cache_spec(cache), tape.cache_format);
+        let width = spec.width();
+        for (values, &at) in values.chunks(BLOCK * width).zip(blocks) {
+            let mut block = vec![0.0; spec.block_len()];
+            values.iter().enumerate().for_each(|(n, &v)| block[spec.place(n / width, n % width)] = v);
+            let bytes = quant::encode_within(format, &block);
+            self.model.device.queue.write_buffer(&self.caches[cache.0], (at as usize * bytes.len()) as u64, &bytes);
+        }
+        self.model.device.faults.check()
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        let mut encoder = self.encoder();
+        let tape = &self.model.tape;
+        for (buffer, spec) in self.caches.iter().zip(&tape.caches) {
+            let bytes = tape.cache_format.size_bytes(spec.block_len()) as u64;
+            encoder.copy_buffer_to_buffer(buffer, u64::from(from) * bytes, &self.passing, 0, bytes);
+            encoder.copy_buffer_to_buffer(&self.passing, 0, buffer, u64::from(to) * bytes, bytes);
+        }
+        self.model.device.queue.submit([encoder.finish()]);
+    }
+
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         let spec = self.model.tape.var_spec(var);
         let (stride, planes, plane) = (spec.stride() * 4, spec.planes, self.capacity.rows(spec.rows));
@@ -317,7 +390,7 @@ impl Executor for GpuExecutor {
         let (stride, rows) = (spec.stride(), values.len() / (spec.stride() * spec.planes));
         let n = rows.next_power_of_two();
         let kind = spec.rows;
-        self.grow(Size { tokens: n, runs: 1, outputs: n })?;
+        self.grow(Size::room(n))?;
         let plane = self.capacity.rows(kind);
         for (p, values) in values.chunks_exact(rows * stride).enumerate() {
             self.write(&self.vars[var.0], p * plane * stride * 4, values)?;

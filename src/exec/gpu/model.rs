@@ -7,7 +7,8 @@ use super::upload::Upload;
 use crate::error::Result;
 use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
-use crate::tape::{Class, MatrixSpec, Source, Tape};
+use crate::quant::PAD;
+use crate::tape::{BLOCK, Class, MatrixSpec, Room, Source, Tape};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -55,9 +56,9 @@ impl Loaded for GpuModel {
         &self.tape
     }
 
-    fn executor(self: Arc<Self>, pages: usize) -> Result<Box<dyn Executor>> {
+    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
         let (tape, initial) = (self.tape.clone(), self.initial.clone());
-        let mut executor = GpuExecutor::new(self, pages)?;
+        let mut executor = GpuExecutor::new(self, room)?;
         write_initial(&mut executor, &tape, &initial)?;
         Ok(Box::new(executor))
     }
@@ -71,6 +72,17 @@ impl Loaded for GpuModel {
         let sizes = self.tape.logits.map(|v| DrawSizes::of(self.tape.var_spec(v), n_streams.next_power_of_two()));
         let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
         Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits)
+    }
+
+    fn longest_context(&self) -> usize {
+        match self.device.caps.class {
+            Class::Groups => usize::MAX,
+            // Software adapters end all loops of a lane after 65 535 iterations, without a word: so many a block are more than enough.
+            Class::Lanes => {
+                let units = self.tape.caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
+                65535 / (8 * (1 + units) + 2 * BLOCK) * BLOCK
+            }
+        }
     }
 
     fn is_watched(&self) -> bool {

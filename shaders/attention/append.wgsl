@@ -1,0 +1,66 @@
+// New tokens enter the caches. q and k are turned by their position p, pairs of neighbours of the first `rotary` components:
+//   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(2i / rotary)
+// q stays where it is, times 1 / sqrt(D). A lane takes eight numbers of a head.
+import package::lib::cursor::{n_tokens, row_at, run_at};
+import package::attention::blocks::{block_of, key_at, value_at};
+import package::cache::f16::{Eight, Two, pack2, pack8};
+import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
+
+struct Params {
+    // Of a row of qkv, in units of 4.
+    stride: u32,
+    // Pairs of a head that are turned.
+    pairs: u32,
+    scale: f32,
+    // Workgroups that share a token.
+    groups: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> qkv: array<vec4<f32>>; // [T, stride]: q [H, D], k [G, D], v [G, D]
+@group(0) @binding(3) var<storage, read> angles: array<vec2<f32>>; // [positions, pairs]: cos, sin
+@group(0) @binding(4) var<storage, read_write> keys: array<Eight>;
+@group(0) @binding(5) var<storage, read_write> values: array<Two>;
+
+fn turn(x: vec2<f32>, position: u32, pair: u32) -> vec2<f32> {
+    if pair >= params.pairs { return x; }
+    let a = angles[position * params.pairs + pair];
+    return vec2(x.x * a.x - x.y * a.y, x.y * a.x + x.x * a.y);
+}
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = group.x;
+    if t >= n_tokens() { return; }
+    let run = run_at(row_at(t).run);
+    let position = run.position + t - run.first_row;
+    let block = block_of(run, position / BLOCK);
+    let end = (N_HEADS + 2u * N_KV_HEADS) * UNITS;
+    for (var i = group.y * LANES + lane; i < end; i += params.groups * LANES) { append(t, i, position, block); }
+}
+
+// Eight numbers of a head, and where they go.
+fn append(t: u32, i: u32, position: u32, block: u32) {
+    let at = t * params.stride + 2u * i;
+    var a = qkv[at];
+    var b = qkv[at + 1u];
+    let head = i / UNITS;
+    let u = i % UNITS;
+    let token = position % BLOCK;
+    if head >= N_HEADS + N_KV_HEADS {
+        let to = value_at(block, head - N_HEADS - N_KV_HEADS, token) + 4u * u;
+        values[to] = pack2(a.xy);
+        values[to + 1u] = pack2(a.zw);
+        values[to + 2u] = pack2(b.xy);
+        values[to + 3u] = pack2(b.zw);
+        return;
+    }
+    a = vec4(turn(a.xy, position, 4u * u), turn(a.zw, position, 4u * u + 1u));
+    b = vec4(turn(b.xy, position, 4u * u + 2u), turn(b.zw, position, 4u * u + 3u));
+    if head >= N_HEADS {
+        keys[key_at(block, head - N_HEADS, u, token)] = pack8(a, b);
+        return;
+    }
+    qkv[at] = a * params.scale;
+    qkv[at + 1u] = b * params.scale;
+}

@@ -1,0 +1,115 @@
+// Attention of a few query heads that share a key head, over all tokens up to their own:
+//   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(q k_j - m)   m = max over j of q k_j
+// A workgroup takes HEADS query heads of ROWS neighbouring tokens of a slot and goes through the slot's blocks. A lane has some of a
+// block's keys for the scores, then pairs of channels for the sum. m grows on the way, and what was summed is scaled down. A query's
+// numbers are computed in the same order whatever HEADS and ROWS are. With SPLIT, each of several workgroups takes some of the blocks
+// and leaves sum, m and the sum of p for `combine`.
+import package::lib::cursor::{n_tokens, row_at, run_at};
+import package::attention::blocks::{block_of, key_at, value_at};
+import package::attention::queries::{bring, query4};
+import package::attention::softmax::{NOTHING, scores, largest, total, rescale, begin_softmax, softmax};
+import package::cache::f16::{Eight, Two, unpack2, unpack8};
+import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
+
+struct Params {
+    // First row of this dispatch, and where qkv begins.
+    t0: u32,
+    q0: u32,
+    // Of a row of qkv, in units of 4.
+    stride: u32,
+    // Of a row of y, in floats, and its columns of m and of the sum of p.
+    y_stride: u32,
+    largest: u32,
+    total: u32,
+    // Blocks that a workgroup takes, and how many workgroups share a query.
+    split_blocks: u32,
+    n_splits: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(3) var<storage, read> keys: array<Eight>;
+@group(0) @binding(4) var<storage, read> values: array<Two>;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; with SPLIT [T, n_splits, y_stride]
+
+// Head tiles of a key head.
+const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = params.t0 + group.x;
+    if t >= n_tokens() { return; }
+    let run = run_at(row_at(t).run);
+    let local = t - run.first_row;
+    let n_rows = min(ROWS, run.len - local);
+    let position = run.position + local;
+    let end = position + n_rows;
+    let first_block = group.z * params.split_blocks;
+    let end_block = min(first_block + params.split_blocks, (end + BLOCK - 1u) / BLOCK);
+    if local % ROWS != 0u || first_block >= end_block { return; }
+    let kv_head = group.y / TILES;
+    let head0 = group.y * HEADS;
+
+    // Rows past the end repeat the last one and are not stored.
+    unroll m in QUERIES {
+    let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
+    for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
+    }
+    begin_softmax(lane);
+    unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }
+    workgroupBarrier();
+
+    for (var b = first_block; b < end_block; b++) {
+        let block = block_of(run, b);
+        let key0 = b * BLOCK;
+        for (var token = lane; token < BLOCK; token += LANES) {
+            let k_at = key_at(block, kv_head, 0u, token);
+            unroll m in QUERIES { var s_$m = 0.0; }
+            for (var u0 = 0u; u0 < UNITS; u0 += STEP) {
+                unroll s in STEP { {
+                    let u = u0 + $su;
+                    let k = unpack8(keys[k_at + u * BLOCK]);
+                    unroll m in QUERIES { s_$m += dot(k[0], query4($mu, 2u * u, q_$m)) + dot(k[1], query4($mu, 2u * u + 1u, q_$m)); }
+                } }
+            }
+            unroll m in QUERIES { scores[$mu * BLOCK + token] = select(NOTHING, s_$m, key0 + token <= position + $mu / HEADS); }
+        }
+        workgroupBarrier();
+
+        softmax(lane);
+
+        unroll m in QUERIES { {
+            let scale = rescale[$m];
+            unroll p in PAIRS { sum_$m_$p *= scale; }
+        } }
+        let v_at = value_at(block, kv_head, 0u);
+        // What lies past the end belongs to nobody, and need not even be a number.
+        let n = min(BLOCK, end - key0);
+        for (var j = 0u; j < n; j++) {
+            // Lanes past the last pair repeat it and store nothing.
+            unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * 4u * UNITS + min(lane + $pu * LANES, 4u * UNITS - 1u)]); }
+            unroll m in QUERIES { {
+                let w = scores[$mu * BLOCK + j];
+                unroll p in PAIRS { sum_$m_$p += w * v_$p; }
+            } }
+        }
+        workgroupBarrier();
+    }
+
+    unroll m in QUERIES { if $mu / HEADS < n_rows {
+        let head = head0 + $mu % HEADS;
+        let row = (t + $mu / HEADS) * params.n_splits + group.z;
+        unroll p in PAIRS { {
+            let pair = lane + $pu * LANES;
+            if pair < 4u * UNITS {
+                let o = select(sum_$m_$p / total[$m], sum_$m_$p, SPLIT == 1u);
+                let at = row * params.y_stride + head * 8u * UNITS + 2u * pair;
+                y[at] = o.x;
+                y[at + 1u] = o.y;
+            }
+        } }
+        if SPLIT == 1u && lane == 0u {
+            y[row * params.y_stride + params.largest + head] = largest[$m];
+            y[row * params.y_stride + params.total + head] = total[$m];
+        }
+    } }
+}

@@ -1,0 +1,42 @@
+// What `attend` left of a query's blocks, put together: a workgroup a token and head.
+//   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
+import package::lib::cursor::{n_tokens, row_at, run_at};
+import package::constants::{LANES, UNITS, BLOCK};
+
+struct Params {
+    // As `attend` has them.
+    split_stride: u32,
+    largest: u32,
+    total: u32,
+    split_blocks: u32,
+    n_splits: u32,
+    // Of y.
+    stride: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> splits: array<f32>; // [T, n_splits, split_stride]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, stride]
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = group.x;
+    if t >= n_tokens() { return; }
+    let head = group.y;
+    let run = run_at(row_at(t).run);
+    let n = (run.position + t - run.first_row) / (BLOCK * params.split_blocks) + 1u;
+    let at = t * params.n_splits * params.split_stride;
+    var m = splits[at + params.largest + head];
+    for (var s = 1u; s < n; s++) { m = max(m, splits[at + s * params.split_stride + params.largest + head]); }
+    for (var c = lane; c < 8u * UNITS; c += LANES) {
+        var sum = 0.0;
+        var total = 0.0;
+        for (var s = 0u; s < n; s++) {
+            let part = at + s * params.split_stride;
+            let scale = exp(splits[part + params.largest + head] - m);
+            sum += scale * splits[part + head * 8u * UNITS + c];
+            total += scale * splits[part + params.total + head];
+        }
+        y[t * params.stride + head * 8u * UNITS + c] = sum / total;
+    }
+}

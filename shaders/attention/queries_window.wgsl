@@ -1,0 +1,7 @@
+// The queries of a workgroup, for adapters of type Cpu: read where they are, through a uniform binding that begins at the dispatch's
+// first row.
+@group(0) @binding(1) var<uniform> qkv: array<vec4<f32>, 4096>; // [rows, stride]: q [H, D] first, turned and scaled
+
+fn bring(m: u32, i: u32, at: u32) {}
+
+fn query4(m: u32, i: u32, at: u32) -> vec4<f32> { return qkv[at + i]; }

@@ -1,0 +1,57 @@
+// A softmax that grows block by block: for every query of a workgroup the largest score so far, m, and the sum of p = e^(score - m).
+// SHARERS lanes share a query, so that sums have one order whatever the number of queries.
+import package::constants::{QUERIES, SHARERS, BLOCK};
+
+const NOTHING: f32 = -1e30;
+const SHARE: u32 = BLOCK / SHARERS;
+
+var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]; then p
+var<workgroup> shares: array<f32, QUERIES * SHARERS>;
+var<workgroup> largest: array<f32, QUERIES>;
+var<workgroup> total: array<f32, QUERIES>;
+// What sums of before are to be multiplied by.
+var<workgroup> rescale: array<f32, QUERIES>;
+
+fn begin_softmax(lane: u32) {
+    if lane < QUERIES {
+        largest[lane] = NOTHING;
+        total[lane] = 0.0;
+    }
+}
+
+// Turns the scores of a block into p. Call from uniform control flow, behind a barrier; another one stands at its end.
+fn softmax(lane: u32) {
+    let m = lane / SHARERS;
+    let start = m * BLOCK + lane % SHARERS * SHARE;
+    if m < QUERIES {
+        var most = NOTHING;
+        for (var j = start; j < start + SHARE; j += 8u) { unroll e in 8 { most = max(most, scores[j + $eu]); } }
+        shares[lane] = most;
+    }
+    workgroupBarrier();
+    var now = NOTHING;
+    if m < QUERIES {
+        now = largest[m];
+        unroll p in SHARERS { now = max(now, shares[m * SHARERS + $pu]); }
+    }
+    workgroupBarrier();
+    if m < QUERIES {
+        var sum = 0.0;
+        for (var j = start; j < start + SHARE; j += 8u) { unroll e in 8 { {
+            let p = exp(scores[j + $eu] - now);
+            scores[j + $eu] = p;
+            sum += p;
+        } } }
+        shares[lane] = sum;
+    }
+    workgroupBarrier();
+    if m < QUERIES && lane % SHARERS == 0u {
+        let scale = exp(largest[m] - now);
+        var sum = total[m] * scale;
+        unroll p in SHARERS { sum += shares[lane + $pu]; }
+        total[m] = sum;
+        rescale[m] = scale;
+        largest[m] = now;
+    }
+    workgroupBarrier();
+}

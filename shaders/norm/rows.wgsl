@@ -1,0 +1,46 @@
+// A norm of each row, of tokens or of those whose logits are wanted:  y = (x - mean) / sqrt(var + eps) * g + b, biased variance, in
+// two passes; of an RMS norm mean and b are zero.
+import package::lib::cursor::{n_rows, output_row};
+import package::lib::reduce::{WG, reduce_sum};
+
+struct Params {
+    width: u32,
+    stride: u32,
+    eps: f32,
+    // 1: mean and b; 0: an RMS norm.
+    centred: u32,
+    // Rows are tokens (0) or outputs (1).
+    of_outputs: u32,
+    // 1: y += instead of y =
+    adds: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> norm: array<f32>; // [1 + centred, stride]: g, b
+@group(0) @binding(2) var<storage, read> x: array<f32>; // [T, stride]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T or O, stride]
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = group.x + group.y * 32768u;
+    if row >= n_rows(params.of_outputs) { return; }
+    let at = select(row, output_row(row), params.of_outputs == 1u) * params.stride;
+    let n = f32(params.width);
+
+    var mean = 0.0;
+    if params.centred == 1u {
+        var sum = 0.0;
+        for (var i = lane; i < params.width; i += WG) { sum += x[at + i]; }
+        mean = reduce_sum(vec4(sum), lane).x / n;
+    }
+    var square = 0.0;
+    for (var i = lane; i < params.width; i += WG) { let d = x[at + i] - mean; square += d * d; }
+    let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
+    for (var i = lane; i < params.width; i += WG) {
+        let b = f32(params.centred) * norm[params.centred * params.stride + i];
+        let to = row * params.stride + i;
+        var z = (x[at + i] - mean) * scale * norm[i] + b;
+        if params.adds == 1u { z += y[to]; }
+        y[to] = z;
+    }
+}

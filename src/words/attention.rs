@@ -1,0 +1,357 @@
+//! Grouped-query attention over a cache of keys and values, with rotary positions.
+//!
+//!   q, k turned by their position; k, v appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j up to i
+//! GLM: arXiv 2406.12793; query head h reads key head h / (H / G).
+
+use super::testing::{BLOCKS, Case};
+use crate::quant::PAD;
+use crate::tape::{
+    BLOCK, Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rotary, Rows, Run, Step, Tape, Var, WINDOW_BYTES, Word,
+};
+use rayon::prelude::*;
+
+/// Columns of qkv.
+const Q: usize = 0;
+const K: usize = 1;
+const V: usize = 2;
+
+/// Numbers of heads and their size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attention {
+    /// H, query heads.
+    pub n_heads: usize,
+    /// G, key and value heads.
+    pub n_kv_heads: usize,
+    /// D, a multiple of 8.
+    pub head_size: usize,
+}
+
+struct Attend {
+    of: Attention,
+    /// `[T, H D]`, `[T, G D]`, `[T, G D]`
+    qkv: Var,
+    keys: Cache,
+    values: Cache,
+    /// What workgroups that share a query leave: o, m and the sum of p.
+    splits: Var,
+    y: Var,
+}
+
+/// Rows of `splits`: tokens times workgroups that share each.
+const MAX_SPLITS: usize = 256;
+/// Workgroups that a large GPU wants.
+const ENOUGH: usize = 256;
+/// Blocks that a workgroup takes at the least.
+const MIN_BLOCKS: usize = 4;
+
+impl Tape {
+    /// `[T, H D]` from columns q, k, v. Turned as the tape's `rotary` says. Names of the caches in state files:
+    /// `NAME.k`, `NAME.v`.
+    pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
+        let Attention { n_heads, n_kv_heads, head_size } = of;
+        let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
+        let (keys, values) = (self.cache(cache("k", true)), self.cache(cache("v", false)));
+        let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * head_size, n_heads, n_heads]);
+        let y = self.scratch("attention", Rows::Tokens, &[n_heads * head_size]);
+        self.record(Attend { of, qkv, keys, values, splits, y });
+        y
+    }
+}
+
+/// How kernels share out a step.
+struct Shape {
+    lanes: usize,
+    /// Query heads and tokens of a workgroup.
+    heads: usize,
+    rows: usize,
+    /// Lanes that share a query's scores.
+    sharers: usize,
+    /// Workgroups that share a query, and the blocks of each.
+    n_splits: usize,
+    split_blocks: usize,
+    /// Queries come through a uniform binding.
+    by_window: bool,
+    /// Rows of a dispatch.
+    step_rows: usize,
+}
+
+impl Shape {
+    fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
+        let (lanes, most, sharers) = match cx.caps.class {
+            // Queries of a workgroup take at most 8 KiB of its memory.
+            Class::Groups => (64, (2048 / of.head_size).clamp(1, 16), 4),
+            Class::Lanes => (8, 8, 1),
+        };
+        let group = of.n_heads / of.n_kv_heads;
+        let heads = (1..=most.min(group)).rev().find(|&n| group.is_multiple_of(n)).unwrap_or(1);
+        let has_chunks = cx.tokens > cx.runs || cx.caps.batch_invariant;
+        let rows = if has_chunks { most / heads } else { 1 };
+        let n_blocks = cx.context.div_ceil(BLOCK).max(1);
+        let workgroups = cx.tokens * of.n_heads / heads;
+        let wanted = match cx.caps.class {
+            Class::Groups if !has_chunks => ENOUGH.div_ceil(workgroups).min(MAX_SPLITS / cx.tokens).max(1),
+            _ => 1,
+        };
+        let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
+        // Rows that a window holds, and of those the ones that a workgroup may begin at.
+        let window = WINDOW_BYTES / 4 / stride;
+        let by_window = cx.caps.class == Class::Lanes && window >= rows;
+        let step_rows = if by_window { window + 1 - rows } else { cx.tokens };
+        Shape { lanes, heads, rows, sharers, n_splits: n_blocks.div_ceil(split_blocks), split_blocks, by_window, step_rows }
+    }
+
+    fn is_split(&self) -> bool {
+        self.n_splits > 1
+    }
+}
+
+impl Word for Attend {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let shape = Shape::choose(cx, &self.of, cx.tape.var_spec(self.qkv).stride());
+        let attend = (0..cx.tokens).step_by(shape.step_rows).map(|t0| self.attend(cx, &shape, t0));
+        let combine = shape.is_split().then(|| self.combine(cx, &shape));
+        std::iter::once(self.append_dispatch(cx, &shape)).chain(attend).chain(combine).collect()
+    }
+
+    fn twin(&self, host: &mut Host) {
+        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        self.append(host);
+        let tape = host.tape.clone();
+        let (stride, y_stride) = (host.stride(self.qkv), host.stride(self.y));
+        let mut y = host.take(self.y);
+        for run in &host.step.runs {
+            let blocks = &host.step.blocks[run.blocks_at as usize..];
+            let read = |cache: Cache| host.cache(cache).rows(tape.cache_format, blocks, run.end());
+            let (keys, values) = (read(self.keys), read(self.values));
+            let (first, n) = (run.first_row as usize, run.len as usize);
+            let qkv = host.var(self.qkv);
+            let column = tape.var_spec(self.qkv).column(Q);
+            y[first * y_stride..][..n * y_stride].par_chunks_mut(y_stride).enumerate().for_each(|(i, y)| {
+                let q = &qkv[(first + i) * stride + column..][..n_heads * head_size];
+                let n_keys = run.position as usize + i + 1;
+                for (head, (q, o)) in q.chunks_exact(head_size).zip(y.chunks_exact_mut(head_size)).enumerate() {
+                    let at = head / (n_heads / n_kv_heads) * head_size;
+                    let row = |j: usize| j * n_kv_heads * head_size + at;
+                    let mut p: Vec<f32> = (0..n_keys).map(|j| dot(q, &keys[row(j)..][..head_size])).collect();
+                    let m = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    p.iter_mut().for_each(|s| *s = (*s - m).exp());
+                    let total: f32 = p.iter().sum();
+                    o.fill(0.0);
+                    for (j, p) in p.iter().enumerate() {
+                        o.iter_mut().zip(&values[row(j)..][..head_size]).for_each(|(o, v)| *o += p * v);
+                    }
+                    o.iter_mut().for_each(|o| *o /= total);
+                }
+            });
+        }
+        host.put(self.y, y);
+    }
+}
+
+impl Attend {
+    fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
+        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        let sizes =
+            [("LANES", shape.lanes), ("UNITS", head_size / PAD), ("N_HEADS", n_heads), ("N_KV_HEADS", n_kv_heads), ("BLOCK", BLOCK)];
+        sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
+    }
+
+    fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
+        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        // A workgroup costs a CPU that plays GPU more than what it would do.
+        let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
+        let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
+        Dispatch {
+            shader: "attention/append",
+            modules: vec![cache_module(cx)],
+            constants: self.sizes(shape, &[]),
+            params: vec![
+                ("stride", (cx.tape.var_spec(self.qkv).stride() / 4).into()),
+                ("pairs", (cx.tape.rotary.map_or(0, |r| r.size) / 2).into()),
+                ("scale", (1.0 / (head_size as f32).sqrt()).into()),
+                ("groups", groups.into()),
+            ],
+            bindings: vec![
+                ("qkv", Binding::Var(self.qkv)),
+                ("blocks", Binding::Blocks),
+                ("angles", Binding::Angles),
+                ("keys", Binding::Cache(self.keys)),
+                ("values", Binding::Cache(self.values)),
+            ],
+            grid: [cx.tokens as u32, groups as u32, 1],
+        }
+    }
+
+    /// Rows from `t0` on, as many as a dispatch takes.
+    fn attend(&self, cx: &Lowering<'_>, shape: &Shape, t0: usize) -> Dispatch {
+        let Attention { n_heads, head_size, .. } = self.of;
+        let (units, stride) = (head_size / PAD, cx.tape.var_spec(self.qkv).stride());
+        let y = if shape.is_split() { self.splits } else { self.y };
+        let out = cx.tape.var_spec(y);
+        let [largest, total] = if shape.is_split() { [1, 2].map(|i| out.column(i)) } else { [0, 0] };
+        let (q, q0) = match shape.by_window {
+            true => (Binding::VarWindow(self.qkv, t0 * stride * 4), t0),
+            false => (Binding::Var(self.qkv), 0),
+        };
+        let window = shape.by_window.then(|| ("attention::queries", "attention::queries_window".to_string()));
+        Dispatch {
+            shader: "attention/attend",
+            modules: std::iter::once(cache_module(cx)).chain(window).collect(),
+            constants: self.sizes(
+                shape,
+                &[
+                    ("HEADS", shape.heads),
+                    ("ROWS", shape.rows),
+                    ("QUERIES", shape.heads * shape.rows),
+                    ("SHARERS", shape.sharers),
+                    ("PAIRS", (head_size / 2).div_ceil(shape.lanes)),
+                    ("STEP", [4, 2, 1].into_iter().find(|n| units.is_multiple_of(*n)).unwrap_or(1)),
+                    ("SPLIT", usize::from(shape.is_split())),
+                ],
+            ),
+            params: vec![
+                ("t0", t0.into()),
+                ("q0", q0.into()),
+                ("stride", (stride / 4).into()),
+                ("y_stride", out.stride().into()),
+                ("largest", largest.into()),
+                ("total", total.into()),
+                ("split_blocks", shape.split_blocks.into()),
+                ("n_splits", shape.n_splits.into()),
+            ],
+            bindings: vec![
+                ("qkv", q),
+                ("blocks", Binding::Blocks),
+                ("keys", Binding::Cache(self.keys)),
+                ("values", Binding::Cache(self.values)),
+                ("y", Binding::Var(y)),
+            ],
+            grid: [shape.step_rows.min(cx.tokens - t0) as u32, (n_heads / shape.heads) as u32, shape.n_splits as u32],
+        }
+    }
+
+    fn combine(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
+        let splits = cx.tape.var_spec(self.splits);
+        Dispatch {
+            shader: "attention/combine",
+            modules: vec![],
+            constants: self.sizes(shape, &[]),
+            params: vec![
+                ("split_stride", splits.stride().into()),
+                ("largest", splits.column(1).into()),
+                ("total", splits.column(2).into()),
+                ("split_blocks", shape.split_blocks.into()),
+                ("n_splits", shape.n_splits.into()),
+                ("stride", cx.tape.var_spec(self.y).stride().into()),
+            ],
+            bindings: vec![("splits", Binding::Var(self.splits)), ("y", Binding::Var(self.y))],
+            grid: [cx.tokens as u32, self.of.n_heads as u32, 1],
+        }
+    }
+
+    /// Turns q and k of the step's tokens, scales q, and writes k and v.
+    fn append(&self, host: &mut Host) {
+        let tape = host.tape.clone();
+        let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
+        let (stride, size) = (spec.stride(), self.of.head_size);
+        let pairs = tape.rotary.map_or(0, |r| r.size / 2);
+        let scale = 1.0 / (size as f32).sqrt();
+        let (mut qkv, mut keys, mut values) = (host.take(self.qkv), host.take_cache(self.keys), host.take_cache(self.values));
+        for (t, run, i) in host.step.rows() {
+            let position = run.position as usize + i;
+            let angles = &host.angles[2 * pairs * position..][..2 * pairs];
+            let block = host.step.blocks[run.blocks_at as usize + position / BLOCK];
+            let row = &mut qkv[t * stride..][..stride];
+            let of = |column: usize| spec.column(column)..spec.column(column) + spec.columns[column];
+            row[of(Q)].chunks_exact_mut(size).for_each(|head| {
+                turn(head, angles);
+                head.iter_mut().for_each(|x| *x *= scale);
+            });
+            let mut k = row[of(K)].to_vec();
+            k.chunks_exact_mut(size).for_each(|head| turn(head, angles));
+            keys.write(format, block, position % BLOCK, &k);
+            values.write(format, block, position % BLOCK, &row[of(V)]);
+        }
+        host.put(self.qkv, qkv);
+        host.put_cache(self.keys, keys);
+        host.put_cache(self.values, values);
+    }
+}
+
+/// How the tape's caches are stored.
+fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
+    ("cache::f16", format!("cache::{}", cx.tape.cache_format.name()))
+}
+
+/// Turns the first pairs of neighbours, as many as there are angles (cos, sin).
+fn turn(head: &mut [f32], angles: &[f32]) {
+    for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
+        (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
+    }
+}
+
+/// Eight sums, so that the compiler can keep them in one register.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0f32; 8];
+    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        for i in 0..8 {
+            sums[i] += a[i] * b[i];
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Slots of those lengths, each of which reads so many tokens more; their blocks lie in no order.
+fn step(runs: &[(usize, usize)]) -> Step {
+    let mut step = Step::default();
+    for &(before, n) in runs {
+        let run = Run {
+            first_row: step.tokens.len() as u32,
+            len: n as u32,
+            shift_out: 1,
+            position: before as u32,
+            blocks_at: step.blocks.len() as u32,
+            ..Run::default()
+        };
+        step.tokens.extend(vec![0; n]);
+        // 5 and BLOCKS have no common factor, so no two are the same.
+        let listed = (before + n).div_ceil(BLOCK);
+        let first = step.blocks.len();
+        step.blocks.extend((0..listed).map(|i| ((first + i) * 5 % BLOCKS) as u32));
+        step.runs.push(run);
+    }
+    step.outputs = vec![0];
+    step
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let steps = || {
+        vec![
+            step(&[(0, 1)]),
+            step(&[(5, 1), (63, 1), (0, 2)]),
+            step(&[(64, 1), (200, 1)]),
+            step(&[(61, 9), (0, 3), (130, 1)]),
+            step(&[(3, 70)]),
+            step(&[(1000, 1)]),
+            step(&[(700, 1), (1, 1), (600, 1), (257, 1)]),
+            step(&[(600, 2), (700, 1), (1, 1)]),
+        ]
+    };
+    for (n_heads, n_kv_heads, head_size, rotary) in
+        [(1, 1, 8, 4), (4, 2, 16, 8), (6, 3, 40, 20), (32, 2, 128, 64), (24, 1, 256, 256), (10, 2, 64, 0), (16, 16, 64, 32)]
+    {
+        let mut tape = Tape::new();
+        let of = Attention { n_heads, n_kv_heads, head_size };
+        let columns = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * head_size);
+        let qkv = tape.var("qkv", Rows::Tokens, &columns);
+        tape.rotary = Some(Rotary { size: rotary, base: 5e6 });
+        tape.attention("att", qkv, of);
+        cases.push(Case::new(format!("attention/{n_heads}/{n_kv_heads}/{head_size}"), tape, steps(), 1e-9));
+    }
+    cases
+}

@@ -1,0 +1,97 @@
+//! How a row is normalised before a matrix reads it: what several words share.
+
+use super::LAYER_NORM_EPS;
+use super::stack::Input;
+use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
+
+/// Of the rows of an activation.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm {
+    vectors: Vector,
+    eps: f32,
+    /// Mean and bias are part of it.
+    is_centred: bool,
+}
+
+impl Norm {
+    /// LN(x) = (x − mean) / sqrt(variance + ε) ⊙ g + b, ε that of every RWKV. `vectors`: g, b.
+    pub fn layer(vectors: Vector) -> Norm {
+        Norm { vectors, eps: LAYER_NORM_EPS, is_centred: true }
+    }
+
+    /// RMS(x) = x / sqrt(mean of x² + ε) ⊙ g. `vectors`: g.
+    pub fn rms(vectors: Vector, eps: f32) -> Norm {
+        Norm { vectors, eps, is_centred: false }
+    }
+
+    pub fn width(&self, tape: &Tape) -> usize {
+        tape.vector_spec(self.vectors).width
+    }
+
+    /// Rows of x, normalised on the way to a product; the first workgroup keeps them.
+    pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
+        let spec = cx.tape.vector_spec(self.vectors);
+        Input {
+            module: "linear::input_norm",
+            params: vec![
+                ("width", spec.width.into()),
+                ("stride", (spec.stride() / 4).into()),
+                ("keeps", kept.is_some().into()),
+                ("eps", self.eps.into()),
+                ("centred", self.is_centred.into()),
+            ],
+            bindings: vec![
+                ("x", Binding::Var(x)),
+                ("vectors", Binding::Vector(self.vectors)),
+                ("kept", kept.map_or(Binding::Spare, Binding::Var)),
+            ],
+        }
+    }
+
+    /// y = norm(x), or y += norm(x).
+    pub(super) fn lower(&self, cx: &Lowering<'_>, x: Var, y: Var, adds: bool) -> Dispatch {
+        let (spec, rows) = (cx.tape.vector_spec(self.vectors), cx.tape.var_spec(y).rows);
+        let n = cx.n_rows(rows) as u32;
+        Dispatch {
+            shader: "norm/rows",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: vec![
+                ("width", spec.width.into()),
+                ("stride", spec.stride().into()),
+                ("eps", self.eps.into()),
+                ("centred", self.is_centred.into()),
+                ("of_outputs", (rows == Rows::Outputs).into()),
+                ("adds", adds.into()),
+            ],
+            bindings: vec![("norm", Binding::Vector(self.vectors)), ("x", Binding::Var(x)), ("y", Binding::Var(y))],
+            grid: [n.min(32768), n.div_ceil(32768), 1],
+        }
+    }
+
+    /// The same on the host.
+    pub(super) fn twin(&self, host: &mut Host, x: Var, y: Var, adds: bool) {
+        let (x_stride, stride, width) = (host.stride(x), host.stride(y), self.width(&host.tape));
+        let mut out = host.take(y);
+        let mut row = vec![0.0; width];
+        let rows: Vec<usize> = match host.tape.var_spec(y).rows {
+            Rows::Outputs => host.step.outputs.iter().map(|&t| t as usize).collect(),
+            _ => (0..host.step.tokens.len()).collect(),
+        };
+        for (y, t) in out.chunks_exact_mut(stride).zip(rows) {
+            self.apply(host, &host.var(x)[t * x_stride..][..width], &mut row);
+            y.iter_mut().zip(&row).for_each(|(y, v)| *y = if adds { *y + v } else { *v });
+        }
+        host.put(y, out);
+    }
+
+    /// One row.
+    pub(super) fn apply(&self, host: &Host, x: &[f32], out: &mut [f32]) {
+        let g = host.vector(self.vectors, 0);
+        if self.is_centred {
+            return super::layer_norm(x, g, host.vector(self.vectors, 1), self.eps, out);
+        }
+        let scale = 1.0 / (x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32 + self.eps).sqrt();
+        out.iter_mut().zip(x).zip(g).for_each(|((o, x), g)| *o = x * scale * g);
+    }
+}

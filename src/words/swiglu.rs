@@ -1,0 +1,35 @@
+//! y = silu(W_gate x̂) ⊙ W_up x̂, x̂ = norm(x). Two products: the second multiplies what the first left.
+
+use super::norm::Norm;
+use super::norm_linear::NormLinear;
+use super::stack::{Activation, Segment, Stack, Store};
+use super::testing::{Case, batches, steps};
+use crate::tape::{Part, Rows, Tape, Var, vector};
+
+impl Tape {
+    /// `[T, F]`, both parts `[F, width]`.
+    pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: Part, up: Part) -> Var {
+        let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
+        let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);
+        let mut stack = |part, activation, store| {
+            let segments = vec![Segment { activation, ..Segment::of(0) }];
+            Stack { matrix: self.matrix(vec![part]), x: normed, y, bias: None, segments, store, rows: Rows::Tokens }
+        };
+        let stacks = vec![stack(gate, Activation::Silu, Store::Set), stack(up, Activation::None, Store::Gate)];
+        self.record(NormLinear { name: "swiglu", x, norm, normed, stacks });
+        y
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (width, rows, steps) in [(1, 1, steps(2)), (7, 3, steps(2)), (64, 65, steps(2)), (130, 33, batches()), (96, 200, batches())] {
+        let mut tape = Tape::new();
+        let x = tape.var("x", Rows::Tokens, &[width]);
+        let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-6);
+        let part = |i| Part::new("gate_up", rows, width).slice(i, 2);
+        tape.swiglu("y", x, norm, part(0), part(1));
+        cases.push(Case::new(format!("swiglu/{width}x{rows}"), tape, steps, 1e-10));
+    }
+    cases
+}
