@@ -91,7 +91,7 @@ impl Session {
         for (row, l) in (0..).zip(live) {
             let go = self.pages.leave(self.memory(l.slot)?.page);
             step.tokens.push(l.unread[0]);
-            step.runs.push(go.run(row, 1));
+            self.add_run(step, l.slot, go.run(row, 1), n);
             step.outputs.push(row);
             moves.push(go);
         }
@@ -107,12 +107,10 @@ impl Session {
         if l.unread.len() <= n {
             return self.pages.cancel(go);
         }
-        l.unread.drain(..n);
         self.pages.finish_steps(go, n);
         let memory = self.slots[l.slot.0].as_mut().expect("checked to be open");
-        memory.page = go.page_out;
-        memory.n_tokens += n;
-        memory.logits.clear();
+        memory.advance(go.page_out, &l.unread[..n], self.model.context().is_some());
+        l.unread.drain(..n);
     }
 
     /// Reads what a text still holds, token by token, as the submission did, so that the numbers are the same.

@@ -32,14 +32,14 @@ pub struct Request {
     pub max_tokens: usize,
     /// The text ends before any of these.
     pub stop_texts: Vec<String>,
-    /// Ids that end the text and are not read. Empty: none does.
-    pub stop_ids: Vec<u32>,
+    /// Ids that end the text and are not read; none of them: those of the model's family.
+    pub stop_ids: Option<Vec<u32>>,
 }
 
 impl Request {
-    /// Stops at the end-of-text id 0 of the RWKV vocabularies.
+    /// Stops where the model's family does.
     pub fn new(max_tokens: usize) -> Self {
-        Request { max_tokens, stop_texts: Vec::new(), stop_ids: vec![0] }
+        Request { max_tokens, stop_texts: Vec::new(), stop_ids: None }
     }
 }
 
@@ -50,7 +50,7 @@ pub enum Finish {
     Eos,
     /// A stop text.
     Stop,
-    /// As many tokens as asked for.
+    /// As many tokens as asked for, or as the context has room for.
     Length,
     /// The caller or the stop flag said so.
     Interrupted,
@@ -67,7 +67,7 @@ impl Finish {
     }
 }
 
-/// Called on every draw's logits `[vocab]` with the tokens generated so far. Runs on the host.
+/// Changes logits `[vocab]` before each draw; gets the tokens generated so far too. Draws on the host then.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
 /// One continuation: a slot, its sampler, and what came of it.
@@ -80,6 +80,8 @@ pub struct Stream {
     pub finish: Option<Finish>,
     /// Changes logits before each draw.
     pub processor: Option<Processor>,
+    /// Tokens that it may have in all: as many as asked for, and as its slot has room for.
+    limit: usize,
     utf8: Utf8Stream,
     stops: StopTexts,
     scratch: Vec<f32>,
@@ -94,6 +96,7 @@ impl Stream {
             text: String::new(),
             finish: None,
             processor: None,
+            limit: request.max_tokens,
             utf8: Utf8Stream::default(),
             stops: StopTexts::new(request.stop_texts.clone()),
             scratch: Vec::new(),
@@ -103,18 +106,19 @@ impl Stream {
     /// The next token, drawn on the host.
     fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         match &mut self.processor {
-            Some(change) => {
+            // The guard looks at the model's own logits: a processor may make some infinite.
+            Some(change) if self.sampler.guarded(logits).is_none() => {
                 logits.clone_into(&mut self.scratch);
                 change(&self.tokens, &mut self.scratch);
-                self.sampler.sample(&self.scratch)
+                self.sampler.draw(&self.scratch)
             }
-            None => self.sampler.sample(logits),
+            _ => self.sampler.sample(logits),
         }
     }
 
     /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
-    fn take(&mut self, token: u32, vocab: Option<&Vocab>, request: &Request) -> bool {
-        if request.stop_ids.contains(&token) {
+    fn take(&mut self, token: u32, vocab: Option<&Vocab>, stop_ids: &[u32]) -> bool {
+        if stop_ids.contains(&token) {
             self.end(Finish::Eos);
             return false;
         }
@@ -126,7 +130,7 @@ impl Stream {
         self.text.push_str(certain);
         if stopped {
             self.finish = Some(Finish::Stop);
-        } else if self.tokens.len() >= request.max_tokens {
+        } else if self.tokens.len() >= self.limit {
             self.end(Finish::Length);
         }
         true
@@ -161,7 +165,7 @@ type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 /// The streams of one call, and whoever hears of them.
 pub(super) struct Batch<'a> {
     pub streams: &'a mut [Stream],
-    request: &'a Request,
+    stop_ids: &'a [u32],
     vocab: Option<&'a Vocab>,
     on_event: &'a mut OnEvent<'a>,
     /// The caller or the stop flag ended it.
@@ -176,14 +180,14 @@ impl Batch<'_> {
 
     /// Tokens that a stream may still draw.
     pub fn n_left(&self, stream: usize) -> usize {
-        self.request.max_tokens - self.streams[stream].tokens.len()
+        self.streams[stream].limit - self.streams[stream].tokens.len()
     }
 
     /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let before = stream.text.len();
-        let is_text = stream.take(token, self.vocab, self.request);
+        let is_text = stream.take(token, self.vocab, self.stop_ids);
         self.n_taken += usize::from(is_text);
         let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], n_together };
         self.broken |= (self.on_event)(event).is_break();
@@ -234,10 +238,22 @@ pub struct Generated {
 impl Session {
     /// Prompt text as ids, as [`Vocab::encode_prompt`] makes them.
     pub fn encode(&self, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
+        self.encode_by(prompt, Vocab::encode_prompt)
+    }
+
+    /// Text that a slot is to read as ids: as [`encode`](Self::encode) does at its beginning, later without what stands before every text.
+    pub fn encode_for(&self, slot: Slot, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
+        match self.n_tokens(slot)? {
+            0 => self.encode(prompt),
+            _ => self.encode_by(prompt, Vocab::encode_further),
+        }
+    }
+
+    fn encode_by(&self, prompt: &Prompt<'_>, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.to_vec()),
             Prompt::Text(text) => match self.model().vocab() {
-                Some(vocab) => vocab.encode_prompt(text.as_bytes()),
+                Some(vocab) => encode(vocab, text.as_bytes()),
                 None => {
                     let e =
                         Error::input("text needs a vocabulary, and none was found for this model; token ids can be given with --tokens");
@@ -259,6 +275,14 @@ impl Session {
         let result = self.generate_in(slot, &prompt.into(), sampling, request, on_piece);
         self.close(slot)?;
         result
+    }
+
+    /// Whether the model tells tokens.
+    pub(crate) fn check_speaks(&self) -> Result<()> {
+        match self.model().facts().labels {
+            None => Ok(()),
+            Some(_) => Err(Error::model("this model tells classes, no tokens").hint("use `wingbeat classify`, or Session::classify")),
+        }
     }
 
     fn generate_in(
@@ -289,13 +313,20 @@ impl Session {
     /// host, and its neighbours with it. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
     /// run on change when one ends, and when that is depends on the clock.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
+        self.check_speaks()?;
         let vocab = self.model().vocab().cloned();
         let started = Instant::now();
-        if request.max_tokens == 0 {
-            streams.iter_mut().for_each(|s| s.finish = Some(Finish::Length));
+        for stream in streams.iter_mut() {
+            let room = self.n_left(stream.slot)?.map_or(usize::MAX, |n| stream.tokens.len() + n);
+            stream.limit = request.max_tokens.min(room);
+            if stream.tokens.len() >= stream.limit {
+                stream.finish = Some(Finish::Length);
+            }
         }
         let mut draws_ahead = streams.iter().all(|s| s.processor.is_none());
-        let mut batch = Batch { streams, request, vocab: vocab.as_ref(), on_event, broken: false, n_taken: 0 };
+        let model = self.model().clone();
+        let stop_ids = request.stop_ids.as_deref().unwrap_or(&model.facts().stop_ids);
+        let mut batch = Batch { streams, stop_ids, vocab: vocab.as_ref(), on_event, broken: false, n_taken: 0 };
         let mut drawn = Vec::new();
         let mut next = Vec::new();
         while !batch.broken && batch.streams.iter().any(|s| s.finish.is_none()) {

@@ -16,6 +16,10 @@ pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));
     }
+    // Keys are kept turned: with another base they are of another model.
+    if let Some(rotary) = tape.rotary {
+        hash.update(format!("rotary {} {}\n", rotary.size, rotary.base));
+    }
     for block in 0..BLOCKS.min(tensors.len()) {
         let (name, shape, _) = &tensors[block * tensors.len() / BLOCKS.min(tensors.len())];
         source.with(name, shape, &mut |view| {

@@ -3,6 +3,7 @@
 //! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
 
 mod ahead;
+mod blocks;
 mod chunk;
 mod generate;
 mod identity;
@@ -11,16 +12,17 @@ mod opened;
 mod pages;
 mod state;
 
-pub use generate::{Event, Finish, Generated, Prompt, Request, Stream, Timings};
+pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
-pub use model::{Device, Model, ModelSource, Options};
+pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
 pub use opened::{StateOrientation, notes};
 pub use state::{LoadedState, tuned_into_state};
 
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};
-use crate::tape::Step;
+use crate::tape::{BLOCK, Room, Run, Step};
+use blocks::Blocks;
 use chunk::Chunk;
 use pages::{Move, Pages};
 use std::sync::Arc;
@@ -38,6 +40,23 @@ struct Memory {
     /// After the last token; empty before the first.
     logits: Vec<f32>,
     n_tokens: usize,
+    /// Of the caches; perhaps more than the tokens fill.
+    blocks: Vec<u32>,
+    /// What was read, where the model has caches: it can go back to any of it.
+    tokens: Vec<u32>,
+}
+
+impl Memory {
+    /// Stands after these tokens too, on that page; has no logits until they are set.
+    fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
+        // Where the beginning is not known (a state file without its tokens) the rest is of no use.
+        if keeps && self.tokens.len() == self.n_tokens {
+            self.tokens.extend_from_slice(tokens);
+        }
+        (self.page, self.n_tokens) = (page, self.n_tokens + tokens.len());
+        // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
+        self.logits.clear();
+    }
 }
 
 /// Slots of one model that step together. `Send`: one thread at a time.
@@ -45,6 +64,7 @@ pub struct Session {
     model: Model,
     executor: Box<dyn Executor>,
     pages: Pages,
+    blocks: Blocks,
     slots: Vec<Option<Memory>>,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
@@ -132,13 +152,23 @@ impl Session {
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
         let pages = Pages::new(n_slots, draws_ahead);
-        let executor = model.loaded().executor(pages.len())?;
+        let longest = model.loaded().longest_context();
+        if let Some(context) = model.context().filter(|&context| context > longest) {
+            let text = format!("expected a context of at most {longest} on this software adapter, found {context}");
+            return Err(Error::input(text).hint("give a smaller --context, or --device cpu"));
+        }
+        // A slot's tokens at the most, in whole blocks.
+        let per_slot = model.context().map_or(0, |n| n.div_ceil(BLOCK));
+        let n_blocks = n_slots * per_slot;
+        let room = Room { pages: pages.len(), blocks: n_blocks, listed: n_blocks, context: per_slot * BLOCK };
+        let executor = model.loaded().executor(room)?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
         let slots = (0..n_slots).map(|_| None).collect();
         Ok(Session {
             model: model.clone(),
             executor,
             pages,
+            blocks: Blocks::new(n_blocks),
             slots,
             chunk,
             stop: Arc::default(),
@@ -166,22 +196,70 @@ impl Session {
         Ok(Slot(slot))
     }
 
-    /// A second stream that goes on from here. Shares its page of state until either of them steps.
+    /// A second stream that goes on from here. Shares its page of state until either of them steps, and full blocks of the caches
+    /// for good.
     pub fn fork(&mut self, slot: Slot) -> Result<Slot> {
         let memory = self.memory(slot)?.clone();
         let new = self.open()?;
         self.pages.release(pages::ZERO);
         self.pages.share(memory.page);
+        self.blocks.share(&memory.blocks);
         self.slots[new.0] = Some(memory);
         Ok(new)
     }
 
     /// Ends a stream and frees its memory.
     pub fn close(&mut self, slot: Slot) -> Result<()> {
-        let page = self.memory(slot)?.page;
-        self.pages.release(page);
-        self.slots[slot.0] = None;
+        self.memory(slot)?;
+        if let Some(memory) = self.slots[slot.0].take() {
+            self.pages.release(memory.page);
+            self.blocks.release(&memory.blocks);
+        }
         Ok(())
+    }
+
+    /// How many tokens a slot can still read; none where there is no end.
+    pub fn n_left(&self, slot: Slot) -> Result<Option<usize>> {
+        let read = self.memory(slot)?.n_tokens;
+        Ok(self.model.context().map(|context| context - read))
+    }
+
+    /// Goes back to a slot's first `n` tokens; it then has no logits. A recurrence can only go back to nothing.
+    pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
+        let has = self.n_tokens(slot)?;
+        if n > has {
+            return Err(Error::input(format!("the slot has read {has} tokens, not {n}")));
+        }
+        if n > 0 && n < has && self.model.context().is_none() {
+            return Err(Error::input("a recurrent state cannot go back").hint("fork the slot where you may want to go back to"));
+        }
+        let memory = self.slots[slot.0].as_mut().expect("checked to be open");
+        self.blocks.truncate(&mut memory.blocks, n);
+        memory.tokens.truncate(n);
+        (memory.n_tokens, memory.logits) = (n, Vec::new());
+        if n == 0 {
+            self.pages.release(memory.page);
+            memory.page = self.pages.share(pages::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Makes a slot stand after exactly these tokens, its logits ready. What it has read of them is kept, if the model can go back to
+    /// it; the rest is read. Gives how many were kept.
+    pub fn read_to(&mut self, slot: Slot, tokens: &[u32]) -> Result<usize> {
+        let memory = self.memory(slot)?;
+        let known = memory.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        if known == tokens.len() && known == memory.n_tokens && !memory.logits.is_empty() {
+            return Ok(known);
+        }
+        // The last one is read again, for its logits.
+        let kept = known.min(tokens.len().saturating_sub(1));
+        self.check_reads(slot, &tokens[kept..], kept)?;
+        if kept < self.n_tokens(slot)? {
+            self.rewind(slot, kept)?;
+        }
+        self.prefill(slot, &tokens[kept..])?;
+        Ok(kept)
     }
 
     /// `[vocab]`, after the slot's last token; empty before the first.
@@ -210,6 +288,20 @@ impl Session {
         let mut row = self.executor.read_var(var, 1)?;
         row.truncate(self.model.facts().n_embd);
         Ok(row)
+    }
+
+    /// Reads a text into a fresh slot of a classifier; gives a logit a label, those of [`Facts::labels`](crate::arch::Facts).
+    pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        if self.model.facts().labels.is_none() {
+            return Err(Error::model("this model has no head for classes (score.weight): it tells the next token"));
+        }
+        if tokens.is_empty() {
+            return Err(Error::input("expected at least one token, found none"));
+        }
+        let slot = self.open()?;
+        let logits = self.prefill(slot, tokens).map(<[f32]>::to_vec);
+        self.close(slot)?;
+        logits
     }
 
     /// Reads prompts of different lengths into several slots at once. Progress: tokens done, tokens in all.
@@ -261,9 +353,14 @@ impl Session {
 
     /// A step that leaves nothing behind, on a slot that shares its page; closes the slot.
     fn aside<T>(&mut self, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
+        if tokens.is_empty() {
+            return Err(Error::input("expected at least one token, found none"));
+        }
+        self.check([(slot, tokens)].as_slice())?;
         let n = tokens.len() as u32;
         let go = self.pages.begin(self.memory(slot)?.page);
-        let step = Step { tokens: tokens.to_vec(), runs: vec![go.run(0, n)], outputs: vec![n - 1] };
+        let mut step = Step { tokens: tokens.to_vec(), outputs: vec![n - 1], ..Step::default() };
+        self.add_run(&mut step, slot, go.run(0, n), tokens.len());
         let result = play(self.executor.as_mut(), &step);
         self.pages.cancel(&go);
         self.close(slot)?;
@@ -324,23 +421,48 @@ impl Session {
     fn max_rows(&self, want: &Want<'_>) -> usize {
         match want {
             Want::Last => usize::MAX,
-            Want::All(_) => ((64 << 20) / (4 * self.model.facts().n_vocab)).clamp(1, 256),
+            Want::All(_) => ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256),
         }
     }
 
     fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
-        let n_vocab = self.model.facts().n_vocab;
         for i in 0..work.len() {
             let slot = work.slot(i);
-            self.memory(slot)?;
+            self.check_reads(slot, work.tokens(i), self.memory(slot)?.n_tokens)?;
             if (0..i).any(|other| work.slot(other) == slot) {
                 return Err(Error::input(format!("slot {} takes part twice in one step", slot.0)));
             }
-            if let Some(token) = work.tokens(i).iter().find(|&&t| t as usize >= n_vocab) {
-                return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
-            }
         }
         Ok(())
+    }
+
+    /// Whether a slot that has read `from` tokens can read these.
+    fn check_reads(&self, slot: Slot, tokens: &[u32], from: usize) -> Result<()> {
+        let n_vocab = self.model.facts().n_vocab;
+        if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
+            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
+        }
+        match self.model.context() {
+            Some(context) if from + tokens.len() > context => {
+                let text = format!("{} tokens after {from} do not fit the context of {context}, in slot {}", tokens.len(), slot.0);
+                Err(Error::input(text).hint("give a larger --context, or read less"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a slot's run to a step that reads `n` of its tokens, with the slot's blocks made ready for them.
+    fn add_run(&mut self, step: &mut Step, slot: Slot, mut run: Run, n: usize) {
+        if self.model.context().is_some() {
+            let memory = self.slots[slot.0].as_mut().expect("checked to be open");
+            let end = memory.n_tokens + n;
+            if let Some((from, to)) = self.blocks.own(&mut memory.blocks, memory.n_tokens, end) {
+                self.executor.copy_block(from, to);
+            }
+            (run.position, run.blocks_at) = (memory.n_tokens as u32, step.blocks.len() as u32);
+            step.blocks.extend_from_slice(&memory.blocks[..end.div_ceil(BLOCK)]);
+        }
+        step.runs.push(run);
     }
 
     /// One submission: the parts of `scratch`.
@@ -353,14 +475,14 @@ impl Session {
             let go = self.pages.begin(page);
             let first_row = step.tokens.len() as u32;
             step.tokens.extend_from_slice(&work.tokens(part.work)[part.from..][..part.len]);
-            step.runs.push(go.run(first_row, part.len as u32));
+            moves.push(go);
+            self.add_run(step, work.slot(part.work), go.run(first_row, part.len as u32), part.len);
             let last = first_row + part.len as u32 - 1;
             match want {
                 Want::All(_) => step.outputs.extend(first_row..=last),
                 Want::Last if part.is_last => step.outputs.push(last),
                 Want::Last => {}
             }
-            moves.push(go);
         }
         let started = Instant::now();
         if let Err(e) = self.executor.run(step, logits) {
@@ -373,14 +495,11 @@ impl Session {
         }
         self.chunk.learn(step.tokens.len(), started.elapsed());
         // Every slot stands after its tokens before anybody is told: a caller's error must not leave one half way.
-        let n_vocab = self.model.facts().n_vocab;
-        let mut rows = logits.chunks_exact(n_vocab);
+        let n_logits = self.model.facts().n_logits();
+        let mut rows = logits.chunks_exact(n_logits);
         for (part, go) in parts.iter().zip(&*moves) {
             let memory = self.slots[work.slot(part.work).0].as_mut().expect("checked to be open");
-            memory.page = go.page_out;
-            memory.n_tokens += part.len;
-            // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
-            memory.logits.clear();
+            memory.advance(go.page_out, &work.tokens(part.work)[part.from..][..part.len], self.model.context().is_some());
             let n_rows = match want {
                 Want::All(_) => part.len,
                 Want::Last => usize::from(part.is_last),
@@ -391,7 +510,7 @@ impl Session {
         }
         moves.iter().for_each(|go| self.pages.finish(go));
         if let Want::All(each) = want {
-            let mut rows = logits.chunks_exact(n_vocab);
+            let mut rows = logits.chunks_exact(n_logits);
             for part in &*parts {
                 for (t, row) in rows.by_ref().take(part.len).enumerate() {
                     each(part.from + t, row)?;

@@ -6,6 +6,8 @@ use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
 use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel, tune};
+use crate::quant;
+use crate::sample::Sampling;
 use crate::tape::{Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
@@ -37,6 +39,12 @@ pub struct Options {
     pub vocab: Option<PathBuf>,
     /// Tokens of a prompt that a step reads at the most.
     pub chunk: usize,
+    /// Tokens that a slot of a model with attention can read; none: as many as it was trained for, at most [`DEFAULT_CONTEXT`].
+    pub context: Option<usize>,
+    /// How keys and values are kept, `f16` or `f32`.
+    pub cache_dtype: String,
+    /// Base of the rotary position embedding, in the place of what the file says.
+    pub rope_theta: Option<f64>,
     /// One kernel class for every batch size.
     pub deterministic: bool,
     /// Where measurements of adapters are kept: [`tune::measure_once`] writes them, opening a
@@ -52,6 +60,11 @@ pub struct Options {
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
+/// Twice as many as any published model was trained for.
+const MAX_CONTEXT: usize = 1 << 21;
+/// Tokens of a slot where neither the user nor the model says fewer.
+pub const DEFAULT_CONTEXT: usize = 8192;
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -60,6 +73,9 @@ impl Default for Options {
             dtype: "auto".into(),
             vocab: None,
             chunk: 256,
+            context: None,
+            cache_dtype: "f16".into(),
+            rope_theta: None,
             deterministic: false,
             cache: None,
             sparse: true,
@@ -67,6 +83,13 @@ impl Default for Options {
             group_norm_eps: None,
             gpu: None,
         }
+    }
+}
+
+impl Options {
+    /// Tokens that a slot of such a model can read; none where there is no end.
+    pub fn context_of(&self, facts: &Facts) -> Option<usize> {
+        facts.context.map(|trained| self.context.unwrap_or(trained.min(DEFAULT_CONTEXT)))
     }
 }
 
@@ -103,6 +126,8 @@ struct Inner {
     weight_bytes: u64,
     hash: String,
     chunk: usize,
+    context: Option<usize>,
+    sampling: Sampling,
     load_ms: f64,
 }
 
@@ -120,6 +145,11 @@ impl Model {
         let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
         let mut tape = std::mem::take(&mut opened.tape);
         assign_formats(&mut tape, opened.source.as_ref(), &options.dtype)?;
+        tape.cache_format = quant::find(&options.cache_dtype)?;
+        let context = options.context_of(&facts);
+        if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
+            return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
+        }
         let hash = weights_hash(&tape, opened.source.as_ref())?;
         let mut formats: Vec<_> = tape.matrices.iter().map(|m| m.format.name()).collect();
         formats.sort_unstable();
@@ -145,6 +175,8 @@ impl Model {
             weight_bytes,
             hash,
             chunk: options.chunk.max(1),
+            context,
+            sampling: opened.blueprint.sampling(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
         })))
     }
@@ -203,6 +235,14 @@ impl Model {
     }
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
+    }
+    /// Tokens that a slot can read; none where there is no end.
+    pub fn context(&self) -> Option<usize> {
+        self.0.context
+    }
+    /// How the family's own program draws, unless told otherwise.
+    pub fn sampling(&self) -> &Sampling {
+        &self.0.sampling
     }
     pub(super) fn chunk(&self) -> usize {
         self.0.chunk

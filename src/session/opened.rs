@@ -5,7 +5,7 @@ use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Bytes, Source, Tape};
 use crate::tensor::{DType, View};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, GLM, Glm};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,11 @@ impl Opened {
             #[cfg(feature = "embedded-model")]
             ModelSource::Embedded => super::embedded()?,
             ModelSource::Synthetic(name) => {
+                if options.rope_theta.is_some() {
+                    return Err(
+                        Error::usage("a synthetic model has no file whose rope theta could be wrong").hint("leave out --rope-theta")
+                    );
+                }
                 let blueprint = arch::synthetic::named(name)?;
                 let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
                 return Ok(Opened {
@@ -58,7 +63,8 @@ impl Opened {
         };
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
-        let shapes = Told { shapes: &checkpoint, group_norm_eps: eps.as_deref() };
+        let glm = options.rope_theta.map(|theta| with_theta(&checkpoint, theta)).transpose().map_err(|e| e.at(&place))?;
+        let shapes = Told { shapes: &checkpoint, group_norm_eps: eps.as_deref(), glm: glm.as_deref() };
         let blueprint = arch::detect(&shapes).map_err(|e| e.at(place))?;
         let tape = record(blueprint.as_ref());
         let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
@@ -110,6 +116,11 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
         notes.push(format!("{} become {stored}, the nearest that there is", kinds.join(", ")));
     }
+    // What the user has put right is not warned of.
+    let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);
+    if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
+        notes.extend(glm.warnings());
+    }
     notes
 }
 
@@ -117,6 +128,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
 struct Told<'a> {
     shapes: &'a Checkpoint,
     group_norm_eps: Option<&'a str>,
+    glm: Option<&'a str>,
 }
 
 impl Shapes for Told<'_> {
@@ -130,8 +142,22 @@ impl Shapes for Told<'_> {
         self.shapes.find(is)
     }
     fn metadata(&self, key: &str) -> Option<&str> {
-        self.group_norm_eps.filter(|_| key == GROUP_NORM_EPS).or_else(|| Shapes::metadata(self.shapes, key))
+        let told = match key {
+            GROUP_NORM_EPS => self.group_norm_eps,
+            GLM => self.glm,
+            _ => None,
+        };
+        told.or_else(|| Shapes::metadata(self.shapes, key))
     }
+}
+
+/// What a GLM's configuration says, with another base of its rotary positions.
+fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
+    let Some(said) = checkpoint.metadata().get(GLM) else {
+        return Err(Error::usage("only a GLM has a rope theta").hint("leave out --rope-theta"));
+    };
+    let glm = Glm { rope_theta: theta, ..Glm::parse(said)? };
+    Ok(glm.to_json())
 }
 
 /// A checkpoint whose initial states are read as they lie.

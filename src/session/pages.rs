@@ -33,6 +33,7 @@ impl Move {
             page_out: self.page_out as u32,
             shift_in: self.shift_in as u32,
             shift_out: self.shift_out as u32,
+            ..Run::default()
         }
     }
 }

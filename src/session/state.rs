@@ -5,7 +5,7 @@ use super::opened::{Opened, TUNED, tuned};
 use super::{Memory, ModelSource, Options, Session, Slot};
 use crate::error::{Error, Result};
 use crate::sample;
-use crate::tape::State;
+use crate::tape::{Cache, State};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
 use crate::weights::{Checkpoint, Entry, read_safetensors, write_safetensors};
@@ -36,9 +36,14 @@ impl Session {
             let page = if spec.halves { self.pages.shift(memory.page) } else { memory.page };
             file.floats(&spec.name, &spec.shape, &self.executor.read_state(State(i), page)?);
         }
+        for (i, spec) in tape.caches.iter().enumerate() {
+            let rows = self.executor.read_cache(Cache(i), &memory.blocks, memory.n_tokens)?;
+            file.floats(&spec.name, &[memory.n_tokens, spec.n_heads, spec.head_size], &rows);
+        }
         file.floats("last_logits", &[memory.logits.len()], &memory.logits);
         file.put("n_tokens", memory.n_tokens.to_string());
-        if let Some(tokens) = tokens {
+        // A model with attention can go back to any of its tokens, so they are part of what it remembers.
+        if let Some(tokens) = tokens.or(Some(memory.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
         if let Some(sampler) = sampler {
@@ -94,7 +99,7 @@ impl Session {
         let n_vocab = self.model().facts().n_vocab;
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
-            _ => floats(&tensors, "last_logits", &[n_vocab])?,
+            _ => floats(&tensors, "last_logits", &[self.model().facts().n_logits()])?,
         };
         loaded.tokens = integers(&tensors, "tokens")?;
         if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, penalty_counts(&tensors)?) {
@@ -111,31 +116,65 @@ impl Session {
                 Some(sample::Memory { counts: ids.into_iter().zip(counts).collect(), seed: number("seed")?, draws: number("draws")? });
         }
         let n_tokens = meta("n_tokens").parse().unwrap_or(0);
-        Ok((self.restore(&parts, logits, n_tokens)?, loaded))
+        let mut caches = Vec::new();
+        for spec in &tape.caches {
+            caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
+        }
+        let kept = Kept { states: parts, caches, logits, n_tokens, tokens: loaded.tokens.clone().unwrap_or_default() };
+        Ok((self.restore(kept)?, loaded))
     }
 
     fn load_tuned(&mut self, checkpoint: &Checkpoint) -> Result<(Slot, LoadedState)> {
         let parts = tuned(checkpoint, self.model().tape(), self.model().state_orientation())?;
         let note = Some("a tuned initial state: it carries no hash of the weights that it was tuned for".into());
-        Ok((self.restore(&parts, Vec::new(), 0)?, LoadedState { note, ..LoadedState::default() }))
+        Ok((self.restore(Kept { states: parts, ..Kept::default() })?, LoadedState { note, ..LoadedState::default() }))
     }
 
-    /// A slot on a page of its own with these numbers, one vector a state of the tape.
-    fn restore(&mut self, parts: &[Vec<f32>], logits: Vec<f32>, n_tokens: usize) -> Result<Slot> {
+    /// A slot that remembers this.
+    fn restore(&mut self, kept: Kept) -> Result<Slot> {
+        let Kept { states, caches, logits, n_tokens, mut tokens } = kept;
+        if let Some(context) = self.model().context().filter(|&context| n_tokens > context) {
+            let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
+            return Err(Error::input(text).hint("give a larger --context"));
+        }
+        if caches.is_empty() || tokens.len() != n_tokens {
+            tokens.clear();
+        }
         let slot = self.open()?;
         self.pages.release(super::pages::ZERO);
         let page = self.pages.take();
-        self.slots[slot.0] = Some(Memory { page, logits, n_tokens });
-        let tape = self.model().tape().clone();
-        for (i, (spec, values)) in tape.states.iter().zip(parts).enumerate() {
-            let at = if spec.halves { self.pages.shift(page) } else { page };
-            if let Err(e) = self.executor.write_state(State(i), at, values) {
-                self.close(slot)?;
-                return Err(e);
-            }
+        let mut blocks = Vec::new();
+        if !caches.is_empty() {
+            self.blocks.own(&mut blocks, 0, n_tokens);
+        }
+        let written = self.write(page, &blocks, &states, &caches);
+        self.slots[slot.0] = Some(Memory { page, logits, n_tokens, blocks, tokens });
+        if let Err(e) = written {
+            self.close(slot)?;
+            return Err(e);
         }
         Ok(slot)
     }
+
+    fn write(&mut self, page: usize, blocks: &[u32], states: &[Vec<f32>], caches: &[Vec<f32>]) -> Result<()> {
+        let tape = self.model().tape().clone();
+        for (i, (spec, values)) in tape.states.iter().zip(states).enumerate() {
+            let at = if spec.halves { self.pages.shift(page) } else { page };
+            self.executor.write_state(State(i), at, values)?;
+        }
+        caches.iter().enumerate().try_for_each(|(i, values)| self.executor.write_cache(Cache(i), blocks, values))
+    }
+}
+
+/// What a file says that a slot remembers: one vector a state, and a cache, of the tape.
+#[derive(Default)]
+struct Kept {
+    states: Vec<Vec<f32>>,
+    caches: Vec<Vec<f32>>,
+    logits: Vec<f32>,
+    n_tokens: usize,
+    /// Empty where nobody knows.
+    tokens: Vec<u32>,
 }
 
 /// Makes a state file of a tuned initial state, for the model that it was tuned for. No weight is loaded.

@@ -1,0 +1,111 @@
+//! Blocks of the caches: who uses which. Forks share what they have read; whoever writes to a shared block gets one of their own.
+
+use crate::tape::BLOCK;
+
+/// Every block of the caches.
+pub struct Blocks {
+    /// Slots that use a block.
+    users: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Blocks {
+    /// Enough for every slot to have none in common.
+    pub fn new(n: usize) -> Blocks {
+        Blocks { users: vec![0; n], free: (0..n as u32).rev().collect() }
+    }
+
+    pub fn share(&mut self, table: &[u32]) {
+        table.iter().for_each(|&block| self.users[block as usize] += 1);
+    }
+
+    pub fn release(&mut self, table: &[u32]) {
+        for &block in table {
+            self.users[block as usize] -= 1;
+            if self.users[block as usize] == 0 {
+                self.free.push(block);
+            }
+        }
+    }
+
+    /// Makes tokens `from..to` of a slot its own to write. Gives which block to copy where, if tokens before `from` lie in a shared one.
+    pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
+        let mut copy = None;
+        for i in from / BLOCK..to.div_ceil(BLOCK) {
+            match table.get(i).copied() {
+                Some(block) if self.users[block as usize] == 1 => {}
+                Some(shared) => {
+                    table[i] = self.take();
+                    self.release(&[shared]);
+                    if i * BLOCK < from {
+                        copy = Some((shared, table[i]));
+                    }
+                }
+                None => table.push(self.take()),
+            }
+        }
+        copy
+    }
+
+    /// Frees what lies behind the first `n` tokens.
+    pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
+        let kept = n.div_ceil(BLOCK).min(table.len());
+        self.release(&table[kept..]);
+        table.truncate(kept);
+    }
+
+    fn take(&mut self) -> u32 {
+        let block = self.free.pop().expect("there are blocks for every slot");
+        self.users[block as usize] = 1;
+        block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forks_share_until_one_of_them_writes() {
+        let mut blocks = Blocks::new(8);
+        let mut a = Vec::new();
+        assert_eq!(blocks.own(&mut a, 0, 100), None);
+        assert_eq!(a.len(), 2);
+        let mut b = a.clone();
+        blocks.share(&b);
+        // The second block is half full: b goes on in a copy, a then owns its own.
+        let copy = blocks.own(&mut b, 100, 130);
+        assert_eq!((copy, b.len()), (Some((a[1], b[1])), 3));
+        assert!(a[0] == b[0] && a[1] != b[1]);
+        assert_eq!(blocks.own(&mut a, 100, 101), None);
+        // At the end of a block nothing needs to be copied.
+        let mut c = a.clone();
+        blocks.share(&c);
+        assert_eq!(blocks.own(&mut c, 64, 65), None);
+        assert!(c[0] == a[0] && c[1] != a[1]);
+        blocks.truncate(&mut b, 64);
+        assert_eq!(b, a[..1]);
+        [a, b, c].iter().for_each(|table| blocks.release(table));
+        assert_eq!(blocks.free.len(), 8);
+    }
+
+    #[test]
+    fn there_are_always_enough() {
+        let (n_slots, per_slot) = (4, 3);
+        let mut blocks = Blocks::new(n_slots * per_slot);
+        let mut tables = vec![Vec::new(); n_slots];
+        for round in 0..20 {
+            let n = round * 37 % (per_slot * BLOCK);
+            blocks.own(&mut tables[0], 0, n);
+            for i in 1..n_slots {
+                blocks.release(&tables[i]);
+                tables[i] = tables[0].clone();
+                blocks.share(&tables[i]);
+            }
+            for table in &mut tables {
+                blocks.own(table, n, per_slot * BLOCK);
+            }
+            tables.iter_mut().for_each(|t| blocks.truncate(t, n / 2));
+        }
+    }
+}
