@@ -22,7 +22,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// The model's hyper-parameters, or what it is instead.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
-    let hint = "wingbeat runs RWKV-4, 5.0 to 5.2, 6 (x060) and 7 (x070)";
+    let hint = "wingbeat runs RWKV-4, 5.0 to 5.2, 6 (x060) and 7 (x070), and GLM-4";
     let refuse = |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(hint));
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);
@@ -43,7 +43,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
             Err(Error::model("this is a tuned initial state, not a model")
                 .hint("give it with --state, beside the model that it was tuned for"))
         }
-        _ if shapes.has_att("wkv") => {
+        _ if shapes.has_att("wkv") || shapes.shape("model.layers.0.self_attn.k").is_some() => {
             Err(Error::model("this is a saved state, not a model").hint("give it with --state, beside its model"))
         }
         _ if shapes.find(&|name| name.ends_with(".lora_A")).is_some() => {

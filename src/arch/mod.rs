@@ -4,6 +4,7 @@
 //! two lines below.
 
 mod detect;
+mod glm4;
 mod rwkv4;
 mod rwkv5;
 mod rwkv6;
@@ -12,6 +13,7 @@ mod stack;
 pub mod synthetic;
 
 pub use detect::detect;
+pub use glm4::Glm4;
 pub use rwkv4::Rwkv4;
 pub use rwkv5::{Bonus, Rwkv5};
 pub use rwkv6::Rwkv6;
@@ -19,15 +21,17 @@ pub use rwkv7::{Ranks, Rwkv7};
 pub use stack::Base;
 
 use crate::error::Result;
+use crate::sample::Sampling;
 use crate::tape::Tape;
 use crate::tensor::View;
 use crate::weights::layer_of;
+use std::collections::BTreeMap;
 
 /// Names and shapes of a checkpoint.
 pub trait Shapes {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
 
-    /// How many `blocks.N.` there are, N from 0 on without a gap.
+    /// How many layers there are, `blocks.N.` or `model.layers.N.`, N from 0 on without a gap.
     fn n_layer(&self) -> usize;
 
     /// A name that is as asked for.
@@ -58,18 +62,33 @@ pub trait Architecture: Sync {
     /// Hyper-parameters from shapes.
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>>;
 
+    /// Sizes that [`Architecture::published`] knows, the largest last.
+    fn sizes(&self) -> &'static [&'static str] {
+        stack::SIZES
+    }
+
     /// The published size of that name (`0.1b`), for benchmarks without a file.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
 /// All architectures that run. Detection, benchmarks and tests walk this list; the first that recognises a file has it, so what is
 /// most particular comes first.
-pub static ARCHS: &[&dyn Architecture] = &[&rwkv7::Family, &rwkv6::Family, &rwkv5::Family, &rwkv4::Family];
+pub static ARCHS: &[&dyn Architecture] = &[&glm4::Family, &rwkv7::Family, &rwkv6::Family, &rwkv5::Family, &rwkv4::Family];
 
 /// Hyper-parameters of one model.
 pub trait Blueprint: Send + Sync {
     fn facts(&self) -> Facts;
     fn record(&self, tape: &mut Tape);
+
+    /// What a file of such a model says beside its tensors.
+    fn metadata(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// How the family's own program draws, unless told otherwise.
+    fn sampling(&self) -> Sampling {
+        Sampling::rwkv()
+    }
 }
 
 /// What every model can say of itself.
@@ -84,6 +103,19 @@ pub struct Facts {
     pub n_head: usize,
     pub head_size: usize,
     pub n_vocab: usize,
+    /// Tokens that it was trained for, where it cannot read on for ever.
+    pub context: Option<usize>,
+    /// Ids that end a text.
+    pub stop_ids: Vec<u32>,
+    /// Names of the classes, of a model that tells these instead of the next token.
+    pub labels: Option<Vec<String>>,
+}
+
+impl Facts {
+    /// How many logits there are: as many as tokens, or labels.
+    pub fn n_logits(&self) -> usize {
+        self.labels.as_ref().map_or(self.n_vocab, Vec::len)
+    }
 }
 
 impl Shapes for crate::weights::Checkpoint {

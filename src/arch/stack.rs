@@ -6,7 +6,10 @@ use super::{Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Initial, Part, State, Tape, Var, Vector, VectorPart, vector};
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
-use crate::words::{self, Activation, Projection};
+use crate::words::{self, Activation, Norm, Projection};
+
+/// The World models.
+pub const SIZES: &[&str] = &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b"];
 
 /// Sizes of any RWKV.
 #[derive(Debug, Clone)]
@@ -127,6 +130,9 @@ impl Base {
             n_head: self.n_head(),
             head_size: self.head_size,
             n_vocab: self.n_vocab,
+            context: None,
+            stop_ids: vec![0],
+            labels: None,
         }
     }
 
@@ -139,7 +145,7 @@ impl Base {
             block(t, &Layer { base: self, index }, x);
         }
         let ln_out = t.vectors(self.n_embd, norm("ln_out").into());
-        t.head(x, ln_out, Part::new("head.weight", self.n_vocab, self.n_embd));
+        t.head(x, Norm::layer(ln_out), Part::new("head.weight", self.n_vocab, self.n_embd), None);
     }
 }
 
