@@ -1,4 +1,4 @@
-//! RWKV inference on any GPU, through WebGPU: every step of a layer is a WGSL compute shader, scheduled from Rust.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU: every step of a layer is a WGSL compute shader, scheduled from Rust.
 //!
 //! A model is a short list of *words* recorded on a *tape*; an *executor* plays the tape on a GPU or on the CPU. Each word has
 //! its kernels and a twin on the host, so every model has a reference and every kernel a judge.
@@ -29,6 +29,7 @@
 //! | Module | What |
 //! |---|---|
 //! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
+//! | [`chat`] | conversations: messages, templates, tools, one turn after the other |
 //! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
 //! | [`weights`] | checkpoints as named tensors, and writing them |
 //! | [`arch`] | architectures: from names and shapes to a tape |
@@ -45,6 +46,7 @@
 //! vocabulary. Without both, the crate pulls in no argument parser, no logger and no assets.
 
 pub mod arch;
+pub mod chat;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod error;

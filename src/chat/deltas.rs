@@ -1,0 +1,261 @@
+//! An answer while it is written: ids in, segments out, and what a reader may be shown at once.
+//!
+//! The pieces of a segment add up to what [`process_response`](super::process_response) makes of it, so blanks around a reply, a
+//! beginning of a character, of a stop text or of the mark for the date of training are held back until they are decided.
+
+use super::Role;
+use super::answer::TRAINING_DATE;
+use super::part::specials;
+use crate::vocab::{StopTexts, Utf8Stream, Vocab};
+use std::ops::ControlFlow;
+
+/// What is new of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delta<'a> {
+    /// A segment begins: a reply where the name is empty, else the call of a tool. Not told of what the prompt began.
+    Begin { name: &'a str },
+    /// More of its content.
+    Text(&'a str),
+}
+
+/// Who hears of it.
+pub(super) type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
+
+/// Ids to segments and deltas.
+pub(super) struct Writer {
+    vocab: Vocab,
+    specials: Vec<(u32, &'static str)>,
+    utf8: Utf8Stream,
+    stops: StopTexts,
+    stopped: bool,
+    /// All but the last are complete.
+    segments: Vec<String>,
+    shown: Shown,
+}
+
+impl Writer {
+    /// Ends before the first of the stop texts. `opening` is what the prompt holds of the answer already.
+    pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> Writer {
+        let mut writer = Writer {
+            vocab: vocab.clone(),
+            specials: specials(vocab),
+            utf8: Utf8Stream::new(),
+            stops: StopTexts::new(Vec::new()),
+            stopped: false,
+            segments: vec![String::new()],
+            shown: Shown::default(),
+        };
+        for &id in opening {
+            let _ = writer.push(id, &mut |_| ControlFlow::Continue(()));
+        }
+        writer.stops = StopTexts::new(stop_texts);
+        writer
+    }
+
+    /// Takes a token. Breaks when the one who hears of it does, or when a stop text has come.
+    pub fn push(&mut self, id: u32, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        match self.specials.iter().find(|(special, _)| *special == id).map(|(_, text)| *text) {
+            Some(text) if text == Role::Assistant.special() => {
+                self.flush(on_delta)?;
+                self.shown.end(on_delta)?;
+                self.segments.push(String::new());
+                ControlFlow::Continue(())
+            }
+            Some(text) => {
+                let pending = self.utf8.finish();
+                self.add(&pending, on_delta)?;
+                self.add(text, on_delta)
+            }
+            None => {
+                let text = self.utf8.push(self.vocab.token(id)).to_string();
+                self.add(&text, on_delta)
+            }
+        }
+    }
+
+    /// Ends the answer: its segments, and whether a stop text ended it.
+    pub fn finish(mut self, on_delta: &mut OnDelta<'_>) -> (Vec<String>, bool) {
+        // the segments are wanted whether anybody hears or not
+        let _ = self.flush(on_delta);
+        let _ = self.shown.end(on_delta);
+        (self.segments, self.stopped)
+    }
+
+    fn add(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        let (certain, stopped) = self.stops.push(text);
+        self.stopped |= stopped;
+        self.segments.last_mut().expect("there is always one").push_str(certain);
+        self.shown.push(certain, on_delta)?;
+        if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// What was held back is text after all.
+    fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        let pending = self.utf8.finish();
+        let added = self.add(&pending, on_delta);
+        let held = self.stops.finish();
+        self.segments.last_mut().expect("there is always one").push_str(&held);
+        let shown = self.shown.push(&held, on_delta);
+        if added.is_break() { added } else { shown }
+    }
+}
+
+/// What of a segment was shown.
+#[derive(Default)]
+struct Shown {
+    /// The segment's first line ended: what it names.
+    name: Option<String>,
+    /// Not shown yet.
+    held: String,
+    has_shown: bool,
+}
+
+impl Shown {
+    fn push(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        self.held.push_str(text);
+        if self.name.is_none() {
+            let Some((line, _)) = self.held.split_once('\n') else { return ControlFlow::Continue(()) };
+            let (name, n_read) = (line.trim().to_string(), line.len() + 1);
+            self.held.drain(..n_read);
+            let name = self.name.insert(name);
+            on_delta(Delta::Begin { name })?;
+        }
+        self.show(false, on_delta)
+    }
+
+    /// The segment is complete; the next one begins.
+    fn end(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        if self.name.is_none() {
+            // one line alone is a reply
+            self.name = Some(String::new());
+            on_delta(Delta::Begin { name: "" })?;
+        }
+        self.show(true, on_delta)?;
+        *self = Shown::default();
+        ControlFlow::Continue(())
+    }
+
+    fn show(&mut self, is_last: bool, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        let mut n = self.held.len();
+        if self.name.as_deref() == Some("") {
+            if !self.has_shown {
+                self.held.drain(..n - self.held.trim_start().len());
+            }
+            self.held = self.held.replace(TRAINING_DATE.0, TRAINING_DATE.1);
+            n = self.held.len() - if is_last { 0 } else { begun(&self.held) };
+            n = self.held[..n].trim_end().len();
+        }
+        if n == 0 {
+            return ControlFlow::Continue(());
+        }
+        self.has_shown = true;
+        let text: String = self.held.drain(..n).collect();
+        on_delta(Delta::Text(&text))
+    }
+}
+
+/// How many bytes at the end of a text may be the beginning of the mark for the date of training.
+fn begun(text: &str) -> usize {
+    let mark = TRAINING_DATE.0;
+    (1..mark.len()).rev().find(|&n| mark.is_char_boundary(n) && text.ends_with(&mark[..n])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{MERGES, small};
+    use super::super::{Answer, Family, process_response};
+    use super::*;
+
+    /// Segments, deltas in one text, and whether it stopped.
+    fn write(ids: &[u32], stops: &[&str], opening: &[u32]) -> (Vec<String>, Vec<String>, bool) {
+        let mut said = Vec::new();
+        let mut on_delta = |delta: Delta<'_>| {
+            said.push(match delta {
+                Delta::Begin { name } => format!("<{name}>"),
+                Delta::Text(text) => text.to_string(),
+            });
+            ControlFlow::Continue(())
+        };
+        let mut writer = Writer::new(&small(), stops.iter().map(|s| s.to_string()).collect(), opening);
+        let _ = ids.iter().try_for_each(|&id| writer.push(id, &mut on_delta));
+        let (segments, stopped) = writer.finish(&mut on_delta);
+        (segments, said, stopped)
+    }
+
+    /// Each byte a token.
+    fn bytes(text: &str) -> Vec<u32> {
+        let vocab = small();
+        text.bytes().map(|b| (0..256).find(|&id| vocab.token(id) == [b]).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_shown_adds_up_to_the_answer() {
+        let texts = [
+            "\nHello",
+            "Hello",
+            "\n  a\nb \n",
+            "",
+            "\n",
+            " \n x ",
+            "\n截止[[训练时间]]。 [[训练 [[[训练时间]][[训练时间]]",
+            "\na[[",
+            "\n[[训练时间",
+            "\n 🚀 é ",
+            "\n[",
+            "\n[a[[b",
+            "f\n {\"a\": [[]]} \n",
+            "f\n",
+            " f \n[[训练时间]] ",
+        ];
+        for text in texts {
+            let (segments, said, _) = write(&bytes(text), &[], &[]);
+            assert_eq!(segments, [text]);
+            let answer = process_response(text, &mut Vec::new(), Family::Glm4);
+            let name = answer.name().unwrap_or_default();
+            assert_eq!(said.concat(), format!("<{name}>{}", answer.content()), "{text:?}: {said:?}");
+            assert!(said.iter().all(|s| !s.is_empty()), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_shown_as_soon_as_it_is_certain() {
+        assert_eq!(write(&bytes("\nab c[x"), &[], &[]).1, ["<>", "a", "b", " c", "[x"]);
+        assert_eq!(write(&bytes("f\n{ }"), &[], &[]).1, ["<f>", "{", " ", "}"]);
+        // a character in four tokens
+        assert_eq!(write(&bytes("\n🚀!"), &[], &[]).1, ["<>", "🚀", "!"]);
+    }
+
+    #[test]
+    fn segments_begin_at_the_token_and_not_at_its_text() {
+        let vocab = small();
+        let assistant = vocab.special("<|assistant|>").unwrap();
+        let ids = [bytes("\nfirst <|assistant|> "), vec![assistant], bytes("f\nx")].concat();
+        let (segments, said, _) = write(&ids, &[], &[]);
+        assert_eq!(segments, ["\nfirst <|assistant|> ", "f\nx"]);
+        assert_eq!(said.concat(), "<>first <|assistant|><f>x");
+        // other special tokens are text, and end a character that is not complete
+        let sop = vocab.special("<sop>").unwrap();
+        assert_eq!(write(&[bytes("\n\u{e9}")[..2].to_vec(), vec![sop]].concat(), &[], &[]).0, ["\n\u{fffd}<sop>"]);
+        // ids of padding have no text
+        assert_eq!(
+            write(&[bytes("\na"), vec![256 + MERGES.len() as u32 + 14, 151_551, u32::MAX], bytes("b")].concat(), &[], &[]).0,
+            ["\nab"]
+        );
+    }
+
+    #[test]
+    fn a_stop_text_ends_it() {
+        let (segments, said, stopped) = write(&bytes("\nab END c"), &["END", "x"], &[]);
+        assert_eq!((segments, said.concat(), stopped), (vec!["\nab ".into()], "<>ab".into(), true));
+        let (segments, _, stopped) = write(&bytes("\nab EN"), &["END"], &[]);
+        assert_eq!((segments, stopped), (vec!["\nab EN".into()], false));
+    }
+
+    #[test]
+    fn what_the_prompt_holds_of_an_answer_belongs_to_it() {
+        let (segments, said, _) = write(&bytes("ok</think>\nx"), &["\n<"], &bytes("\n<think>"));
+        assert_eq!(segments, ["\n<think>ok</think>\nx"]);
+        assert_eq!(said.concat(), "ok</think>\nx", "what is in the prompt is not shown");
+        assert!(matches!(process_response(&segments[0], &mut vec![], Family::Glm4), Answer::Text(_)));
+    }
+}

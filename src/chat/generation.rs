@@ -1,0 +1,292 @@
+//! How an answer is drawn and how long it may be: the defaults of the family, and what a `generation_config.json` says.
+
+use crate::error::{Error, Result, short};
+use crate::sample::{Order, Sampling};
+use serde_json::{Map, Value};
+
+/// The settings of `chat` in the original code, under transformers' names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerationConfig {
+    /// Tokens in all, the prompt included.
+    pub max_length: usize,
+    /// New tokens; counts instead of `max_length` where it is given.
+    pub max_new_tokens: Option<usize>,
+    /// Off: always the likeliest token, after the penalty.
+    pub do_sample: bool,
+    /// Only 1 is supported.
+    pub num_beams: usize,
+    pub temperature: f32,
+    pub top_p: f32,
+    /// 0 is off.
+    pub top_k: usize,
+    pub min_p: f32,
+    /// Of tokens of the prompt and of the answer. 1 is off.
+    pub repetition_penalty: f32,
+    /// Ids that end an answer, beside those of the family.
+    pub eos: Vec<u32>,
+    /// The answer ends before any of these.
+    pub stop_strings: Vec<String>,
+    /// Names the random stream.
+    pub seed: u64,
+}
+
+impl GenerationConfig {
+    /// The defaults of GLM-4's `chat` and `stream_chat`, and of ChatGLM3's.
+    pub fn glm() -> Self {
+        let Sampling { temperature, top_p, top_k, .. } = Sampling::glm();
+        GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
+    }
+
+    /// The defaults of transformers' `generate`, which hold where a file says nothing: greedy. For comparisons; the length is
+    /// bounded by the family's default, not by transformers' 20.
+    pub fn transformers() -> Self {
+        GenerationConfig {
+            max_length: 8192,
+            max_new_tokens: None,
+            do_sample: false,
+            num_beams: 1,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 50,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            eos: Vec::new(),
+            stop_strings: Vec::new(),
+            seed: 0,
+        }
+    }
+
+    /// Reads a `generation_config.json`; what it does not say stays as it is here. A setting that would change the text and that we
+    /// do not have is refused by its name, unless it is off.
+    ///
+    /// # Errors
+    /// `File` when it is no such file, `Usage` at a setting that is refused.
+    pub fn read(mut self, json: &[u8]) -> Result<Self> {
+        let settings: Map<String, Value> =
+            serde_json::from_slice(json).map_err(|e| Error::file(format!("expected the settings of a generation as JSON: {e}")))?;
+        for (key, value) in &settings {
+            if !value.is_null() {
+                self.set(key, value).map_err(|e| e.at(key))?;
+            }
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    fn set(&mut self, key: &str, value: &Value) -> Result<()> {
+        match key {
+            "max_length" => self.max_length = of(value)?,
+            "max_new_tokens" => self.max_new_tokens = Some(of(value)?),
+            "do_sample" => self.do_sample = of(value)?,
+            "num_beams" => self.num_beams = of(value)?,
+            "temperature" => self.temperature = of(value)?,
+            "top_p" => self.top_p = of(value)?,
+            "top_k" => self.top_k = of(value)?,
+            "min_p" => self.min_p = of(value)?,
+            "repetition_penalty" => self.repetition_penalty = of(value)?,
+            "eos_token_id" if value.is_array() => self.eos = of(value)?,
+            "eos_token_id" => self.eos = vec![of(value)?],
+            "stop_strings" if value.is_array() => self.stop_strings = of(value)?,
+            "stop_strings" => self.stop_strings = vec![of(value)?],
+            _ => return refuse(key, value),
+        }
+        Ok(())
+    }
+
+    /// Refuses what we do not do.
+    ///
+    /// # Errors
+    /// `Usage`, at the setting.
+    pub fn check(&self) -> Result<()> {
+        match self.num_beams {
+            1 => Ok(()),
+            n => Err(Error::usage(format!("expected 1, found {n}: beam search is not supported")).at("num_beams").hint("set it to 1")),
+        }
+    }
+
+    /// How many tokens may follow a prompt of this length.
+    ///
+    /// # Errors
+    /// `Input` when the prompt alone is too long.
+    pub fn max_tokens(&self, n_prompt: usize) -> Result<usize> {
+        match self.max_new_tokens {
+            Some(n) => Ok(n),
+            None if n_prompt < self.max_length => Ok(self.max_length - n_prompt),
+            None => {
+                let e = Error::input(format!("expected a prompt of fewer than {} tokens, found {n_prompt}", self.max_length));
+                Err(e.at("max_length").hint("it counts the prompt too: raise it, or set max_new_tokens, which does not"))
+            }
+        }
+    }
+
+    /// As the sampler takes it.
+    pub fn sampling(&self) -> Sampling {
+        let common = Sampling { repeat_penalty: self.repetition_penalty, order: Order::Hf, ..Sampling::greedy(self.seed) };
+        if !self.do_sample {
+            return common;
+        }
+        Sampling { temperature: self.temperature, top_p: self.top_p, top_k: self.top_k, min_p: self.min_p, ..common }
+    }
+}
+
+fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
+    T::deserialize(value).map_err(|e| Error::usage(format!("expected another value: {e}")))
+}
+
+/// Settings that change what is drawn, or when it ends, and at which values they are off. An empty list: whatever else than `false`,
+/// 0 and an empty list they are.
+const REFUSED: &[(&str, &[f64])] = &[
+    ("num_beam_groups", &[1.0]),
+    ("num_return_sequences", &[1.0]),
+    ("penalty_alpha", &[]),
+    ("typical_p", &[1.0]),
+    ("top_h", &[]),
+    ("epsilon_cutoff", &[]),
+    ("eta_cutoff", &[]),
+    ("diversity_penalty", &[]),
+    ("encoder_repetition_penalty", &[1.0]),
+    ("no_repeat_ngram_size", &[]),
+    ("encoder_no_repeat_ngram_size", &[]),
+    ("bad_words_ids", &[]),
+    ("force_words_ids", &[]),
+    ("constraints", &[]),
+    ("forced_bos_token_id", &[]),
+    ("forced_eos_token_id", &[]),
+    ("forced_decoder_ids", &[]),
+    ("exponential_decay_length_penalty", &[]),
+    ("sequence_bias", &[]),
+    ("suppress_tokens", &[]),
+    ("begin_suppress_tokens", &[]),
+    ("min_length", &[]),
+    ("min_new_tokens", &[]),
+    ("max_time", &[]),
+    ("guidance_scale", &[1.0]),
+    ("watermarking_config", &[]),
+    ("dola_layers", &[]),
+    ("token_healing", &[]),
+];
+
+/// Settings that change nothing of the text, at least with one beam.
+const HARMLESS: &[&str] = &[
+    "_from_model_config",
+    "transformers_version",
+    "pad_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "use_cache",
+    "cache_implementation",
+    "cache_config",
+    "return_legacy_cache",
+    "prefill_chunk_size",
+    "compile_config",
+    "disable_compile",
+    "length_penalty",
+    "early_stopping",
+    "low_memory",
+    "renormalize_logits",
+    "remove_invalid_values",
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict_in_generate",
+    "is_assistant",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_lookbehind",
+    "target_lookbehind",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+    "generation_kwargs",
+];
+
+fn refuse(key: &str, value: &Value) -> Result<()> {
+    let is_empty = match value {
+        Value::Bool(yes) => !yes,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let Some((_, off)) = REFUSED.iter().find(|(refused, _)| *refused == key) else {
+        if !HARMLESS.contains(&key) {
+            log::warn!("generation_config.json: {} is not known and ignored", key.escape_default());
+        }
+        return Ok(());
+    };
+    // the id 0 is an id
+    let neutral: &[f64] = if off.is_empty() && !key.ends_with("_id") { &[0.0] } else { off };
+    if is_empty || value.as_f64().is_some_and(|x| neutral.contains(&x)) {
+        return Ok(());
+    }
+    let shown = short(&value.to_string(), 40);
+    Err(Error::usage(format!("expected it to be off, found {shown}: it is not supported")).hint("take it out of generation_config.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<GenerationConfig> {
+        GenerationConfig::glm().read(json.as_bytes())
+    }
+
+    #[test]
+    fn defaults_are_the_familys() {
+        let glm = GenerationConfig::glm();
+        assert_eq!((glm.max_length, glm.max_new_tokens, glm.num_beams, glm.do_sample), (8192, None, 1, true));
+        assert_eq!(glm.sampling(), Sampling::glm());
+        assert_eq!(read("{}").unwrap(), glm);
+        let greedy = GenerationConfig { do_sample: false, repetition_penalty: 1.1, ..glm }.sampling();
+        assert!(greedy.is_greedy() && greedy.repeat_penalty == 1.1 && greedy.top_k == 0);
+        assert!(GenerationConfig::transformers().sampling().is_greedy());
+    }
+
+    #[test]
+    fn files_are_read() {
+        let original = r#"{"eos_token_id": [151329, 151336, 151338], "pad_token_id": 151329, "do_sample": true, "temperature": 0.7,
+            "max_length": 128000, "top_p": 0.9, "transformers_version": "4.40.2", "typical_p": 1.0, "min_length": 0, "bad_words_ids": null}"#;
+        let config = read(original).unwrap();
+        assert_eq!((config.max_length, config.temperature, config.top_p, config.top_k), (128_000, 0.7, 0.9, 50));
+        assert_eq!(config.eos, [151329, 151336, 151338]);
+        assert_eq!(read(r#"{"eos_token_id": 2, "top_k": null, "stop_strings": "x"}"#).unwrap().stop_strings, ["x"]);
+        let hf = GenerationConfig::transformers().read(br#"{"eos_token_id": [1], "pad_token_id": 1}"#).unwrap();
+        assert!(!hf.do_sample);
+    }
+
+    #[test]
+    fn what_we_do_not_do_is_refused_by_name() {
+        let cases = [
+            (r#"{"num_beams": 4}"#, "num_beams: expected 1, found 4"),
+            (r#"{"penalty_alpha": 0.6}"#, "penalty_alpha: expected it to be off, found 0.6"),
+            (r#"{"typical_p": 0.9}"#, "typical_p: expected it to be off, found 0.9"),
+            (r#"{"no_repeat_ngram_size": 3}"#, "no_repeat_ngram_size: "),
+            (r#"{"bad_words_ids": [[1]]}"#, "bad_words_ids: "),
+            (r#"{"forced_eos_token_id": 0}"#, "forced_eos_token_id: "),
+            (r#"{"guidance_scale": 1.5}"#, "guidance_scale: "),
+            (r#"{"token_healing": true}"#, "token_healing: "),
+            (r#"{"watermarking_config": {"greenlist_ratio": 0.25}}"#, "watermarking_config: "),
+            (r#"{"top_p": "x"}"#, "top_p: expected another value"),
+            (r#"{"max_length": -1}"#, "max_length: expected another value"),
+            ("[]", "expected the settings of a generation as JSON"),
+        ];
+        for (json, want) in cases {
+            let said = read(json).unwrap_err().to_string();
+            assert!(said.starts_with(want), "{json}: {said}");
+        }
+        let off = r#"{"typical_p": 1, "epsilon_cutoff": 0.0, "token_healing": false, "guidance_scale": 1.0, "suppress_tokens": [], "length_penalty": 2,
+            "num_return_sequences": 1, "a_new_key": 7}"#;
+        assert_eq!(read(off).unwrap(), GenerationConfig::glm());
+    }
+
+    #[test]
+    fn a_length_is_total_unless_it_is_of_new_tokens() {
+        let config = GenerationConfig { max_length: 10, ..GenerationConfig::glm() };
+        assert_eq!((config.max_tokens(0).unwrap(), config.max_tokens(9).unwrap()), (10, 1));
+        let said = config.max_tokens(10).unwrap_err().to_string();
+        assert!(said.starts_with("max_length: expected a prompt of fewer than 10 tokens, found 10"), "{said}");
+        let new = GenerationConfig { max_new_tokens: Some(3), ..config };
+        assert_eq!(new.max_tokens(1000).unwrap(), 3);
+    }
+}

@@ -1,0 +1,126 @@
+//! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` a message, then `<|assistant|>`.
+//!
+//! Nothing stands between messages, and nothing after the last `<|assistant|>`: the model writes the newline, or a tool's name.
+//! The texts about tools are the published ones to the byte, full-width punctuation and all; tests hold their sha256.
+
+use super::json::{Style, dumps};
+use super::{Family, Message, Part, Role, Template, Tool};
+use crate::error::{Error, Result};
+
+const SELF: &str = include_str!("glm4/self.txt");
+const SELF_Z1: &str = include_str!("glm4/self_z1.txt");
+const PYTHON: &str = include_str!("glm4/python.txt");
+const SIMPLE_BROWSER: &str = include_str!("glm4/simple_browser.txt");
+const COGVIEW: &str = include_str!("glm4/cogview.txt");
+const AVAILABLE_TOOLS: &str = "# 可用工具";
+const AS_JSON: &str = "在调用上述函数时，请使用 Json 格式表示调用的参数。";
+
+/// Which of the published prompts. They differ in what they say of tools and in the place of system messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The Python code of glm-4-9b-chat.
+    Original,
+    /// The template in glm-4-9b-chat's `tokenizer_config.json`, and of `-hf`.
+    Template,
+    /// GLM-4-0414: all tools and system messages come first.
+    V0414,
+    /// GLM-Z1-0414: as 0414, without the thoughts of earlier answers, and the model begins with a thought.
+    Z1,
+}
+
+impl Version {
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Original => "glm-4-9b-chat, code",
+            Version::Template => "glm-4-9b-chat, template",
+            Version::V0414 => "GLM-4-0414",
+            Version::Z1 => "GLM-Z1-0414",
+        }
+    }
+
+    fn is_0414(self) -> bool {
+        matches!(self, Version::V0414 | Version::Z1)
+    }
+}
+
+/// The built-in template. Messages with empty content are left out; their tools are not.
+#[derive(Debug, Clone, Copy)]
+pub struct Glm4(pub Version);
+
+impl Template for Glm4 {
+    fn name(&self) -> String {
+        self.0.name().into()
+    }
+
+    fn family(&self) -> Family {
+        Family::Glm4
+    }
+
+    fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
+        let mut parts: Vec<Part> = Family::Glm4.prefix().map(Part::Special).into();
+        if self.0.is_0414() {
+            let tools: Vec<&Tool> = messages.iter().flat_map(|m| &m.tools).collect();
+            self.add_tools(&mut parts, &tools)?;
+            let (first, rest): (Vec<&Message>, Vec<&Message>) = messages.iter().partition(|m| m.role == Role::System);
+            first.into_iter().chain(rest).for_each(|m| self.add_message(&mut parts, m));
+        } else {
+            for message in messages {
+                self.add_tools(&mut parts, &message.tools.iter().collect::<Vec<_>>())?;
+                self.add_message(&mut parts, message);
+            }
+        }
+        parts.push(Part::Special(Role::Assistant.special()));
+        if self.0 == Version::Z1 {
+            parts.push(Part::Text("\n<think>".into()));
+        }
+        Ok(parts)
+    }
+}
+
+impl Glm4 {
+    fn add_message(&self, parts: &mut Vec<Part>, message: &Message) {
+        let content = match self.0 {
+            Version::Z1 => message.content.rsplit("</think>").next().unwrap_or_default().trim(),
+            _ => &message.content,
+        };
+        if !content.is_empty() {
+            add(parts, message.role, &message.metadata, content);
+        }
+    }
+
+    /// The system message that says what may be called.
+    fn add_tools(&self, parts: &mut Vec<Part>, tools: &[&Tool]) -> Result<()> {
+        if tools.is_empty() {
+            return Ok(());
+        }
+        let (mut text, between) = match self.0 {
+            Version::Original => (SELF.to_string(), "\n\n"),
+            Version::Template => (format!("{}\n\n{AVAILABLE_TOOLS}", SELF.replacen("GLM-4", "ChatGLM", 1)), "\n"),
+            Version::V0414 => (AVAILABLE_TOOLS.to_string(), "\n"),
+            Version::Z1 => (format!("{SELF_Z1}\n\n{AVAILABLE_TOOLS}"), "\n"),
+        };
+        for tool in tools {
+            let about = match tool {
+                Tool::Function(function) => format!("{}\n{AS_JSON}", dumps(function.object(), &Style::tools())),
+                _ if self.0.is_0414() => {
+                    let message = format!("expected functions, found the tool {}, which {} does not have", tool.name(), self.0.name());
+                    return Err(Error::input(message).hint("describe it as a function"));
+                }
+                Tool::Python => PYTHON.into(),
+                Tool::SimpleBrowser => SIMPLE_BROWSER.into(),
+                Tool::Cogview => COGVIEW.into(),
+            };
+            text += &format!("{between}## {}\n\n{about}", tool.name());
+        }
+        add(parts, Role::System, "", &text);
+        Ok(())
+    }
+}
+
+/// A message: the role's token, then two texts that are encoded apart.
+pub(super) fn add(parts: &mut Vec<Part>, role: Role, metadata: &str, content: &str) {
+    parts.extend([Part::Special(role.special()), Part::Text(format!("{metadata}\n")), Part::Text(content.into())]);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The checkpoint's own template, in Jinja as transformers runs it: `trim_blocks`, `lstrip_blocks`, nothing escaped for HTML, and
+//! `tojson`, `raise_exception` and `strftime_now`.
+//!
+//! A template is a program from a file: it can loop, but only for so long, and reads nothing but what it is given.
+
+mod clock;
+mod environment;
+#[cfg(test)]
+mod tests;
+mod veil;
+
+use super::part::split_marked;
+use super::{Family, Message, Part, Template};
+use crate::error::{Error, Result};
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind};
+use serde_json::{Map, Value, json};
+use veil::Veil;
+
+/// The only template of an environment.
+const NAME: &str = "chat_template";
+
+/// A template in Jinja.
+///
+/// Special tokens are found in the template's own text and never in what the messages say. For that, every `|` and `]` of the
+/// messages is another character while the template runs, one that nothing else has, and is put back where text is told from
+/// special tokens, each of which has one of the two. The template may trim, cut and compare what it is given as it likes. Where
+/// what it does depends on one of those two characters, the text would differ from what transformers renders; that is found by
+/// rendering both, and is an error: use the built-in template then.
+#[derive(Debug)]
+pub struct Jinja {
+    environment: Environment<'static>,
+    source: String,
+    family: Family,
+    /// What the template finds beside the conversation: `eos_token` and the like.
+    pub variables: Map<String, Value>,
+}
+
+impl Jinja {
+    /// From the text of a template, a `chat_template.jinja`.
+    ///
+    /// # Errors
+    /// `File`, with the line, where it is no template.
+    pub fn parse(source: &str, family: Family) -> Result<Jinja> {
+        let mut environment = environment::new();
+        environment.add_template_owned(NAME, source.to_string()).map_err(broken)?;
+        Ok(Jinja { environment, source: source.into(), family, variables: Map::new() })
+    }
+
+    /// From a `tokenizer_config.json`; none where it has no `chat_template`. Of several templates that of this name is taken, or
+    /// else the one called `default`.
+    ///
+    /// # Errors
+    /// `File` where it is no such file, or what is taken is no template; `Input` where several have other names.
+    pub fn from_tokenizer_config(json: &[u8], name: Option<&str>, family: Family) -> Result<Option<Jinja>> {
+        let config: Map<String, Value> =
+            serde_json::from_slice(json).map_err(|e| Error::file(format!("expected the settings of a tokenizer as JSON: {e}")))?;
+        let source = match config.get("chat_template") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(source)) => source,
+            Some(Value::Array(named)) => one_of(named, name.unwrap_or("default"))?,
+            Some(_) => return Err(Error::file("expected a text or a list of named ones").at("chat_template")),
+        };
+        let mut jinja = Self::parse(source, family)?;
+        for (key, token) in config.iter().filter(|(key, _)| key.ends_with("_token")) {
+            // a text, or an object that describes it
+            if let Some(text) = token.as_str().or_else(|| token.get("content")?.as_str()) {
+                jinja.variables.insert(key.clone(), text.into());
+            }
+        }
+        Ok(Some(jinja))
+    }
+
+    /// The whole text, as transformers renders it. Special tokens that a message spells out are in it like the template's own.
+    ///
+    /// # Errors
+    /// As [`Template::render`].
+    pub fn render_whole(&self, messages: &[Message]) -> Result<String> {
+        self.run(messages, None)
+    }
+
+    fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
+        let mut messages = serde_json::to_value(messages).expect("messages are plain data");
+        if let Some(veil) = veil {
+            veil.hide(&mut messages);
+        }
+        let tools: Vec<Value> =
+            messages.as_array().into_iter().flatten().filter_map(|m| m["tools"].as_array()).flatten().cloned().collect();
+        let tools = if tools.is_empty() { Value::Null } else { Value::Array(tools) };
+        let mut context = self.variables.clone();
+        context.extend([("messages".into(), messages), ("tools".into(), tools), ("add_generation_prompt".into(), json!(true))]);
+        let template = self.environment.get_template(NAME).map_err(broken)?;
+        template.render(Serde(&context)).map_err(failed)
+    }
+}
+
+impl Template for Jinja {
+    fn name(&self) -> String {
+        "the checkpoint's own".into()
+    }
+
+    fn family(&self) -> Family {
+        self.family
+    }
+
+    fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
+        let veil = Veil::new(&self.source, messages)?;
+        let text = self.run(messages, Some(&veil))?;
+        if veil.hides_something() && veil.reveal(&text) != self.run(messages, None)? {
+            let e = Error::input("the chat template changes, or decides by, a \"|\" or a \"]\" in a message");
+            return Err(e.hint("use the built-in template for this conversation"));
+        }
+        let mut parts = split_marked(&text);
+        for part in &mut parts {
+            if let Part::Text(text) = part {
+                *text = veil.reveal(text);
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Of templates `{"name", "template"}`.
+fn one_of<'a>(named: &'a [Value], name: &str) -> Result<&'a str> {
+    let text = |value: &'a Value, key: &str| value.get(key).and_then(Value::as_str);
+    let found = named.iter().find(|value| text(value, "name") == Some(name));
+    found.and_then(|value| text(value, "template")).ok_or_else(|| {
+        let names: Vec<&str> = named.iter().filter_map(|value| text(value, "name")).take(20).collect();
+        Error::input(format!("expected a template called {name}, found {}", names.join(", "))).at("chat_template")
+    })
+}
+
+fn broken(e: minijinja::Error) -> Error {
+    Error::file(format!("expected a template in Jinja: {e}"))
+}
+
+fn failed(e: minijinja::Error) -> Error {
+    match (e.kind(), e.detail()) {
+        (ErrorKind::OutOfFuel, _) => Error::file("expected a template that ends, found one that goes on and on").at(NAME),
+        (_, Some(detail)) if detail.starts_with(environment::RAISED) => {
+            Error::input(format!("the chat template refuses the conversation: {}", &detail[environment::RAISED.len()..]))
+        }
+        _ => Error::file(format!("expected a template that renders the conversation: {e}")),
+    }
+}

@@ -1,0 +1,35 @@
+//! Conversations: messages and tools, the templates that make a prompt of them, and one turn after the other.
+//!
+//! A template gives parts, special tokens and text apart, so that what a user writes can never become a control token. Speaks to
+//! models through [`session`](crate::session) only; knows no architecture.
+
+mod answer;
+mod call;
+mod chatglm3;
+mod deltas;
+mod family;
+mod files;
+mod generation;
+mod glm4;
+mod jinja;
+mod json;
+mod message;
+mod part;
+mod template;
+#[cfg(test)]
+mod testing;
+mod turn;
+
+pub use crate::session::Processor;
+pub use answer::{Answer, process_response};
+pub use chatglm3::ChatGlm3;
+pub use deltas::Delta;
+pub use family::Family;
+pub use files::Files;
+pub use generation::GenerationConfig;
+pub use glm4::{Glm4, Version};
+pub use jinja::Jinja;
+pub use message::{Function, Message, Role, Tool};
+pub use part::{Part, encode, encode_whole, whole};
+pub use template::{Template, builtin};
+pub use turn::{Options, Reply, StopWhen, Turn, chat, stream_chat};

@@ -1,0 +1,130 @@
+//! A rendered conversation: special tokens and text apart, and their ids.
+
+use super::family::special;
+use crate::error::Result;
+use crate::vocab::{GLM4_SPECIAL, Vocab};
+
+/// A special token by its text, or text that is encoded by itself and never becomes a special token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Special(&'static str),
+    Text(String),
+}
+
+/// Each special token of GLM-4 and ChatGLM3 that is found in the text of a template has one of these, and a text without them can have
+/// none of those tokens.
+pub(super) const MARKS: [char; 2] = ['|', ']'];
+
+/// What may follow `[gMASK]` as a special token.
+const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
+
+/// All special tokens that a template or a model may use, with the ids that a vocabulary gives them.
+pub(super) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
+    let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]);
+    all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
+}
+
+/// The ids of parts, each text encoded by itself.
+///
+/// # Errors
+/// `Input` where the vocabulary lacks a special token.
+pub fn encode(parts: &[Part], vocab: &Vocab) -> Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for part in parts {
+        match part {
+            Part::Special(text) => ids.push(special(vocab, text)?),
+            Part::Text(text) if text.is_empty() => {}
+            Part::Text(text) => ids.extend(vocab.encode(text.as_bytes())?),
+        }
+    }
+    Ok(ids)
+}
+
+/// The parts as one text.
+pub fn whole(parts: &[Part]) -> String {
+    let texts = parts.iter().map(|part| match part {
+        Part::Special(text) => text,
+        Part::Text(text) => text.as_str(),
+    });
+    texts.collect()
+}
+
+/// The ids of a whole text in which special tokens are found wherever they stand, as transformers does it. Only to compare with:
+/// a user who writes `<|assistant|>` speaks for the assistant then.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
+    encode(&split(text, &GLM4_SPECIAL), vocab)
+}
+
+/// Cuts a text in which no input has a `|` or a `]` of its own: so every special token with one of them is the template's. `<sop>`,
+/// and the `sop` of ChatGLM3, count where a template has them, right after `[gMASK]`, and nowhere else.
+pub(super) fn split_marked(text: &str) -> Vec<Part> {
+    let marked: Vec<&'static str> = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS)).collect();
+    let mut parts = split(text, &marked);
+    let mut i = 0;
+    while i + 1 < parts.len() {
+        if let (Part::Special("[gMASK]"), Part::Text(text)) = (&parts[i], &parts[i + 1])
+            && let Some(next) = AFTER_GMASK.iter().find(|next| text.starts_with(**next))
+        {
+            let rest = text[next.len()..].to_string();
+            parts[i + 1] = Part::Special(next);
+            if !rest.is_empty() {
+                parts.insert(i + 2, Part::Text(rest));
+            }
+        }
+        i += 1;
+    }
+    parts
+}
+
+/// Cuts a text at special tokens; none of them is the beginning of another.
+fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let (mut from, mut at) = (0, 0);
+    while let Some(next) = text[at..].find(['<', '[']) {
+        at += next;
+        let Some(special) = specials.iter().find(|special| text[at..].starts_with(**special)) else {
+            at += 1;
+            continue;
+        };
+        if from < at {
+            parts.push(Part::Text(text[from..at].into()));
+        }
+        parts.push(Part::Special(special));
+        at += special.len();
+        from = at;
+    }
+    if from < text.len() {
+        parts.push(Part::Text(text[from..].into()));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Part {
+        Part::Text(text.into())
+    }
+
+    #[test]
+    fn all_but_two_tokens_have_a_mark() {
+        assert!(GLM4_SPECIAL.iter().all(|t| t.starts_with(['<', '['])));
+        assert_eq!(GLM4_SPECIAL.into_iter().filter(|t| !t.contains(MARKS)).collect::<Vec<_>>(), ["<sop>", "<eop>"]);
+    }
+
+    #[test]
+    fn text_is_cut_at_special_tokens() {
+        use Part::Special;
+        let whole_text = "[gMASK]<sop><|user|>\na <|b|> [MASK <<sop>";
+        assert_eq!(split_marked(whole_text), [Special("[gMASK]"), Special("<sop>"), Special("<|user|>"), text("\na <|b|> [MASK <<sop>")]);
+        assert_eq!(whole(&split_marked(whole_text)), whole_text);
+        assert_eq!(split(whole_text, &["<sop>"])[3..], [Special("<sop>")]);
+        assert_eq!(split_marked("[gMASK]sopx"), [Special("[gMASK]"), Special("sop"), text("x")]);
+        assert_eq!(split_marked("[gMASK]<sop>"), [Special("[gMASK]"), Special("<sop>")]);
+        assert_eq!(split_marked(""), []);
+    }
+}
