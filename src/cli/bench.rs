@@ -156,7 +156,9 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     let ceiling = ceiling(args)?;
     let runs = sources.iter().flat_map(|source| args.dtype.iter().map(move |dtype| (source, dtype)));
     for (source, dtype) in runs {
-        let options = Options { dtype: dtype.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
+        let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
+        let mut options = Options { dtype: dtype.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
+        options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
         let model = model_options::load(source, &options)?;
         let sparsity = sparsity(&model)?;
         for &test in tests {
@@ -303,7 +305,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
-    let request = Request { stop_ids: Vec::new(), ..Request::new(test.n_gen) };
+    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(test.n_gen) };
     let stream = |&slot: &Slot| Stream::new(slot, Sampler::new(Sampling::greedy(0)), &request);
     let mut streams: Vec<Stream> = slots.iter().map(stream).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
@@ -350,7 +352,7 @@ mod tests_of_bench {
 
     #[test]
     fn a_token_reads_all_matrices_but_one_row_of_the_table() {
-        let report = crate::report::inspect(&crate::session::embedded().unwrap(), false);
+        let report = crate::report::inspect(&crate::session::embedded().unwrap(), false, &Options::default());
         for dtype in ["f16", "f32"] {
             let mut options = crate::session::Options::default();
             (options.device, options.dtype) = ("cpu".into(), dtype.into());

@@ -76,14 +76,10 @@ pub fn run(args: Args) -> Outcome {
     let mut session = Session::new(&model, n_trials)?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;
-    let (prompt, prefill_ms) = read(&mut session, slot, &given)?;
+    let (prompt, prefill_ms) = read(&mut session, slot, given)?;
 
-    let stops = args.sampling.ignore_eos || model.vocab().is_none();
-    let request = Request {
-        stop_texts: args.sampling.stop.clone(),
-        stop_ids: if stops { Vec::new() } else { vec![0] },
-        ..Request::new(args.max_tokens)
-    };
+    let ends = !args.sampling.ignore_eos && model.vocab().is_some();
+    let request = Request { stop_texts: args.sampling.stop.clone(), stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
     if let Some(memory) = &loaded.sampler {
         sampler.restore(match args.sampling.seed() {
@@ -110,13 +106,11 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Encodes and reads the prompt. It may be empty where a state gives something to continue.
-fn read(session: &mut Session, slot: Slot, given: &Given) -> Result<(Vec<u32>, f64)> {
-    let prompt = match given {
-        Given::Text(text) if text.is_empty() => Vec::new(),
-        Given::Text(text) => session.encode(&Prompt::Text(text))?,
-        Given::Tokens(tokens) => tokens.clone(),
-        Given::Nothing => Vec::new(),
-    };
+fn read(session: &mut Session, slot: Slot, given: Given) -> Result<(Vec<u32>, f64)> {
+    let prompt = given.tokens(|text| match text {
+        "" => Ok(Vec::new()),
+        text => session.encode_for(slot, &Prompt::Text(text)),
+    })?;
     if prompt.is_empty() && session.logits(slot)?.is_empty() {
         return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
     }

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::output::{Output, say};
 use crate::report::{InspectReport, TensorReport, inspect};
-use crate::session::embedded;
+use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,6 +24,12 @@ pub struct Args {
     /// List all tensors
     #[arg(long)]
     tensors: bool,
+    /// Tokens of a slot of a GLM, for its memory [default: as many as it was trained for, at most 8192]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
+    /// How a GLM keeps keys and values
+    #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]
+    cache_dtype: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -34,7 +40,8 @@ pub fn run(args: Args) -> Outcome {
         Some(path) => Checkpoint::open(path)?,
         None => embedded()?,
     };
-    let report = inspect(&checkpoint, args.tensors);
+    let options = Options { context: args.context.map(|n| n as usize), cache_dtype: args.cache_dtype, ..Options::default() };
+    let report = inspect(&checkpoint, args.tensors, &options);
     let mut out = Output::new(false);
     if args.json {
         out.json(&report)?;
@@ -63,6 +70,7 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         ("heads", h.n_head),
         ("head size", h.head_size),
         ("vocabulary", h.vocab),
+        ("context", r.context),
     ];
     for (key, value) in sizes {
         if let Some(value) = value {

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ceiling;
+mod classify;
 mod completions;
 mod convert;
 mod detokenize;
@@ -51,6 +52,7 @@ enum Verb {
     Generate(generate::Args),
     #[command(visible_alias = "perplexity")]
     Score(score::Args),
+    Classify(classify::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
     #[command(visible_alias = "show")]
@@ -100,6 +102,7 @@ pub fn run() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Generate(args) => generate::run(args),
         Verb::Score(args) => score::run(args),
+        Verb::Classify(args) => classify::run(args),
         Verb::Tokenize(args) => tokenize::run(args),
         Verb::Detokenize(args) => detokenize::run(args),
         Verb::Inspect(args) => inspect::run(args),

@@ -41,6 +41,15 @@ pub struct RunArgs {
     /// Tokens of a prompt that one step reads at the most
     #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
     pub chunk: u32,
+    /// Tokens that a slot of a GLM can hold [default: as many as it was trained for, at most 8192]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
+    pub context: Option<u32>,
+    /// How a GLM keeps keys and values: f16 or f32
+    #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], help_heading = "Model", hide_short_help = true)]
+    pub cache_dtype: String,
+    /// Base of a GLM's rotary positions, where its file has the wrong one [default: the file's]
+    #[arg(long, value_name = "X", value_parser = rope_theta, help_heading = "Model", hide_short_help = true)]
+    pub rope_theta: Option<f64>,
     /// How tuned initial states lie: value-key (as the official trainer writes them; web-rwkv's .st are turned while reading) or key-value
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = orientation, help_heading = "Model")]
     pub state_orientation: StateOrientation,
@@ -104,6 +113,9 @@ impl RunArgs {
             backend: self.on.backend()?,
             vocab,
             chunk: self.chunk as usize,
+            context: self.context.map(|n| n as usize),
+            cache_dtype: self.cache_dtype.clone(),
+            rope_theta: self.rope_theta,
             deterministic: self.deterministic,
             state_orientation: self.state_orientation,
             group_norm_eps: self.group_norm_eps,
@@ -155,6 +167,10 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {
     text.parse().ok().filter(|e: &f32| *e > 0.0 && e.is_finite()).ok_or_else(|| "expected a positive number".into())
+}
+
+fn rope_theta(text: &str) -> std::result::Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| *x > 1.0 && x.is_finite()).ok_or_else(|| "expected a number above 1".into())
 }
 
 /// Nothing was given and nobody to ask.

@@ -12,6 +12,17 @@ pub enum Given {
     Nothing,
 }
 
+impl Given {
+    /// The ids: those given, or those of the text. None where nothing was given.
+    pub fn tokens(self, encode: impl FnOnce(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+        match self {
+            Given::Text(text) => encode(&text),
+            Given::Tokens(tokens) => Ok(tokens),
+            Given::Nothing => Ok(Vec::new()),
+        }
+    }
+}
+
 /// The first that was given: ids, a file, an argument; else stdin, unless somebody would have to type it.
 pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> Result<Given> {
     if let Some(ids) = tokens {

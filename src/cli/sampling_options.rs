@@ -9,22 +9,22 @@ use std::time::SystemTime;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Below 1 is more certain, 0 always takes the most likely token [default: 1]
+    /// Below 1 is more certain, 0 always takes the most likely token [default: 1; GLM 0.8]
     #[arg(long, visible_alias = "temp", value_name = "X", allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Keep the most likely tokens up to this share of the probability; 1 is off [default: 0.85]
+    /// Keep the most likely tokens up to this share of the probability; 1 is off [default: 0.85; GLM 0.8]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     top_p: Option<f32>,
-    /// Keep this many tokens; 0 is off [default: 0]
+    /// Keep this many tokens; 0 is off [default: 0; GLM 50]
     #[arg(long, value_name = "N")]
     top_k: Option<usize>,
     /// Keep tokens at least this fraction as likely as the most likely one; 0 is off [default: 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     min_p: Option<f32>,
-    /// Taken from the logit of every token that was generated before [default: 0.2]
+    /// Taken from the logit of every token that was generated before [default: 0.2; GLM 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Taken once for each time that it was [default: 0.2]
+    /// Taken once for each time that it was [default: 0.2; GLM 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
     /// What is left of those counts after each token [default: 0.996]
@@ -48,7 +48,7 @@ pub struct SamplingArgs {
     /// Do not end at the end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
-    /// When the temperature applies: pip (after the filters, as the official RWKV package) or hf (before, as transformers)
+    /// When the temperature applies: pip (after the filters, as the official RWKV package) or hf (before, as transformers) [default: pip; GLM hf]
     #[arg(long, value_name = "ORDER", value_parser = ["pip", "hf"])]
     sampler_order: Option<String>,
 }
@@ -56,9 +56,9 @@ pub struct SamplingArgs {
 impl SamplingArgs {
     /// Checked against the model's vocabulary. Greedy takes no penalties but those asked for: it means the most likely token.
     pub fn sampling(&self, model: &Model) -> Result<Sampling> {
-        let mut s = Sampling::rwkv();
+        let mut s = model.sampling().clone();
         if self.temperature == Some(0.0) {
-            s = Sampling::greedy(0);
+            s = Sampling { order: s.order, ..Sampling::greedy(0) };
         }
         let set = |field: &mut f32, flag: Option<f32>| *field = flag.unwrap_or(*field);
         set(&mut s.temperature, self.temperature);

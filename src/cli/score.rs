@@ -54,12 +54,9 @@ pub fn run(args: Args) -> Outcome {
     }
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;
+    session.check_speaks()?;
     signals::stop_on_interrupt(&session.stop_flag());
-    let tokens = match given {
-        Given::Text(text) => session.encode(&Prompt::Text(&text))?,
-        Given::Tokens(tokens) => tokens,
-        Given::Nothing => Vec::new(),
-    };
+    let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
     if tokens.is_empty() || (tokens.len() < 2 && args.logits.is_none()) {
         let text = format!("expected at least two tokens, found {}: the first one has no probability", tokens.len());
         return Err(Error::input(text).into());

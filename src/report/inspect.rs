@@ -3,7 +3,7 @@
 use crate::arch;
 use crate::quant::{self, FORMATS, Format, padded};
 use crate::session::{Options, notes};
-use crate::tape::{MatrixSpec, Rows, Tape};
+use crate::tape::{BLOCK, MatrixSpec, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct InspectReport {
     /// `pth`, `safetensors` or `gguf`.
     pub kind: &'static str,
-    /// `official`, `web-rwkv`, `hf`, `fla` or `gguf`.
+    /// `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
     pub layout: &'static str,
     /// How many files hold the tensors.
     pub files: usize,
@@ -29,6 +29,9 @@ pub struct InspectReport {
     pub bytes_per_token: BTreeMap<&'static str, u64>,
     /// With f16 weights.
     pub memory: Option<Memory>,
+    /// Tokens that it was trained for, where it cannot read on for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,8 +53,9 @@ pub struct Hyper {
 #[derive(Debug, Clone, Serialize)]
 pub struct Memory {
     pub weights: u64,
+    /// Recurrent state; or keys and values, of the whole context.
     pub state_per_slot: u64,
-    /// Activations of a prompt's chunk, of the default length.
+    /// Activations of a prompt's chunk, of the default length, and what depends on the context alone.
     pub scratch: u64,
 }
 
@@ -62,8 +66,9 @@ pub struct TensorReport {
     pub shape: Vec<usize>,
 }
 
-/// Reads names and shapes. An architecture that does not run is no error here.
-pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
+/// Reads names and shapes. An architecture that does not run is no error here. Of the options only those that change what memory a
+/// slot takes are looked at.
+pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -> InspectReport {
     let mut tensors = Vec::new();
     let (mut dtypes, mut n_params) = (BTreeMap::new(), 0u64);
     for name in checkpoint.names() {
@@ -84,6 +89,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
         n_params,
         bytes_per_token: BTreeMap::new(),
         memory: None,
+        context: None,
         note: None,
         tensors: with_tensors.then_some(tensors),
     };
@@ -103,7 +109,10 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool) -> InspectReport {
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
             report.note = Some(notes(checkpoint, &tape, "f16")).filter(|n| !n.is_empty()).map(|n| n.join("; "));
-            report.memory = quant::find("f16").ok().map(|f16| memory(&mut tape, f16));
+            let context = options.context_of(&f).unwrap_or(0);
+            tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
+            report.context = f.context;
+            report.memory = quant::find("f16").ok().map(|f16| memory(&mut tape, f16, context));
         }
         Err(e) => report.note = Some(e.to_string()),
     }
@@ -127,16 +136,14 @@ fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-fn memory(tape: &mut Tape, format: &'static dyn Format) -> Memory {
+fn memory(tape: &mut Tape, format: &'static dyn Format, context: usize) -> Memory {
     store_as(tape, format);
     let chunk = Options::default().chunk;
-    let rows = |rows: Rows| match rows {
-        Rows::Tokens => chunk,
-        Rows::Outputs => 1,
-    };
     Memory {
         weights: tape.matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>() + vector_bytes(tape),
-        state_per_slot: tape.states.iter().map(|s| s.total(1) as u64 * 4).sum(),
-        scratch: tape.vars.iter().map(|v| (v.planes * rows(v.rows) * v.stride() * 4) as u64).sum(),
+        state_per_slot: tape.states.iter().map(|s| s.total(1) as u64 * 4).sum::<u64>()
+            + (context.div_ceil(BLOCK) * tape.block_bytes()) as u64,
+        scratch: tape.vars.iter().map(|v| (v.planes * v.rows.count(chunk, 1) * v.stride() * 4) as u64).sum::<u64>()
+            + tape.rotary.map_or(0, |r| (context * r.size * 4) as u64),
     }
 }

@@ -4,6 +4,7 @@
 //! added freely; none is renamed or removed without a line in CHANGELOG.md.
 
 mod bench;
+mod classify;
 mod device;
 mod error;
 mod generate;
@@ -11,6 +12,7 @@ mod inspect;
 mod score;
 
 pub use bench::{BenchExtra, BenchRecord, Samples};
+pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceReport, Features, Limits, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};

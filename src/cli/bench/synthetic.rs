@@ -7,7 +7,6 @@ use crate::tape::Tape;
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -25,7 +24,8 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
         };
         entries.push(Entry { name: tensor.into(), dtype: DType::F16, shape: official, data: Box::new(data) });
     }
-    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let mut metadata = blueprint.metadata();
+    metadata.insert("format".into(), "pt".into());
     let mut bar = Progress::new("writing", Unit::Bytes);
     write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
 }

@@ -68,7 +68,7 @@ fn compare(device: &str, backend: Backend) -> Result<Golden> {
     };
     session.score(slot, &tokens, &mut each, &mut |_, _| ())?;
     session.close(slot)?;
-    let request = Request { stop_ids: vec![], ..Request::new(greedy.len()) };
+    let request = Request { stop_ids: Some(vec![]), ..Request::new(greedy.len()) };
     let made = session.generate(tokens.as_slice(), &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(()))?;
     let error = Some(nmse(&found, &expected)).filter(|e| e.is_finite());
     Ok(Golden { error, bound: BOUND, same_greedy_text: made.tokens == greedy, failure: None })

@@ -1,0 +1,64 @@
+//! `classify`: which class a text belongs to, by a model with a head for classes.
+
+use super::model_options::{ModelArgs, no_input};
+use super::output::Output;
+use super::prompt::{self, Given};
+use super::{Outcome, signals};
+use crate::error::Error;
+use crate::report::ClassifyReport;
+use crate::session::{Prompt, Session};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat classify -m glm-4-classifier/ \"I liked it\"
+  wingbeat classify -m glm-4-classifier/ -f review.txt --json";
+
+/// Tell the class of a text
+///
+/// For checkpoints with a classification head (score.weight, or classifier_head of the original GLM-4 code). Most likely first.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The text; also from standard input
+    #[arg(conflicts_with_all = ["file", "tokens"])]
+    text: Option<String>,
+    /// Read the text from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
+    file: Option<PathBuf>,
+    /// The text as token ids
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let given = prompt::read(args.text.clone(), args.file.as_deref(), args.tokens.as_deref())?;
+    if matches!(given, Given::Nothing) {
+        return Err(no_input("a TEXT, -f FILE, --tokens IDS").into());
+    }
+    if args.model.state.is_some() {
+        return Err(Error::usage("classify reads a text from its beginning, no state").at("--state").into());
+    }
+    let model = args.model.load()?;
+    let mut session = Session::new(&model, 1)?;
+    signals::stop_on_interrupt(&session.stop_flag());
+    let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
+    let logits = session.classify(&tokens)?;
+    let report = ClassifyReport::new(tokens, model.facts().labels.as_deref().unwrap_or_default(), &logits);
+    let mut out = Output::new(false);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        for class in &report.classes {
+            out.line(format_args!("{:.4}  {}", class.probability, class.label))?;
+        }
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
