@@ -394,8 +394,9 @@ fn every_sibling_tells_what_it_is_and_continues_a_text() {
         assert_eq!((report["architecture"].as_str(), report["n_layer"].as_u64()), (Some(tiny.name), Some(6)));
         assert!(report.get("note").is_none(), "{report}");
         let golden = tiny.golden();
+        let n = golden.greedy.len().to_string();
         let output =
-            run(&["generate", "-m", &model, "--temperature", "0", "--ignore-eos", "-n", "48", "--tokens", &ids(&golden.tokens), "--json"]);
+            run(&["generate", "-m", &model, "--temperature", "0", "--ignore-eos", "-n", &n, "--tokens", &ids(&golden.tokens), "--json"]);
         let tokens: Vec<u32> = serde_json::from_value(json(&output)["tokens"].clone()).unwrap();
         assert_eq!(tokens, golden.greedy);
         // Without a vocabulary ids still work, and text says what is missing.

@@ -62,9 +62,18 @@ impl Bench {
             self.device.queue.write_buffer(&self.logits, (slot * sizes.stride * 4) as u64, bytemuck::cast_slice(row));
         }
         // the outputs in another order than the rows
-        let run = |i: u32| Run { first_row: i, len: 1, page_in: 10 + i, page_out: 20 + i, shift_in: 2 * i, shift_out: 2 * i + 1 };
+        let run = |i: u32| Run {
+            first_row: i,
+            len: 1,
+            page_in: 10 + i,
+            page_out: 20 + i,
+            shift_in: 2 * i,
+            shift_out: 2 * i + 1,
+            ..Run::default()
+        };
         let rows = 0..n as u32;
-        let step = Step { tokens: vec![7; n], runs: rows.clone().map(run).collect(), outputs: rows.clone().rev().collect() };
+        let step =
+            Step { tokens: vec![7; n], runs: rows.clone().map(run).collect(), outputs: rows.clone().rev().collect(), ..Step::default() };
         let mut words = Vec::new();
         step.encode(&mut words).unwrap();
         self.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
@@ -81,7 +90,8 @@ impl Bench {
         for step in 0..sizes.n_steps {
             let at = sizes.ids_at(step).start as usize / 4;
             for (slot, sampler) in samplers.iter_mut().enumerate() {
-                let want = sampler.sample(&logits[slot]).unwrap_or(NOTHING);
+                let is_guarded = sampler.guarded(&logits[slot]).is_some();
+                let want = if is_guarded { NOTHING } else { sampler.sample(&logits[slot]).unwrap_or(NOTHING) };
                 assert_eq!(all[at + slot], want, "{case}: step {step}, slot {slot} of {}, {:?}", sizes.n_vocab, sampler.settings());
                 last[slot] = want;
                 if want != NOTHING {
@@ -101,10 +111,11 @@ impl Bench {
         // every step has moved on to the pages that the one before it wrote
         let after = self.read(&self.cursor, words.len());
         let half = (sizes.n_steps % 2) as u32;
-        let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + half, shift_out: 2 * i + (half ^ 1), ..run(i) });
+        let position = sizes.n_steps as u32;
+        let runs = rows.map(|i| Run { page_in: 20 + i, shift_in: 2 * i + half, shift_out: 2 * i + (half ^ 1), position, ..run(i) });
         let tokens = last.iter().rev().map(|&id| if id == NOTHING { 0 } else { id }).collect();
         let mut want = Vec::new();
-        Step { tokens, runs: runs.collect(), outputs: step.outputs }.encode(&mut want).unwrap();
+        Step { tokens, runs: runs.collect(), outputs: step.outputs, blocks: vec![] }.encode(&mut want).unwrap();
         assert_eq!(after, want, "{case}: the cursor");
     }
 }
@@ -143,6 +154,7 @@ fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
         top_p: numbers.one_of(&[1.0, 1.0, 0.0, 0.3, 0.85, 0.85, 0.999]),
         top_k: numbers.one_of(&[0, 0, 0, 1, 3, 50, 700]),
         min_p: numbers.one_of(&[0.0, 0.0, 0.0, 1e-9, 0.05, 0.7, 1.0]),
+        guard: numbers.one_of(&[None, None, Some(0)]),
         order: numbers.one_of(&[Order::Pip, Order::Hf]),
         seed: u64::from(numbers.next()) << 20 | u64::from(numbers.next()),
         ..Sampling::greedy(0)

@@ -22,7 +22,7 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
         assert!(error <= 1e-7, "{} on {device}: error {error:.2e}", arch.name);
         session.close(slot).unwrap();
 
-        let request = Request { stop_ids: vec![], ..Request::new(golden.greedy.len()) };
+        let request = Request { stop_ids: Some(vec![]), ..Request::new(golden.greedy.len()) };
         let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(made.tokens, golden.greedy, "{} on {device}", arch.name);
     }

@@ -146,7 +146,7 @@ fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
     assert!(ours().len() > 5, "the watch sees nothing");
     let slot = session.open().unwrap();
     session.prefill(slot, &[1]).unwrap();
-    let request = Request { stop_ids: Vec::new(), ..Request::new(10_000) };
+    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(10_000) };
     let mut streams = [Stream::new(slot, Sampler::new(Sampling::rwkv()), &request)];
     let (mut n, mut at_1000) = (0, 0);
     session

@@ -336,7 +336,7 @@ fn stop_texts_bans_and_interruption_end_a_text() {
     let other = session.generate(golden.tokens.as_slice(), &banned, &Request::new(5), &mut { go }).unwrap();
     assert!(!other.tokens.contains(&plain.tokens[0]));
 
-    let request = Request { stop_ids: vec![plain.tokens[3]], ..Request::new(40) };
+    let request = Request { stop_ids: Some(vec![plain.tokens[3]]), ..Request::new(40) };
     let ended = session.generate(golden.tokens.as_slice(), &greedy, &request, &mut { go }).unwrap();
     assert_eq!((ended.finish, ended.tokens.as_slice()), (Finish::Eos, &plain.tokens[..3]));
 

@@ -14,6 +14,7 @@ const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
 fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
     for format in FORMATS {
         tape.matrices.iter_mut().for_each(|m| m.format = *format);
+        tape.cache_format = *format;
         for class in CLASSES {
             let plain = Caps::plain(class, 128 << 20);
             let variants = [
@@ -26,8 +27,10 @@ fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
             ];
             for caps in variants {
                 for &tokens in sizes {
-                    let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens };
-                    tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut *each);
+                    for (runs, context) in [(tokens.min(4), tokens), (tokens, 8192)] {
+                        let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs: 1, capacity: tokens, context };
+                        tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut *each);
+                    }
                 }
             }
         }
@@ -54,14 +57,15 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     for tokens in [1, 2, 4, 8, 16, 32, 64, 256] {
         for tuning in Tuning::default().candidates(tokens) {
             let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
-            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens };
+            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut each);
         }
     }
     // Two layers of a published width: the largest matrices, without the time that all layers would take.
     for arch in ARCHS {
         let mut tape = Tape::new();
-        arch.published("7.2b").expect("every family has that size").record(&mut tape);
+        let largest = arch.sizes().last().expect("every family has sizes");
+        arch.published(largest).expect("a size it lists").record(&mut tape);
         tape.words.truncate(14);
         lowerings(tape, &[1, 16], &mut each);
     }
@@ -151,7 +155,7 @@ fn only_prompts_use_cooperative_matrices() {
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
     tape.linear_add(Part::new("w", 64, 64), y, x);
     let uses = |tape: &Tape, caps: &Caps, tokens: usize, outputs: usize| {
-        let cx = Lowering { tape, caps, tokens, runs: 1, outputs, capacity: tokens };
+        let cx = Lowering { tape, caps, tokens, runs: 1, outputs, capacity: tokens, context: 1 };
         tape.words[0].lower(&cx)[0].shader == "linear/tiled_cooperative"
     };
     let caps = Caps { cooperative: Some(16), ..Caps::plain(Class::Groups, 1 << 30) };
@@ -168,13 +172,14 @@ fn only_prompts_use_cooperative_matrices() {
 #[test]
 fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
     let caps = |batch_invariant| Caps { batch_invariant, ..Caps::plain(Class::Groups, 1 << 30) };
-    for (name, few, many) in [("rwkv4", 4, 7), ("rwkv5", 5, 9), ("rwkv6", 7, 12), ("rwkv7", 5, 10)] {
-        let blueprint = ARCHS.iter().find(|a| a.name() == name).unwrap().published("0.1b").unwrap();
+    for (name, few, many) in [("rwkv4", 4, 7), ("rwkv5", 5, 9), ("rwkv6", 7, 12), ("rwkv7", 5, 10), ("glm4", 7, 9)] {
+        let arch = ARCHS.iter().find(|a| a.name() == name).unwrap();
+        let blueprint = arch.published(arch.sizes()[0]).unwrap();
         let n_layer = blueprint.facts().n_layer;
         let mut tape = Tape::new();
         blueprint.record(&mut tape);
         let count = |tokens: usize, caps: &Caps| {
-            let cx = Lowering { tape: &tape, caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens };
+            let cx = Lowering { tape: &tape, caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().map(|w| w.lower(&cx).len()).sum::<usize>()
         };
         for tokens in [1, 4] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wingbeat::exec::gpu::{Device, GpuModel};
 use wingbeat::exec::{Executor, Loaded, selftest};
 use wingbeat::quant::FORMATS;
-use wingbeat::tape::{Caps, Class, Part, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::words::synthetic::Synthetic;
 use wingbeat::words::testing::numbers;
 use wingbeat::words::{Activation, Entry, Projection, WORDS};
@@ -148,15 +148,15 @@ fn stride(n: usize) -> usize {
 
 fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
     let source = Synthetic { seed: 7 };
-    GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(128).unwrap()
+    GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Room::pages(128)).unwrap()
 }
 
 /// What a step makes of some rows of numbers, each a slot of its own.
 fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usize>) -> Vec<f32> {
     let n = rows.len();
     let values: Vec<f32> = rows.flat_map(|t| numbers(t as u64).take(K).chain(std::iter::repeat_n(0.0, stride(K) - K))).collect();
-    let run = |i: u32| Run { first_row: i, len: 1, page_in: i, page_out: i, shift_in: 2 * i, shift_out: 2 * i + 1 };
-    let step = Step { tokens: vec![0; n], runs: (0..n as u32).map(run).collect(), outputs: vec![] };
+    let run = |i: u32| Run { first_row: i, len: 1, page_in: i, page_out: i, shift_in: 2 * i, shift_out: 2 * i + 1, ..Run::default() };
+    let step = Step { tokens: vec![0; n], runs: (0..n as u32).map(run).collect(), outputs: vec![], ..Step::default() };
     // Twice: writing may make room and drop what was written before.
     for _ in 0..2 {
         executor.write_var(output, &vec![0.0; n * stride(ROWS)]).unwrap();

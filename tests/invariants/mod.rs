@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wingbeat::arch::{Base, Blueprint};
 use wingbeat::error::Result;
 use wingbeat::exec::{Executor, Loaded, cpu::CpuModel};
-use wingbeat::tape::{Run, Source, Step, Tape};
+use wingbeat::tape::{Room, Run, Source, Step, Tape};
 use wingbeat::tensor::{DType, View};
 use wingbeat::words::synthetic::Synthetic;
 
@@ -56,14 +56,15 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     model.record(&mut tape);
     tape.matrices.iter_mut().for_each(|m| m.format = wingbeat::quant::find("f32").unwrap());
     let tape = Arc::new(tape);
-    let executor = CpuModel::load(tape.clone(), &Changed(change), true, &mut |_, _| ()).unwrap().executor(1).unwrap();
+    let executor = CpuModel::load(tape.clone(), &Changed(change), true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
     (tape, executor)
 }
 
 /// All logits of a step from shift half `shift` to the other.
 fn step(tokens: &[u32], shift: u32) -> Step {
-    let run = Run { first_row: 0, len: tokens.len() as u32, page_in: 0, page_out: 0, shift_in: shift, shift_out: 1 - shift };
-    Step { tokens: tokens.to_vec(), runs: vec![run], outputs: (0..tokens.len() as u32).collect() }
+    let run =
+        Run { first_row: 0, len: tokens.len() as u32, page_in: 0, page_out: 0, shift_in: shift, shift_out: 1 - shift, ..Run::default() };
+    Step { tokens: tokens.to_vec(), runs: vec![run], outputs: (0..tokens.len() as u32).collect(), ..Step::default() }
 }
 
 fn logits(model: &dyn Blueprint, change: Change<'_>, tokens: &[u32]) -> Vec<f32> {

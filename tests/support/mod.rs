@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use wingbeat::exec::gpu::{Adapter, adapters};
 use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 use wingbeat::tape::{Caps, Class};
-use wingbeat::weights::read_safetensors;
+use wingbeat::tensor::DType;
+use wingbeat::weights::{Entry, read_safetensors};
 
 pub use wingbeat::words::testing::nmse;
 
@@ -35,6 +36,8 @@ pub fn caps(base: Caps, class: Class) -> Caps {
 pub fn options(device: &str) -> Options {
     let mut options = Options::default();
     options.device = device.into();
+    // Keys and values of GLM keep every bit, as those of the official numbers do.
+    options.cache_dtype = "f32".into();
     options
 }
 
@@ -57,7 +60,13 @@ pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
     GOLDENS.iter().filter(move |t| all || t.name == "rwkv7")
 }
 
-const GOLDENS: &[Tiny] = &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }];
+const GOLDENS: &[Tiny] =
+    &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }, Tiny { name: "glm4" }];
+
+/// The transformer among them; none where only the package is.
+pub fn glm4() -> Option<&'static Tiny> {
+    goldens().find(|t| t.name == "glm4")
+}
 
 /// Official logits of a tiny model for one prompt.
 pub struct Golden {
@@ -76,7 +85,13 @@ impl Golden {
 
 impl Tiny {
     pub fn path(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}.safetensors", self.name))
+        // A GLM is a folder: no shape tells all that its config.json says.
+        let ending = if self.name == "glm4" { "" } else { ".safetensors" };
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}{ending}", self.name))
+    }
+
+    pub fn load(&self, options: &Options) -> Model {
+        Model::load(&self.source(), options, &mut |_, _| ()).expect("the tiny models load")
     }
 
     pub fn source(&self) -> ModelSource {
@@ -97,6 +112,13 @@ impl Tiny {
 /// Official logits of the embedded model.
 pub fn golden() -> Golden {
     GOLDENS[3].golden()
+}
+
+/// A tensor of F32 to write.
+pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Entry<'static> {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
+    Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
 /// The logits after a prompt that a fresh session reads.
