@@ -17,7 +17,7 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     let model = null::model(folder.path());
     let mut session = Session::new(&model, 1).unwrap();
-    let request = Request { stop_ids: Vec::new(), ..Request::new(TOKENS) };
+    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(TOKENS) };
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let slot = session.open().unwrap();

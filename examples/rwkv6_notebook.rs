@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     }
 
     // [4] Three trials of 100 tokens, side by side: the weights are read once a step for all three.
-    let request = Request { stop_ids: vec![], ..Request::new(100) };
+    let request = Request { stop_ids: Some(vec![]), ..Request::new(100) };
     let sampler = |seed| {
         let sampling = Sampling { temperature: 1.0, top_p: 0.7, presence_penalty: 0.0, frequency_penalty: 0.0, seed, ..Sampling::rwkv() };
         Sampler::new(sampling)

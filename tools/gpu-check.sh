@@ -6,7 +6,7 @@
 #   --binary PATH  the program (default target/release/wingbeat)
 #   --device D     as wingbeat's --device (default gpu)
 #   --out DIR      where the results go (default benches/results)
-#   --models M     synthetic models, in the order of running (default: every published size of RWKV-7, and 0.1b of the others)
+#   --models M     synthetic models, in the order of running (default: every size of RWKV-7 and GLM-4, and 0.1b of the others)
 #   --batches B    slots that decode together (default 1,2,4,8,32,128)
 #   --prompt P     tokens of the prompt (default 512)
 #   --gen G        tokens to decode (default 64)
@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 
 binary=target/release/wingbeat device=gpu out=benches/results batches=1,2,4,8,32,128 prompt=512 gen=64 seconds=150
 web_rwkv='' beside=rwkv7-1.5b
-models="rwkv7-0.1b rwkv7-1.5b rwkv4-0.1b rwkv5-0.1b rwkv6-0.1b rwkv7-0.4b rwkv7-2.9b rwkv7-7.2b"
+models="rwkv7-0.1b rwkv7-1.5b glm4-0.5b rwkv4-0.1b rwkv5-0.1b rwkv6-0.1b rwkv7-0.4b rwkv7-2.9b glm4-9b rwkv7-7.2b"
 while [ $# -gt 0 ]; do
   case $1 in
     --binary | --device | --out | --models | --batches | --prompt | --gen | --seconds | --web-rwkv | --beside)

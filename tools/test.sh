@@ -17,7 +17,7 @@ export WINGBEAT_REQUIRE_GPU=1
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc
 # The examples must not only compile.
 if [ $# -eq 0 ]; then
-  for example in generate rwkv4_in_150_lines rwkv6_notebook; do
+  for example in generate rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
     "$cargo" run --quiet --example "$example" >/dev/null
   done
 fi
