@@ -3,6 +3,7 @@
 //! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
 
 mod ahead;
+mod back;
 mod blocks;
 mod chunk;
 mod generate;
@@ -218,50 +219,6 @@ impl Session {
         Ok(())
     }
 
-    /// How many tokens a slot can still read; none where there is no end.
-    pub fn n_left(&self, slot: Slot) -> Result<Option<usize>> {
-        let read = self.memory(slot)?.n_tokens;
-        Ok(self.model.context().map(|context| context - read))
-    }
-
-    /// Goes back to a slot's first `n` tokens; it then has no logits. A recurrence can only go back to nothing.
-    pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
-        let has = self.n_tokens(slot)?;
-        if n > has {
-            return Err(Error::input(format!("the slot has read {has} tokens, not {n}")));
-        }
-        if n > 0 && n < has && self.model.context().is_none() {
-            return Err(Error::input("a recurrent state cannot go back").hint("fork the slot where you may want to go back to"));
-        }
-        let memory = self.slots[slot.0].as_mut().expect("checked to be open");
-        self.blocks.truncate(&mut memory.blocks, n);
-        memory.tokens.truncate(n);
-        (memory.n_tokens, memory.logits) = (n, Vec::new());
-        if n == 0 {
-            self.pages.release(memory.page);
-            memory.page = self.pages.share(pages::ZERO);
-        }
-        Ok(())
-    }
-
-    /// Makes a slot stand after exactly these tokens, its logits ready. What it has read of them is kept, if the model can go back to
-    /// it; the rest is read. Gives how many were kept.
-    pub fn read_to(&mut self, slot: Slot, tokens: &[u32]) -> Result<usize> {
-        let memory = self.memory(slot)?;
-        let known = memory.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        if known == tokens.len() && known == memory.n_tokens && !memory.logits.is_empty() {
-            return Ok(known);
-        }
-        // The last one is read again, for its logits.
-        let kept = known.min(tokens.len().saturating_sub(1));
-        self.check_reads(slot, &tokens[kept..], kept)?;
-        if kept < self.n_tokens(slot)? {
-            self.rewind(slot, kept)?;
-        }
-        self.prefill(slot, &tokens[kept..])?;
-        Ok(kept)
-    }
-
     /// `[vocab]`, after the slot's last token; empty before the first.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
         Ok(&self.memory(slot)?.logits)
@@ -280,9 +237,7 @@ impl Session {
 
     /// Reads tokens; gives what the head sees after the last of them: LN_out(x), `[C]`. For embeddings and classifiers.
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
-        if tokens.is_empty() {
-            return Err(Error::input("expected at least one token, found none"));
-        }
+        some(tokens)?;
         self.prefill(slot, tokens)?;
         let var = self.model.tape().hidden.ok_or_else(|| Error::model("this model has no head"))?;
         let mut row = self.executor.read_var(var, 1)?;
@@ -295,9 +250,7 @@ impl Session {
         if self.model.facts().labels.is_none() {
             return Err(Error::model("this model has no head for classes (score.weight): it tells the next token"));
         }
-        if tokens.is_empty() {
-            return Err(Error::input("expected at least one token, found none"));
-        }
+        some(tokens)?;
         let slot = self.open()?;
         let logits = self.prefill(slot, tokens).map(<[f32]>::to_vec);
         self.close(slot)?;
@@ -346,16 +299,19 @@ impl Session {
     /// Which share of what the ffn's value matrices multiply is zero if that token comes next, the mean of all layers; none where a
     /// model has no such matrices. The slot stays where it is.
     pub fn ffn_sparsity(&mut self, slot: Slot, token: u32) -> Result<Option<f64>> {
-        self.check([(slot, token)].as_slice())?;
         let fork = self.fork(slot)?;
         self.aside(fork, &[token], |executor, step| executor.sparsity(step))
     }
 
     /// A step that leaves nothing behind, on a slot that shares its page; closes the slot.
     fn aside<T>(&mut self, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
-        if tokens.is_empty() {
-            return Err(Error::input("expected at least one token, found none"));
-        }
+        let result = self.play_aside(slot, tokens, play);
+        self.close(slot)?;
+        result
+    }
+
+    fn play_aside<T>(&mut self, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
+        some(tokens)?;
         self.check([(slot, tokens)].as_slice())?;
         let n = tokens.len() as u32;
         let go = self.pages.begin(self.memory(slot)?.page);
@@ -363,7 +319,6 @@ impl Session {
         self.add_run(&mut step, slot, go.run(0, n), tokens.len());
         let result = play(self.executor.as_mut(), &step);
         self.pages.cancel(&go);
-        self.close(slot)?;
         result
     }
 
@@ -519,4 +474,9 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Refuses to read nothing.
+fn some(tokens: &[u32]) -> Result<()> {
+    if tokens.is_empty() { Err(Error::input("expected at least one token, found none")) } else { Ok(()) }
 }

@@ -78,6 +78,10 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         assert_eq!((session.n_tokens(slot).unwrap(), session.n_left(slot).unwrap()), (60, Some(40)));
         session.prefill(slot, &prompt(40, 1)).unwrap();
         assert!(session.decode(slot, 5).is_err());
+        // A step aside that is refused leaves no slot behind.
+        session.close(slot).unwrap();
+        assert!(session.profile(101).is_err() && session.profile(0).is_err());
+        session.open().unwrap();
     }
 }
 
