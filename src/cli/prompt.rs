@@ -1,5 +1,6 @@
 //! Where text comes from: an argument, a file, token ids, or stdin. UTF-8, without its byte order mark.
 
+use super::model_options::no_input;
 use crate::error::{Error, Result};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -38,6 +39,14 @@ pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> 
     match stdin()? {
         Some(bytes) => utf8(bytes).map(Given::Text).map_err(|e| e.at("standard input")),
         None => Ok(Given::Nothing),
+    }
+}
+
+/// The same, where nothing is no input; `flags` says how to give some.
+pub fn require(text: Option<String>, file: Option<&Path>, tokens: Option<&str>, flags: &str) -> Result<Given> {
+    match read(text, file, tokens)? {
+        Given::Nothing => Err(no_input(flags)),
+        given => Ok(given),
     }
 }
 

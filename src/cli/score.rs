@@ -1,9 +1,9 @@
 //! `score`: how likely the model finds a text, token by token; and its logits as a file.
 
-use super::model_options::{ModelArgs, no_input};
+use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
-use super::prompt::{self, Given};
+use super::prompt;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
 use crate::report::ScoreReport;
@@ -48,10 +48,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let given = prompt::read(args.text.clone(), args.file.as_deref(), args.tokens.as_deref())?;
-    if matches!(given, Given::Nothing) {
-        return Err(no_input("--text TEXT, -f FILE, --tokens IDS").into());
-    }
+    let flags = "--text TEXT, -f FILE, --tokens IDS";
+    let given = prompt::require(args.text.clone(), args.file.as_deref(), args.tokens.as_deref(), flags)?;
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;
     session.check_speaks()?;
