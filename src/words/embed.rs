@@ -4,7 +4,7 @@
 //! rewritten while loading, and a row costs nothing.
 
 use super::testing::{Case, steps};
-use super::{LAYER_NORM_EPS, layer_norm};
+use super::{LAYER_NORM_EPS, norm::Norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, Part, Rows, Tape, Var, Vector, Word, vector};
 
 struct Embed {
@@ -64,7 +64,7 @@ impl Word for Embed {
             host.matrix(self.table).row(0, token as usize, &mut row);
             let x = &mut out[t * stride..][..width];
             match self.norm {
-                Some(norm) => layer_norm(&row[..width], host.vector(norm, 0), host.vector(norm, 1), LAYER_NORM_EPS, x),
+                Some(norm) => Norm::layer(norm).apply(host, &row[..width], x),
                 None => x.copy_from_slice(&row[..width]),
             }
         }

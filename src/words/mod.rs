@@ -68,11 +68,3 @@ fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n;
     (mean, 1.0 / (variance + eps).sqrt())
 }
-
-/// LN(x) = (x - mean) / sqrt(var + eps) * g + b.
-fn layer_norm(x: &[f32], g: &[f32], b: &[f32], eps: f32, out: &mut [f32]) {
-    let (mean, scale) = moments(x, eps);
-    for (i, o) in out.iter_mut().enumerate().take(x.len()) {
-        *o = (x[i] - mean) * scale * g[i] + b[i];
-    }
-}

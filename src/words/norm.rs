@@ -1,7 +1,7 @@
 //! How a row is normalised before a matrix reads it: what several words share.
 
-use super::LAYER_NORM_EPS;
 use super::stack::Input;
+use super::{LAYER_NORM_EPS, moments};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
 
 /// Of the rows of an activation.
@@ -87,11 +87,13 @@ impl Norm {
 
     /// One row.
     pub(super) fn apply(&self, host: &Host, x: &[f32], out: &mut [f32]) {
-        let g = host.vector(self.vectors, 0);
+        let values = out.iter_mut().zip(x).zip(host.vector(self.vectors, 0));
         if self.is_centred {
-            return super::layer_norm(x, g, host.vector(self.vectors, 1), self.eps, out);
+            let (mean, scale) = moments(x, self.eps);
+            values.zip(host.vector(self.vectors, 1)).for_each(|(((o, x), g), b)| *o = (x - mean) * scale * g + b);
+        } else {
+            let scale = 1.0 / (x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32 + self.eps).sqrt();
+            values.for_each(|((o, x), g)| *o = x * scale * g);
         }
-        let scale = 1.0 / (x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32 + self.eps).sqrt();
-        out.iter_mut().zip(x).zip(g).for_each(|((o, x), g)| *o = x * scale * g);
     }
 }

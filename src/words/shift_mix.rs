@@ -3,7 +3,7 @@
 //!   x̂ = LN(x)   p = x̂ of the token before   X_m = x̂ + (p − x̂) ⊙ mix_m
 
 use super::stack::Input;
-use super::{LAYER_NORM_EPS, layer_norm};
+use super::{LAYER_NORM_EPS, norm::Norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 
 pub struct ShiftMix {
@@ -98,7 +98,7 @@ impl ShiftMix {
             let mut x_hat = vec![0.0; width];
             for t in (run.first_row as usize..).take(run.len as usize) {
                 let x = &host.var(self.x)[t * x_stride..][..width];
-                layer_norm(x, host.vector(self.vectors, 0), host.vector(self.vectors, 1), LAYER_NORM_EPS, &mut x_hat);
+                Norm::layer(self.vectors).apply(host, x, &mut x_hat);
                 let mut plane = |i: usize, value: &dyn Fn(usize) -> f32| {
                     let out = &mut mixed[(i * host.capacity + t) * stride..][..width];
                     out.iter_mut().enumerate().for_each(|(i, o)| *o = value(i));
