@@ -13,7 +13,7 @@ const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
 /// Dispatches of a tape in every class, format and size of step.
 fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
     for format in FORMATS {
-        tape.matrices.iter_mut().for_each(|m| m.format = *format);
+        tape.store_as(*format);
         tape.cache_format = *format;
         for class in CLASSES {
             let plain = Caps::plain(class, 128 << 20);
@@ -160,7 +160,7 @@ fn only_prompts_use_cooperative_matrices() {
     };
     let caps = Caps { cooperative: Some(16), ..Caps::plain(Class::Groups, 1 << 30) };
     for (format, wide) in [("f16", false), ("f32", true)] {
-        tape.matrices[0].format = wingbeat::quant::find(format).unwrap();
+        tape.store_as(wingbeat::quant::find(format).unwrap());
         assert_eq!(uses(&tape, &caps, 32, 1), !wide);
         assert!(!uses(&tape, &caps, 16, 1) && !uses(&tape, &caps, 64, 64));
         assert!(!uses(&tape, &Caps { batch_invariant: true, ..caps.clone() }, 64, 1));

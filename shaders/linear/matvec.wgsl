@@ -8,7 +8,9 @@ import package::linear::input::{begin, input4};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::lib::reduce::{WG, reduce_sum};
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::quads::quad0;
+import package::scale::none::{columns, dot4, of_rows};
 import package::constants::{GROUPS, BLOCKS, TOKENS};
 
 @compute @workgroup_size(WG)
@@ -18,27 +20,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t0 = group.z * BLOCKS * TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
-    // Rows and tokens past the end repeat the last one and are not stored.
+    let place = Place(s.codes, s.scales, s.k8, s.rows);
+    // Rows and tokens past the end repeat the last ones and are not stored.
     unroll b in BLOCKS { unroll t in TOKENS {
     let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
     unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
     } }
     unroll q in GROUPS {
-    let w_at_$q = s.unit + min(vec4(s.row + 4u * $qu) + vec4(0u, 1u, 2u, 3u), vec4(s.rows - 1u)) * s.k8;
+    let row_$q = min(s.row + 4u * $qu, (s.rows - 1u) / 4u * 4u);
     }
     for (var k = lane; k < s.k8; k += WG) {
         unroll b in BLOCKS {
         {
             unroll t in TOKENS {
-            let xa_$t = input4(source_$b_$t, 2u * k);
-            let xb_$t = input4(source_$b_$t, 2u * k + 1u);
+            let x_$t = mat2x4<f32>(input4(source_$b_$t, 2u * k), input4(source_$b_$t, 2u * k + 1u));
             }
-            unroll q in GROUPS { unroll r in 4 {
+            unroll q in GROUPS {
             {
-                let w = weight8(w_at_$q[$r] + k);
-                unroll t in TOKENS { sums_$q_$b_$t[$r] += dot(w[0], xa_$t) + dot(w[1], xb_$t); }
+                let w = quad0(place, row_$q, k);
+                let c = columns(place, row_$q, row_$q, k);
+                let r = of_rows(place, row_$q, k);
+                unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
             }
-            } }
+            }
         }
         }
     }

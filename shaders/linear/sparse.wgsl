@@ -8,7 +8,8 @@ import package::linear::input::x;
 import package::linear::epilogue::finish;
 import package::linear::nonzero::{CHUNK, LANES, ROOM, append, list};
 import package::lib::cursor::n_rows;
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::columns::weight8;
 import package::constants::UNITS;
 
 const SLICES: u32 = LANES / UNITS;
@@ -23,6 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     let x_at = t * params.input.x_stride + s.x_at;
     let units = (s.rows + 7u) / 8u;
+    let place = Place(s.codes, s.scales, units, s.k);
     let unit = s.row / 8u + lane % UNITS;
     var sums = mat2x4<f32>();
     var n = 0u; // channels in the list
@@ -35,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {
             let c$q = list[min(i + $qu * SLICES, n - 1u)];
-            let w$q = weight8(s.unit + c$q * units + unit);
+            let w$q = weight8(place, c$q, unit);
             let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
             }
             unroll q in 4 { sums += w$q * v$q; }

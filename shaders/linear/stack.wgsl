@@ -16,8 +16,8 @@ struct Params {
     // Workgroups in x before the grid folds into y.
     fold: u32,
     @align(16) input: Input,
-    // Three entries a segment: (first block, rows, width / 8, first unit of weights), (where its input is, y offset, bias offset,
-    // activation), (offsets of a and b in side, width, 0)
+    // Three entries a segment: (first block, rows, width / 8, first word of codes), (where its input is, y offset, bias offset,
+    // activation), (offsets of a and b in side, width, first word of scales)
     @align(16) segments: array<vec4<u32>, 24>,
 }
 
@@ -27,10 +27,11 @@ struct Segment {
     // This workgroup's first row within the segment.
     row: u32,
     rows: u32,
-    // Width in units of 8 and as it is; first unit of weights.
+    // Width in units of 8 and as it is; first words of codes and scales.
     k8: u32,
     k: u32,
-    unit: u32,
+    codes: u32,
+    scales: u32,
     // What `begin` of the input takes.
     x_at: u32,
     epilogue: Epilogue,
@@ -46,5 +47,5 @@ fn segment_of(block: u32, block_rows: u32) -> Segment {
     let b = params.segments[3u * at + 1u];
     let c = params.segments[3u * at + 2u];
     let epilogue = Epilogue(b.w, params.store, b.z, b.y, params.y_stride, c.x, c.y, params.side_stride);
-    return Segment((block - a.x) * block_rows, a.y, a.z, c.z, a.w, b.x, epilogue);
+    return Segment((block - a.x) * block_rows, a.y, a.z, c.z, a.w, c.w, b.x, epilogue);
 }

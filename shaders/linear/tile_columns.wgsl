@@ -1,6 +1,7 @@
 // The weights of a tile, from a matrix by columns: `[k, rows / 8]`, the rows of one input channel contiguous.
 import package::linear::stack::Segment;
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::columns::weight8;
 
 // How much of the width at a time, and units of eight along it.
 const DEPTH: u32 = 16u;
@@ -13,7 +14,7 @@ fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     let units = (s.rows + 7u) / 8u;
     let unit = s.row / 8u + u % (rows / 8u);
     if u >= UNITS * rows || channel >= s.k || unit >= units { return mat2x4<f32>(); }
-    return weight8(s.unit + channel * units + unit);
+    return weight8(Place(s.codes, s.scales, units, s.k), channel, unit);
 }
 
 // Where element e of unit u belongs: row and depth within the tile.

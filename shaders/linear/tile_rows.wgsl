@@ -1,6 +1,7 @@
 // The weights of a tile, from rows that lie one after another: `[rows, k8]`.
 import package::linear::stack::Segment;
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::rows::weight8;
 
 // How much of the width at a time, and units of eight along it.
 const DEPTH: u32 = 16u;
@@ -12,7 +13,7 @@ fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     let row = s.row + u / UNITS;
     let unit = k + u % UNITS;
     if u >= UNITS * rows || row >= s.rows || unit >= s.k8 { return mat2x4<f32>(); }
-    return weight8(s.unit + row * s.k8 + unit);
+    return weight8(Place(s.codes, s.scales, s.k8, s.rows), row, unit);
 }
 
 // Where element e of unit u belongs: row and depth within the tile.

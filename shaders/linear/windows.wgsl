@@ -1,11 +1,13 @@
 // Matrix product for adapters of type Cpu: weights and activations come through uniform bindings, which such an adapter reads
 // many times faster than storage. A dispatch takes one block of rows, its width cut into eight tiles, and TOKENS tokens; a lane
-// owns ROWS rows. No barriers, and an order of the sum that does not depend on TOKENS.
+// owns QUADS times four rows. No barriers, and an order of the sum that does not depend on TOKENS.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
-import package::weight::f16_windows::{tile0};
-import package::constants::{ROWS, TOKENS};
+import package::matrix::place::Place;
+import package::matrix::quads::{quad0};
+import package::scale::none::{STEP, columns, dot4, of_rows};
+import package::constants::{QUADS, TOKENS};
 
 struct Params {
     // First token of this dispatch; rows of this block.
@@ -29,29 +31,40 @@ const LANES: u32 = 8u;
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row0 = (group.x * LANES + lane) * ROWS;
+    let row0 = (group.x * LANES + lane) * 4u * QUADS;
     let n = n_rows(params.of_outputs);
     if params.t0 >= n { return; }
 
-    // Rows and tokens past the end repeat the last one and are not stored.
-    unroll r in ROWS { let w_at_$r = min(row0 + $ru, params.rows - 1u) * params.tile_units; }
+    // Rows and tokens past the end repeat the last ones and are not stored.
+    unroll q in QUADS { let row_$q = min(row0 + 4u * $qu, (params.rows - 1u) / 4u * 4u); }
     unroll t in TOKENS { let x_at_$t = params.x_at + min($tu, n - 1u - params.t0) * params.x_stride; }
-    unroll t in TOKENS { unroll r in ROWS { var sum_$r_$t = 0.0; } }
+    unroll t in TOKENS { unroll q in QUADS { var sum_$q_$t = vec4(0.0); } }
+    let tile = Place(0u, 0u, params.tile_units, params.rows);
+    let scales = Place(0u, 0u, params.units, params.rows);
+    let block = group.x * LANES * 4u * QUADS;
     unroll i in 8 {
     {
         let first = min($iu * params.tile_units, params.units);
         let end = min(first + params.tile_units, params.units);
-        for (var k = first; k < end; k++) {
-            unroll r in ROWS { let w$r = tile$i(w_at_$r + k - first); }
-            unroll t in TOKENS { {
-                let xa = x[x_at_$t + 2u * k];
-                let xb = x[x_at_$t + 2u * k + 1u];
-                unroll r in ROWS { sum_$r_$t += dot(w$r[0], xa) + dot(w$r[1], xb); }
-            } }
+        for (var k = first; k < end;) {
+            let stop = min(end, (k / STEP + 1u) * STEP);
+            unroll q in QUADS { let rows_$q = of_rows(scales, row_$q, k); }
+            unroll t in TOKENS { unroll q in QUADS { var part_$q_$t = vec4(0.0); } }
+            for (; k < stop; k++) {
+                unroll q in QUADS {
+                let w$q = quad$i(tile, row_$q, k - first);
+                let c$q = columns(scales, row_$q, block, k);
+                }
+                unroll t in TOKENS { {
+                    let x8 = mat2x4<f32>(x[x_at_$t + 2u * k], x[x_at_$t + 2u * k + 1u]);
+                    unroll q in QUADS { part_$q_$t += dot4(w$q, c$q, x8); }
+                } }
+            }
+            unroll t in TOKENS { unroll q in QUADS { sum_$q_$t += rows_$q * part_$q_$t; } }
         }
     }
     }
-    unroll t in TOKENS { if params.t0 + $tu < n { unroll r in ROWS {
-    if row0 + $ru < params.rows { finish(params.epilogue, params.t0 + $tu, row0 + $ru, sum_$r_$t); }
-    } } }
+    unroll t in TOKENS { if params.t0 + $tu < n { unroll q in QUADS { unroll r in 4 {
+    if row0 + 4u * $qu + $ru < params.rows { finish(params.epilogue, params.t0 + $tu, row0 + 4u * $qu + $ru, sum_$q_$t[$r]); }
+    } } } }
 }

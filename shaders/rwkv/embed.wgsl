@@ -2,14 +2,16 @@
 // to one of them.
 import package::lib::cursor::{n_tokens, row_at};
 import package::lib::reduce::{WG, reduce_sum};
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::rows::weight8;
 
 struct Params {
     width: u32,
     stride: u32,
     // Units of eight weights in a row.
     units: u32,
-    // Rows of this piece.
+    // First word of the scales; rows of this piece.
+    scales: u32,
     first_row: u32,
     rows: u32,
     // 0: the file has no ln0, its embedding is normalised already.
@@ -27,14 +29,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if t >= n_tokens() { return; }
     let token = row_at(t).token;
     if token < params.first_row || token >= params.first_row + params.rows { return; }
-    let unit = (token - params.first_row) * params.units;
+    let place = Place(0u, params.scales, params.units, params.rows);
     let at = t * params.stride;
     let n = f32(params.width);
 
     // Elements past the width are zeros of the padding. A lane reads back only what it wrote itself.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
-        let eight = weight8(unit + u);
+        let eight = weight8(place, token - params.first_row, u);
         for (var e = 0u; e < 8u; e++) { x[at + 8u * u + e] = eight[e / 4u][e % 4u]; }
         sum += dot(eight[0] + eight[1], vec4(1.0));
     }

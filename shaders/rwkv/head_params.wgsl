@@ -1,5 +1,6 @@
 // What the kernel of a whole head and the version's part of it share.
-import package::weight::f16::weight8;
+import package::matrix::place::Place;
+import package::matrix::rows::weight8;
 import package::constants::QUARTERS;
 
 struct Params {
@@ -20,7 +21,7 @@ struct Params {
     // RWKV-7: 1 in layer 0. RWKV-5 and 6: where a decay that never changes begins in vectors, or 0.
     first_layer: u32,
     decay: u32,
-    // Low-rank matrices: (first unit, units of a row, column of proj in units of 4, 0)
+    // Low-rank matrices: (first word of codes, units of a row, column of proj in units of 4, first word of scales)
     lora: array<vec4<u32>, 4>,
 }
 
@@ -47,11 +48,11 @@ fn projected(t: u32, column: u32, c: u32) -> f32 {
 // Row c of a low-rank matrix times its column of proj.
 fn low_rank(i: u32, t: u32, c: u32) -> f32 {
     let m = params.lora[i];
-    let unit = m.x + c * m.y;
+    let place = Place(m.x, m.w, m.y, params.width);
     let at = t * params.proj_stride / 4u + m.z;
     var sum = vec4(0.0);
     for (var u = 0u; u < m.y; u++) {
-        let w = weight8(unit + u);
+        let w = weight8(place, c, u);
         sum += w[0] * proj[at + 2u * u] + w[1] * proj[at + 2u * u + 1u];
     }
     return dot(sum, vec4(1.0));

@@ -1,11 +1,9 @@
-// Half-precision weights, eight in 16 bytes. No f16 arithmetic: the adapter need not have it.
-@group(1) @binding(0) var<storage, read> weight: array<vec4<u32>>;
+// Half-precision weights, a unit of eight in a word. No f16 arithmetic: the adapter need not have it.
+import package::lib::halves::halves;
 
-// Weights 8 i .. 8 i + 7 of this piece.
-fn weight8(i: u32) -> mat2x4<f32> {
-    let w = weight[i];
-    return mat2x4<f32>(
-        vec4(unpack2x16float(w.x), unpack2x16float(w.y)),
-        vec4(unpack2x16float(w.z), unpack2x16float(w.w)),
-    );
-}
+// Units that a word holds, and words that a unit takes. Every module in the place of this one has both, and `decode`.
+const SHARERS: u32 = 1u;
+const WORDS: u32 = 1u;
+
+// Unit i of a word, or of two.
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }

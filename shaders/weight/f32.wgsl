@@ -1,5 +1,7 @@
-// Single-precision weights, eight in 32 bytes.
-@group(1) @binding(0) var<storage, read> weight: array<vec4<f32>>;
+// Single-precision weights, a unit of eight in two words.
+const SHARERS: u32 = 1u;
+const WORDS: u32 = 2u;
 
-// Weights 8 i .. 8 i + 7 of this piece.
-fn weight8(i: u32) -> mat2x4<f32> { return mat2x4<f32>(weight[2u * i], weight[2u * i + 1u]); }
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> {
+    return mat2x4<f32>(bitcast<vec4<f32>>(a), bitcast<vec4<f32>>(b));
+}

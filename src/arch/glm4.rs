@@ -4,7 +4,7 @@ use super::detect::dims;
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
-use crate::tape::{Part, Rotary, Tape, Var, vector};
+use crate::tape::{Kind, Part, Rotary, Tape, Var, vector};
 use crate::weights::{GLM, Glm, layer_of};
 use crate::words::{Attention, Norm};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ impl Glm4 {
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
         let gate_up = |i| Part::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
-        self.add(t, Part::new(name("mlp.down_proj.weight"), h, f).wide(), y, name("post_mlp_layernorm.weight"), x);
+        self.add(t, Part::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
     }
 
     /// A branch enters the residual stream, through a norm where the model has one there.

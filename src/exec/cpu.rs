@@ -1,11 +1,12 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
-use super::load::{Progress, encode_part, initial_states, pack_vectors, write_initial};
+use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result};
+use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
-    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Room, Source, State, Step, Tape, Var,
+    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Source, State, Step, Tape, Var,
     Word,
 };
 use crate::tensor::DType;
@@ -15,7 +16,7 @@ use std::time::Instant;
 /// Weights in host memory; matrices that the file stores as we do are read from its map.
 pub struct CpuModel {
     tape: Arc<Tape>,
-    matrices: Vec<Vec<HostPart>>,
+    matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<Option<Vec<f32>>>,
     batch_invariant: bool,
@@ -27,7 +28,8 @@ impl CpuModel {
         let mut done = 0;
         let mut matrices = Vec::new();
         for spec in &tape.matrices {
-            matrices.push(spec.parts.iter().map(|p| host_part(p, spec, source)).collect::<Result<Vec<_>>>()?);
+            let parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), source)).collect::<Result<Vec<_>>>()?;
+            matrices.push(HostMatrix { parts });
             done += spec.size_bytes();
             progress(done as u64, total as u64);
         }
@@ -37,22 +39,29 @@ impl CpuModel {
     }
 }
 
-fn host_part(part: &crate::tape::Part, spec: &MatrixSpec, source: &dyn Source) -> Result<HostPart> {
-    let stored = matches!((source.dtype(&part.tensor), spec.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
+fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
+    let stored = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
     let shared = if stored && !part.transposed { source.share(&part.tensor, &part.shape())? } else { None };
     if let Some(Bytes { owner, range }) = shared {
         // Rows of a slice lie together.
         let row = range.len() / (part.shape().iter().product::<usize>() / part.k).max(1);
         let start = range.start + part.first_row() * row;
-        return Ok(HostPart { rows: part.rows, k: part.k, bytes: Bytes { owner, range: start..start + part.rows * row } });
+        let codes = Bytes { owner, range: start..start + part.rows * row };
+        return Ok(HostPart { format: part.format, k: part.k, codes, scales: Arc::default() });
     }
-    let k = crate::quant::padded(part.k);
-    let mut bytes = Vec::with_capacity(part.rows * spec.format.size_bytes(k));
-    encode_part(part, 0, part.rows, spec.format, source, &mut |rows| {
-        bytes.extend_from_slice(rows);
+    let k = padded(part.k);
+    let affine = survey(part, source)?;
+    let (mut codes, mut halves) = (Vec::with_capacity(part.rows * part.format.size_bytes(k)), Vec::new());
+    encode_part(part, axis, affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
+        codes.extend_from_slice(&encoded.codes);
+        halves.extend_from_slice(&encoded.scales);
         Ok(())
     })?;
-    Ok(HostPart { rows: part.rows, k, bytes: Bytes::owned(bytes) })
+    if let Some(affine) = affine {
+        halves = affine.stored(0, part.rows, k);
+    }
+    let scales = Arc::new(Scales::new(part.format.scaling(), axis, &halves, part.rows));
+    Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), scales })
 }
 
 impl Loaded for CpuModel {
@@ -62,12 +71,8 @@ impl Loaded for CpuModel {
 
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
         let tape = self.tape.clone();
-        let share = |(spec, parts): (&MatrixSpec, &Vec<HostPart>)| HostMatrix {
-            format: spec.format,
-            parts: parts.iter().map(|p| HostPart { rows: p.rows, k: p.k, bytes: p.bytes.clone() }).collect(),
-        };
         let host = Host {
-            matrices: tape.matrices.iter().zip(&self.matrices).map(share).collect(),
+            matrices: self.matrices.clone(),
             vectors: self.vectors.clone(),
             states: tape.states.iter().map(|s| vec![0.0; s.total(room.pages)]).collect(),
             caches: tape.caches.iter().map(|c| HostCache::new(c, tape.cache_format, room.blocks)).collect::<Result<_>>()?,

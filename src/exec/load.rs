@@ -1,118 +1,128 @@
-//! What both executors do with a source: choose formats, pack vectors, encode rows in small blocks.
+//! What both executors do with a source: pack vectors, encode rows in small blocks.
 
 use super::Executor;
-use crate::error::{Error, Result};
-use crate::quant::{self, Format, padded};
+use crate::error::Result;
+use crate::quant::{Affine, Axis, BLOCK, Encoded, Scaling, Survey, encode_rows, padded};
 use crate::tape::{Initial, Part, Source, State, StateSpec, Tape, VectorSpec};
 use crate::tensor::{DType, View};
-use half::f16;
 use rayon::prelude::*;
-use std::collections::HashMap;
 
 /// Bytes done and bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
-const BLOCK: usize = 1 << 18;
+const BLOCK_FLOATS: usize = 1 << 18;
 /// The same where rows become columns, and a multiple of how many numbers of a row are read together there: a block of any block type.
 const TURNED: usize = 1 << 21;
 const RUN: usize = 256;
 
-/// Chooses the format of every matrix: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each number of the stack
-/// fits its range and f32 elsewhere.
-pub fn assign_formats(tape: &mut Tape, source: &dyn Source, dtype: &str) -> Result<()> {
-    let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
-    // Several parts may be slices of one tensor, which is read once.
-    let mut known = HashMap::new();
-    let mut fits = |part: &Part| match known.get(&part.tensor) {
-        Some(&fits) => Ok(fits),
-        None => fits_f16(part, source).inspect(|&fits| {
-            known.insert(part.tensor.clone(), fits);
-        }),
-    };
-    for matrix in &mut tape.matrices {
-        matrix.format = match dtype {
-            "f32" => f32,
-            "f16" => f16,
-            "auto" if matrix.parts.iter().map(&mut fits).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
-            "auto" => {
-                log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
-                f32
-            }
-            other => return Err(Error::usage(format!("unknown --dtype {other:?}, expected auto, f16 or f32"))),
-        };
+/// The scales and offsets of a whole matrix, for formats that have such.
+pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
+    if part.format.scaling() != Scaling::Affine {
+        return Ok(None);
     }
-    Ok(())
-}
-
-fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
-    if source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
-        return Ok(true);
-    }
-    let mut fits = true;
-    source.with(&part.tensor, &part.shape(), &mut |view| {
-        let mut block = vec![0.0; BLOCK.min(view.len())];
-        let mut at = 0;
-        while at < view.len() && fits {
-            let n = block.len().min(view.len() - at);
-            view.read_f32(at, &mut block[..n])?;
-            fits = block[..n].iter().all(|v| !v.is_finite() || v.abs() <= f16::MAX.to_f32());
-            at += n;
-        }
+    let mut survey = Survey::new(part.rows, part.k);
+    let k = padded(part.k);
+    read_part(part, 0, part.rows, source, &mut |first, rows| {
+        rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(first + i, &row[..part.k]));
         Ok(())
     })?;
-    Ok(fits)
+    read_part(part, 0, part.rows, source, &mut |first, rows| {
+        rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(first + i, &row[..part.k]));
+        Ok(())
+    })?;
+    Ok(Some(survey.done()))
 }
 
-/// Calls `write(rows, bytes)` with consecutive rows `first..first + rows` of a part, encoded; the width is padded to whole
-/// units.
+/// Calls `write(first row, encoded)` with consecutive rows among `first..first + rows` of a part; the width is padded to whole units.
+/// Every call but the last has a multiple of [`BLOCK`] rows where those have scales. `affine`: see [`survey`].
 pub fn encode_part(
+    part: &Part,
+    axis: Axis,
+    affine: Option<&Affine>,
+    first: usize,
+    rows: usize,
+    source: &dyn Source,
+    write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
+) -> Result<()> {
+    let mut encoded = Encoded::default();
+    if write_stored(part, first, rows, source, &mut encoded, write)? {
+        return Ok(());
+    }
+    read_part(part, first, rows, source, &mut |row, numbers| {
+        encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded).map_err(|e| e.at(&part.tensor))?;
+        write(row, &encoded)
+    })
+}
+
+/// Writes the file's own bytes, where they are what the format would write; tells whether they are.
+fn write_stored(
     part: &Part,
     first: usize,
     rows: usize,
-    format: &dyn Format,
     source: &dyn Source,
-    write: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let k = padded(part.k);
-    let block_rows = (BLOCK / k).clamp(1, rows.max(1));
-    if part.optional && !source.has(&part.tensor) {
-        let zeros = vec![0; format.size_bytes(k) * block_rows];
-        let mut left = rows;
-        while left > 0 {
-            let n = left.min(block_rows);
-            write(&zeros[..format.size_bytes(k) * n])?;
-            left -= n;
-        }
-        return Ok(());
+    encoded: &mut Encoded,
+    write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
+) -> Result<bool> {
+    let same = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
+    if !same || part.transposed || part.k != padded(part.k) || !source.has(&part.tensor) {
+        return Ok(false);
     }
-    let first = part.first_row() + first;
+    let row_bytes = part.format.size_bytes(part.k);
+    let mut is_stored = false;
+    source.with(&part.tensor, &part.shape(), &mut |view| {
+        let Some(bytes) = view.dense_bytes() else { return Ok(()) };
+        is_stored = true;
+        let at = part.first_row() + first;
+        let own = &bytes[at * row_bytes..(at + rows) * row_bytes];
+        for (i, chunk) in own.chunks(rows_at_once(part, rows) * row_bytes).enumerate() {
+            encoded.codes.clear();
+            encoded.codes.extend_from_slice(chunk);
+            write(first + i * rows_at_once(part, rows), encoded)?;
+        }
+        Ok(())
+    })?;
+    Ok(is_stored)
+}
+
+/// How many rows are read together.
+fn rows_at_once(part: &Part, rows: usize) -> usize {
     // Rows of a tensor that lies the other way come from a little of each of its own: the more at once, the more of what is read.
-    let block_rows = if part.transposed { (TURNED / k).next_multiple_of(RUN).clamp(1, rows.max(1)) } else { block_rows };
+    let n = if part.transposed { (TURNED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
+    n.next_multiple_of(BLOCK).clamp(1, rows.max(1))
+}
+
+/// Calls `read(first row, [n, padded k])` with consecutive rows among `first..first + rows` of a part.
+fn read_part(
+    part: &Part,
+    first: usize,
+    rows: usize,
+    source: &dyn Source,
+    read: &mut dyn FnMut(usize, &mut [f32]) -> Result<()>,
+) -> Result<()> {
+    let (k, at_once, end) = (padded(part.k), rows_at_once(part, rows), first + rows);
+    let mut numbers = vec![0.0; at_once * k];
+    if part.optional && !source.has(&part.tensor) {
+        return (first..end).step_by(at_once).try_for_each(|row| {
+            let rows = &mut numbers[..at_once.min(end - row) * k];
+            rows.fill(0.0);
+            read(row, rows)
+        });
+    }
     source.with(&part.tensor, &part.shape(), &mut |stored| {
         let view = if part.transposed { stored.clone().transposed() } else { stored.clone() };
-        if let Some(bytes) = as_stored(&view, part, format) {
-            let row = format.size_bytes(k);
-            for chunk in bytes[first * row..(first + rows) * row].chunks(block_rows * row) {
-                write(chunk)?;
-            }
-            return Ok(());
-        }
-        let (mut numbers, mut bytes) = (vec![0.0; block_rows * k], Vec::new());
-        let mut row = first;
-        while row < first + rows {
-            let n = block_rows.min(first + rows - row);
-            bytes.clear();
+        for row in (first..end).step_by(at_once) {
+            let rows = &mut numbers[..at_once.min(end - row) * k];
+            let at = part.first_row() + row;
             if part.transposed {
-                read_turned(stored, part, row, &mut numbers[..n * k])?;
+                read_turned(stored, part, at, rows)?;
             } else {
-                for (i, padded_row) in numbers[..n * k].chunks_exact_mut(k).enumerate() {
-                    view.read_f32((row + i) * part.k, &mut padded_row[..part.k])?;
+                for (i, padded_row) in rows.chunks_exact_mut(k).enumerate() {
+                    view.read_f32((at + i) * part.k, &mut padded_row[..part.k])?;
+                    padded_row[part.k..].fill(0.0);
                 }
             }
-            format.encode(&numbers[..n * k], &mut bytes).map_err(|e| e.at(&part.tensor))?;
-            write(&bytes)?;
-            row += n;
+            read(row, rows)?;
         }
         Ok(())
     })
@@ -140,12 +150,6 @@ fn turn(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<(
         }
     }
     Ok(())
-}
-
-/// The file's own bytes, where they are what the format would write.
-fn as_stored<'v>(view: &View<'v>, part: &Part, format: &dyn Format) -> Option<&'v [u8]> {
-    let same = matches!((view.dtype(), format.name()), (DType::F16, "f16") | (DType::F32, "f32"));
-    (same && part.k == padded(part.k)).then(|| view.dense_bytes()).flatten()
 }
 
 /// Packed vectors, padded with zeros.

@@ -4,6 +4,7 @@
 
 mod choose;
 pub mod cpu;
+mod formats;
 pub mod gpu;
 mod load;
 pub mod products;
@@ -18,7 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use choose::{Choice, Chosen, choose};
-pub use load::{Progress, assign_formats};
+pub use formats::{Plan, assign_formats};
+pub use load::Progress;
 
 /// A tape with its weights on a device. Shared by sessions.
 pub trait Loaded: Send + Sync {
@@ -65,7 +67,7 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
         .collect();
     let bytes = |m: Matrix| {
         let spec = tape.matrix_spec(m);
-        if spec.is_table { spec.size_bytes() / spec.parts[0].rows.max(1) } else { spec.size_bytes() }
+        if spec.is_table() { spec.row_bytes() } else { spec.size_bytes() }
     };
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }

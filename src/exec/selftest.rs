@@ -4,7 +4,7 @@ use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::quant::Format;
+use crate::quant::{Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, BLOCK, Cache, Part, Room, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
@@ -130,8 +130,10 @@ const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context:
 /// Plays a case on the device and on the host.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
-    tape.matrices.iter_mut().for_each(|m| m.format = format);
-    tape.cache_format = format;
+    tape.store_as(format);
+    if format.scaling() == Scaling::None {
+        tape.cache_format = format;
+    }
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());

@@ -1,18 +1,35 @@
 //! IEEE half precision: what most checkpoints are, or can be without loss.
 
-use super::{Format, dot};
+use super::codes::{self, Codes};
+use super::{Format, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
 
 pub struct F16;
+
+impl Codes for F16 {
+    const BYTES: usize = 2 * PAD;
+
+    fn eight(unit: &[u8]) -> [f32; PAD] {
+        std::array::from_fn(|i| f16::from_le_bytes([unit[2 * i], unit[2 * i + 1]]).to_f32())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller's.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(unit.cast())) }
+    }
+}
 
 impl Format for F16 {
     fn name(&self) -> &'static str {
         "f16"
     }
 
-    fn size_bytes(&self, n: usize) -> usize {
-        n * 2
+    fn bits(&self) -> usize {
+        16
     }
 
     fn largest(&self) -> f32 {
@@ -42,6 +59,6 @@ impl Format for F16 {
     }
 
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        dot::f16(bytes, x)
+        codes::dot::<F16>(bytes, x)
     }
 }

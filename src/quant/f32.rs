@@ -1,17 +1,33 @@
 //! Plain 32-bit floats.
 
-use super::{Format, dot};
+use super::codes::{self, Codes};
+use super::{Format, PAD};
 use crate::error::Result;
 
 pub struct F32;
+
+impl Codes for F32 {
+    const BYTES: usize = 4 * PAD;
+
+    fn eight(unit: &[u8]) -> [f32; PAD] {
+        std::array::from_fn(|i| f32::from_le_bytes([unit[4 * i], unit[4 * i + 1], unit[4 * i + 2], unit[4 * i + 3]]))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
+        // SAFETY: the caller's.
+        unsafe { std::arch::x86_64::_mm256_loadu_ps(unit.cast()) }
+    }
+}
 
 impl Format for F32 {
     fn name(&self) -> &'static str {
         "f32"
     }
 
-    fn size_bytes(&self, n: usize) -> usize {
-        n * 4
+    fn bits(&self) -> usize {
+        32
     }
 
     fn largest(&self) -> f32 {
@@ -30,6 +46,6 @@ impl Format for F32 {
     }
 
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        dot::f32(bytes, x)
+        codes::dot::<F32>(bytes, x)
     }
 }

@@ -1,17 +1,30 @@
 //! Weight formats: how a row of a matrix is stored, on the host and on the device.
 //!
-//! One file a format here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, one line in [`FORMATS`]. Rows are
-//! padded with zeros to a multiple of [`PAD`] elements, so that a kernel reads whole 16-byte words and never a tail. Knows
-//! nothing of models, files or devices.
+//! One file a format here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, one line in [`FORMATS`]. A format says what
+//! a code stands for; what codes are multiplied by, [`Scaling`] says for all of them. Rows are padded with zeros to a multiple of
+//! [`PAD`] elements. Knows nothing of models, files or devices.
 
-mod dot;
+mod affine;
+mod codes;
+mod encode;
 mod f16;
 mod f32;
+mod i4;
+mod i8;
+mod i8rc;
+mod nf4;
+mod nibbles;
 pub mod product;
+mod scales;
+
+pub use affine::{Affine, Survey};
+pub use encode::{Encoded, encode_rows};
+pub use scales::{Axis, BLOCK, Scales, Scaling};
 
 use crate::error::{Error, Result};
+use std::fmt;
 
-/// Every row of a matrix, and every row of activations, is padded with zeros to a multiple of this many elements.
+/// Every row of a matrix, and every row of activations, is padded with zeros to a multiple of this many elements: a unit.
 pub const PAD: usize = 8;
 
 /// `n` rounded up to whole [`PAD`]s.
@@ -24,24 +37,61 @@ pub trait Format: Send + Sync {
     /// Name in `--quant`, in JSON and of `shaders/weight/<name>.wgsl`.
     fn name(&self) -> &'static str;
 
-    /// Bytes of `n` elements; `n` is a multiple of [`PAD`].
-    fn size_bytes(&self, n: usize) -> usize;
+    /// Of a code.
+    fn bits(&self) -> usize;
 
-    /// The largest number that fits.
+    /// What codes are multiplied by.
+    fn scaling(&self) -> Scaling {
+        Scaling::None
+    }
+
+    /// Bytes of `n` codes; `n` is a multiple of [`PAD`].
+    fn size_bytes(&self, n: usize) -> usize {
+        n * self.bits() / 8
+    }
+
+    /// The largest number that a code stands for.
     fn largest(&self) -> f32;
 
-    /// Appends the encoding of a row. Fails where a finite number does not fit.
+    /// The scale for numbers that share one.
+    fn scale(&self, _numbers: &[f32]) -> f32 {
+        1.0
+    }
+
+    /// Appends the codes nearest to numbers that are divided by their scales already. Fails where a finite number does not fit.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
-    /// The inverse of `encode`, to the last bit what the shader computes.
+    /// What the codes stand for, to the last bit what the shader computes.
     fn decode(&self, bytes: &[u8], out: &mut [f32]);
 
-    /// Σ row·x, accumulated in f32, always in the same order for the same length.
+    /// Σ code·x, accumulated in f32, always in the same order for the same length.
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32;
+
+    /// Σ over blocks of [`BLOCK`] of scale · Σ code·x.
+    fn dot_blocks(&self, bytes: &[u8], _scales: &[f32], x: &[f32]) -> f32 {
+        self.dot(bytes, x)
+    }
+}
+
+impl fmt::Debug for dyn Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for dyn Format {
+    fn eq(&self, other: &dyn Format) -> bool {
+        self.name() == other.name()
+    }
 }
 
 /// All formats. Parser, help, tests and benches walk this list.
-pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32];
+pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
+
+/// Formats that hold any activation as it is.
+pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
+    FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
+}
 
 /// A row, with what does not fit as large as can be: keys and values, of which an infinite one would end all attention to come.
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {
@@ -61,41 +111,4 @@ pub fn find(name: &str) -> Result<&'static dyn Format> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Deterministic numbers of many magnitudes.
-    fn numbers(n: usize) -> Vec<f32> {
-        (0..n).map(|i| ((i * 2654435761 % 1000) as f32 - 500.0) * 1.5f32.powi((i % 9) as i32 - 6)).collect()
-    }
-
-    #[test]
-    fn decoding_inverts_encoding_and_dot_agrees() {
-        for format in FORMATS {
-            for n in [8, 16, 24, 40, 72, 256, 1000] {
-                let (row, x) = (numbers(n), numbers(n + 3));
-                let mut bytes = Vec::new();
-                format.encode(&row, &mut bytes).unwrap();
-                assert_eq!(bytes.len(), format.size_bytes(n), "{}", format.name());
-                let mut back = vec![0.0; n];
-                format.decode(&bytes, &mut back);
-                let error = row.iter().zip(&back).map(|(a, b)| ((a - b) / a.abs().max(1e-3)).abs()).fold(0.0, f32::max);
-                assert!(error <= 1.0 / 2048.0, "{} {n}: {error}", format.name());
-                let expected: f64 = back.iter().zip(&x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-                let scale: f64 = back.iter().zip(&x).map(|(&a, &b)| (f64::from(a) * f64::from(b)).abs()).sum();
-                let got = f64::from(format.dot(&bytes, &x[..n]));
-                assert!((got - expected).abs() <= 1e-6 * scale, "{} {n}: {got} {expected}", format.name());
-            }
-        }
-    }
-
-    #[test]
-    fn a_number_too_large_for_f16_is_refused() {
-        assert!(find("f16").unwrap().encode(&[70000.0; 8], &mut Vec::new()).is_err());
-        assert!(find("f17").is_err());
-        let within = encode_within(find("f16").unwrap(), &[70000.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        let mut back = [0.0; 8];
-        find("f16").unwrap().decode(&within, &mut back);
-        assert_eq!(back[..3], [65504.0, -65504.0, 1.0]);
-    }
-}
+mod tests;

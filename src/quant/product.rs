@@ -3,41 +3,99 @@
 //! A few tokens: one dot product a row and token, rows over threads, each row read once. Many tokens: rows are decoded in
 //! blocks and multiplied by a well-kept crate. The first is the only class where results must not depend on the batch.
 
-use super::Format;
+use super::{BLOCK, Format, Scales};
 use rayon::prelude::*;
 
 /// From so many tokens on, decoding a block of rows and calling the dense product pays.
 const DENSE_FROM: usize = 6;
-/// Rows a task takes.
-const BLOCK: usize = 32;
+/// Rows a task takes: all of them share the scales of their columns.
+const TASK: usize = 32;
+const _: () = assert!(BLOCK % TASK == 0);
 
-/// `out[t][row] = Σ over k of W[row, k] x[t][k]`, W given as encoded rows of `k` elements (`x[t]` may be shorter: the rest of
-/// a row is padding). Every `out[t]` has one element a row.
-pub fn product(format: &dyn Format, weights: &[u8], k: usize, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
-    let Some(rows) = out.first().map(|o| o.len()) else { return };
-    let row_bytes = weights.len() / rows.max(1);
-    let n = x.len();
-    // [rows, n], so that a task writes one contiguous block.
-    let mut sums = vec![0f32; rows * n];
-    let tasks = sums.par_chunks_mut(BLOCK * n).zip(weights.par_chunks(BLOCK * row_bytes));
-    if n < DENSE_FROM || batch_invariant {
-        tasks.for_each(|(sums, weights)| {
-            for (sums, row) in sums.chunks_exact_mut(n).zip(weights.chunks_exact(row_bytes)) {
-                for (sum, x) in sums.iter_mut().zip(x) {
-                    *sum = format.dot(row, x);
-                }
+/// A matrix in host memory.
+#[derive(Clone, Copy)]
+pub struct Weights<'a> {
+    pub format: &'a dyn Format,
+    /// Elements of a stored row.
+    pub k: usize,
+    /// `[rows, k]`
+    pub codes: &'a [u8],
+    pub scales: &'a Scales,
+}
+
+impl Weights<'_> {
+    fn row_bytes(&self) -> usize {
+        self.format.size_bytes(self.k)
+    }
+
+    /// Row `i`, decoded.
+    pub fn row(&self, i: usize, out: &mut [f32]) {
+        let size = self.row_bytes();
+        self.format.decode(&self.codes[i * size..(i + 1) * size], out);
+        self.scales.apply(i, out);
+    }
+
+    /// `out[t][row] = Σ over k of W[row, k] x[t][k]` (`x[t]` may be shorter than a row: the rest of that is padding). Every `out[t]`
+    /// has one element a row.
+    pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
+        let Some(rows) = out.first().map(|o| o.len()) else { return };
+        let n = x.len();
+        // [rows, n], so that a task writes one contiguous block.
+        let mut sums = vec![0f32; rows * n];
+        if n < DENSE_FROM || batch_invariant { self.few(x, &mut sums) } else { self.many(x, &mut sums) }
+        for (t, out) in out.iter_mut().enumerate() {
+            for (o, sums) in out.iter_mut().zip(sums.chunks_exact(n)) {
+                *o = sums[t];
             }
+        }
+    }
+
+    /// Dot products of codes with x, x scaled where columns have scales.
+    fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
+        let n = x.len();
+        let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();
+        let whole = match self.scales {
+            Scales::Affine { ry, .. } => scaled(ry),
+            _ => vec![],
+        };
+        let sums_of = |x: &[f32], by: &[f32]| x.iter().zip(by).map(|(x, m)| x * m).sum::<f32>();
+        let offsets: Vec<[f32; 2]> = match self.scales {
+            Scales::Affine { my, .. } => x.iter().map(|x| [x.iter().sum(), sums_of(x, my)]).collect(),
+            _ => vec![],
+        };
+        let each = |task: usize, sums: &mut [f32], dot: &dyn Fn(usize, &[u8], usize) -> f32| {
+            for (i, sums) in sums.chunks_exact_mut(n).enumerate() {
+                let row = task * TASK + i;
+                let codes = &self.codes[row * self.row_bytes()..][..self.row_bytes()];
+                sums.iter_mut().enumerate().for_each(|(t, sum)| *sum = dot(row, codes, t));
+            }
+        };
+        sums.par_chunks_mut(TASK * n).enumerate().for_each(|(task, sums)| match self.scales {
+            Scales::None => each(task, sums, &|_, codes, t| self.format.dot(codes, x[t])),
+            Scales::Rows(scales) => {
+                let blocks = self.k.div_ceil(BLOCK);
+                each(task, sums, &|row, codes, t| self.format.dot_blocks(codes, &scales[row * blocks..][..blocks], x[t]));
+            }
+            Scales::Columns(scales) => {
+                let x = scaled(&scales[task * TASK / BLOCK * self.k..][..self.k]);
+                each(task, sums, &|_, codes, t| self.format.dot(codes, &x[t]));
+            }
+            Scales::Affine { rx, mx, .. } => each(task, sums, &|row, codes, t| {
+                let [sum, of_columns] = offsets[t];
+                rx[row] * self.format.dot(codes, &whole[t]) + mx[row] * sum + of_columns
+            }),
         });
-    } else {
+    }
+
+    fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
+        let (n, k) = (x.len(), self.k);
         let width = x[0].len().min(k);
         let flat: Vec<f32> = x.iter().flat_map(|x| &x[..width]).copied().collect();
-        tasks.for_each_init(
-            || vec![0f32; BLOCK * k],
-            |block, (sums, weights)| {
-                let rows = weights.len() / row_bytes;
-                for (row, bytes) in block.chunks_exact_mut(k).zip(weights.chunks_exact(row_bytes)) {
-                    format.decode(bytes, row);
-                }
+        sums.par_chunks_mut(TASK * n).enumerate().for_each_init(
+            || vec![0f32; TASK * k],
+            |block, (task, sums)| {
+                let rows = sums.len() / n;
+                block.chunks_exact_mut(k).take(rows).enumerate().for_each(|(i, row)| self.row(task * TASK + i, row));
                 // SAFETY: block is [rows, k], flat is [n, width] with width <= k, sums is [rows, n]; strides match.
                 unsafe {
                     matrixmultiply::sgemm(
@@ -59,40 +117,5 @@ pub fn product(format: &dyn Format, weights: &[u8], k: usize, x: &[&[f32]], out:
                 }
             },
         );
-    }
-    for (t, out) in out.iter_mut().enumerate() {
-        for (o, sums) in out.iter_mut().zip(sums.chunks_exact(n)) {
-            *o = sums[t];
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::quant::FORMATS;
-
-    #[test]
-    fn both_classes_agree_with_a_plain_loop() {
-        for format in FORMATS {
-            for (rows, k, n) in [(1, 8, 1), (33, 24, 5), (70, 40, 6), (65, 72, 37)] {
-                let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
-                let mut bytes = Vec::new();
-                format.encode(&w, &mut bytes).unwrap();
-                let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
-                let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
-                for batch_invariant in [false, true] {
-                    let mut out = vec![vec![0.0; rows]; n];
-                    let mut views: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-                    product(*format, &bytes, k, &x, &mut views, batch_invariant);
-                    for t in 0..n {
-                        for r in 0..rows {
-                            let expected: f32 = (0..k).map(|i| w[r * k + i] * x[t][i]).sum();
-                            assert!((out[t][r] - expected).abs() < 1e-4, "{} {rows} {k} {n}", format.name());
-                        }
-                    }
-                }
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What a checkpoint is, from its header alone: nothing is put on a device, and no weight is read.
 
 use crate::arch;
-use crate::quant::{self, FORMATS, Format, padded};
+use crate::quant::{self, FORMATS, Format};
 use crate::session::{Options, notes};
 use crate::tape::{BLOCK, MatrixSpec, Tape};
 use crate::weights::Checkpoint;
@@ -123,21 +123,15 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// All matrices in one format.
-fn store_as(tape: &mut Tape, format: &'static dyn Format) {
-    tape.matrices.iter_mut().for_each(|m| m.format = format);
-}
-
 /// Every matrix once, except that of a table only one row is read.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
-    store_as(tape, format);
-    let row = |m: &MatrixSpec| m.parts.iter().map(|p| format.size_bytes(padded(p.k))).sum::<usize>();
-    let read = |m: &MatrixSpec| if m.is_table { row(m) } else { m.size_bytes() };
+    tape.store_as(format);
+    let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
 fn memory(tape: &mut Tape, format: &'static dyn Format, context: usize) -> Memory {
-    store_as(tape, format);
+    tape.store_as(format);
     let chunk = Options::default().chunk;
     Memory {
         weights: tape.matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>() + vector_bytes(tape),

@@ -5,7 +5,7 @@ use super::opened::{Opened, StateOrientation, notes};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend, GpuModel};
-use crate::exec::{Chosen, Loaded, assign_formats, choose, cpu::CpuModel, tune};
+use crate::exec::{Chosen, Loaded, Plan, assign_formats, choose, cpu::CpuModel, tune};
 use crate::quant;
 use crate::sample::Sampling;
 use crate::tape::{Source, Tape};
@@ -35,6 +35,8 @@ pub struct Options {
     pub backend: Backend,
     /// `auto`, `f16` or `f32`.
     pub dtype: String,
+    /// Which matrices are kept in fewer bits, and how: [`Plan`] has the grammar. None: all are floats.
+    pub quant: Option<String>,
     /// A vocabulary file; else by the number of embeddings: built in, or beside the model.
     pub vocab: Option<PathBuf>,
     /// Tokens of a prompt that a step reads at the most.
@@ -71,6 +73,7 @@ impl Default for Options {
             device: "auto".into(),
             backend: Backend::Auto,
             dtype: "auto".into(),
+            quant: None,
             vocab: None,
             chunk: 256,
             context: None,
@@ -144,17 +147,15 @@ impl Model {
         let facts = opened.blueprint.facts();
         let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
         let mut tape = std::mem::take(&mut opened.tape);
-        assign_formats(&mut tape, opened.source.as_ref(), &options.dtype)?;
+        let plan = options.quant.as_deref().map_or(Ok(Plan::FLOATS), Plan::parse)?;
+        assign_formats(&mut tape.matrices, opened.source.as_ref(), &options.dtype, &plan)?;
         tape.cache_format = quant::find(&options.cache_dtype)?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
         }
         let hash = weights_hash(&tape, opened.source.as_ref())?;
-        let mut formats: Vec<_> = tape.matrices.iter().map(|m| m.format.name()).collect();
-        formats.sort_unstable();
-        formats.dedup();
-        let dtype = formats.join("+");
+        let dtype = tape.formats().join("+");
         let notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
         let tensors = tape.tensors();
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();

@@ -2,7 +2,8 @@
 
 use super::{BLOCK, Cache, CacheSpec, Matrix, State, Step, Tape, Var, Vector};
 use crate::error::{Error, Result};
-use crate::quant::{self, Format, PAD, product};
+use crate::quant::product::Weights;
+use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,30 +26,25 @@ impl Bytes {
 }
 
 /// One matrix of a stack.
+#[derive(Clone)]
 pub struct HostPart {
-    pub rows: usize,
+    pub format: &'static dyn Format,
     /// Elements of a stored row; at least the width, padded or not.
     pub k: usize,
-    pub bytes: Bytes,
+    pub codes: Bytes,
+    pub scales: Arc<Scales>,
 }
 
+#[derive(Clone)]
 pub struct HostMatrix {
-    pub format: &'static dyn Format,
     pub parts: Vec<HostPart>,
 }
 
 impl HostMatrix {
-    /// For each token t: `out(t, rows of that token)`, Σ over k of W[row, k] x[t, k].
-    pub fn product(&self, part: usize, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
+    /// One of its parts, to multiply with.
+    pub fn part(&self, part: usize) -> Weights<'_> {
         let p = &self.parts[part];
-        product::product(self.format, p.bytes.as_slice(), p.k, x, out, batch_invariant);
-    }
-
-    /// One row, decoded.
-    pub fn row(&self, part: usize, row: usize, out: &mut [f32]) {
-        let p = &self.parts[part];
-        let size = p.bytes.as_slice().len() / p.rows.max(1);
-        self.format.decode(&p.bytes.as_slice()[row * size..(row + 1) * size], out);
+        Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), scales: &p.scales }
     }
 }
 

@@ -1,11 +1,12 @@
-//! How a stack of matrices is laid out on a device.
+//! How a stack of matrices is cut for a device.
 //!
-//! *Pieces*: rows of padded width, cut so that each fits one storage binding. *Blocks*: for adapters that read uniform buffers
+//! *Pieces*: rows of padded width, as many of one format as fit a storage binding. *Blocks*: for adapters that read uniform buffers
 //! many times faster than storage buffers (CPUs that play GPU), rows in groups, each cut along its width into up to eight tiles
 //! of 64 KiB, the largest uniform binding of WebGPU. *Columns*: for inputs that are mostly zeros, `[k, rows]` with the weights of
 //! one input channel contiguous, cut by output rows so that each piece holds every channel.
 
-use crate::quant::{Format, PAD, padded};
+use super::region::{Order, Region, WORD};
+use crate::quant::{self, Axis, BLOCK, Format, PAD, Scaling, padded};
 
 /// One matrix of a stack: `[rows, k]`, k contiguous.
 #[derive(Debug, Clone)]
@@ -21,6 +22,23 @@ pub struct Part {
     pub slice: Option<Slice>,
     /// What it multiplies may leave the range of f16.
     pub is_wide: bool,
+    pub kind: Kind,
+    /// Chosen when the model is opened.
+    pub format: &'static dyn Format,
+}
+
+/// What a matrix is to its model, by which its format is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Projections of the time mix or the attention, receptance, keys or gates of the ffn.
+    Plain,
+    /// The matrix that ends an ffn.
+    Value,
+    /// One of a low-rank pair.
+    LowRank,
+    /// Looked up by row, never multiplied.
+    Embedding,
+    Head,
 }
 
 /// One matrix among `of` in a tensor: a dimension more in front, or their rows under one another.
@@ -34,12 +52,26 @@ pub struct Slice {
 impl Part {
     /// `W [rows, k]`, as PyTorch's Linear stores it.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part { tensor: tensor.into(), rows, k, transposed: false, optional: false, slice: None, is_wide: false }
+        Part {
+            tensor: tensor.into(),
+            rows,
+            k,
+            transposed: false,
+            optional: false,
+            slice: None,
+            is_wide: false,
+            kind: Kind::Plain,
+            format: quant::FORMATS[0],
+        }
     }
 
-    /// `M [k, rows]`, in x out.
+    /// `M [k, rows]`, in x out, as the low-rank pairs of RWKV lie.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part { transposed: true, ..Self::new(tensor, rows, k) }
+        Part { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
+    }
+
+    pub fn of(self, kind: Kind) -> Self {
+        Part { kind, ..self }
     }
 
     /// Says that its input may leave the range of f16.
@@ -86,11 +118,8 @@ impl Part {
 }
 
 pub struct MatrixSpec {
+    /// Those of one format that follow one another are read by one dispatch.
     pub parts: Vec<Part>,
-    /// Chosen when the model is opened; all parts share it.
-    pub format: &'static dyn Format,
-    /// Looked up by row, never multiplied.
-    pub is_table: bool,
     /// Most of what it multiplies is zero, so an executor may store it by columns and read only some.
     pub has_sparse_input: bool,
 }
@@ -102,8 +131,8 @@ pub const WINDOWS: usize = 8;
 /// A uniform binding begins at a multiple of so many bytes.
 pub const WINDOW_ALIGN: usize = 256;
 
-/// Rows of one part, cut into tiles: tile i holds units `i * tile_units ..` of each row, row after row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Rows of one part, cut into tiles: tile i holds units `i * tile_units ..` of each row.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     pub part: usize,
     pub first_row: usize,
@@ -115,169 +144,266 @@ pub struct Block {
     pub at: usize,
     /// Bytes from one tile to the next.
     pub tile_bytes: usize,
+    /// Bytes of the scales, which follow the tiles.
+    pub scale_bytes: usize,
 }
 
 impl Block {
-    /// Rearranges encoded rows (`rows` times `units` units of `unit_bytes`) into tiles.
-    pub fn tiles(&self, encoded: &[u8], units: usize, unit_bytes: usize) -> Vec<u8> {
-        let mut tiles = vec![0; self.n_tiles * self.tile_bytes];
-        for (tile, out) in tiles.chunks_exact_mut(self.tile_bytes).enumerate() {
-            let first = tile * self.tile_units;
-            let n = self.tile_units.min(units - first);
-            for row in 0..self.rows {
-                let from = (row * units + first) * unit_bytes;
-                let to = row * self.tile_units * unit_bytes;
-                out[to..to + n * unit_bytes].copy_from_slice(&encoded[from..from + n * unit_bytes]);
-            }
-        }
-        tiles
+    /// First byte of the scales.
+    pub fn scales_at(&self) -> usize {
+        self.at + self.n_tiles * self.tile_bytes
+    }
+
+    fn end(&self) -> usize {
+        self.scales_at() + self.scale_bytes
+    }
+
+    /// Bytes that a buffer must have which ends with this block.
+    pub fn buffer_bytes(&self) -> usize {
+        self.end() + WINDOW_BYTES
     }
 }
 
-/// Rows that one binding holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Rows that one binding holds, of one format.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
+    pub format: &'static dyn Format,
     pub segments: Vec<PieceSegment>,
-    /// Units of [`PAD`] elements.
-    pub units: usize,
+    /// Of 16 bytes.
+    pub words: usize,
 }
 
 /// Consecutive rows of one part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PieceSegment {
     pub part: usize,
     pub first_row: usize,
     pub rows: usize,
-    /// First unit within the piece.
-    pub unit: usize,
+    pub region: Region,
+    /// First words of its codes and of its scales within the piece.
+    pub codes: usize,
+    pub scales: usize,
+}
+
+impl Piece {
+    pub fn size_bytes(&self) -> usize {
+        self.words * WORD
+    }
+
+    fn new(format: &'static dyn Format) -> Piece {
+        Piece { format, segments: Vec::new(), words: 0 }
+    }
+
+    fn push(&mut self, part: usize, first_row: usize, rows: usize, region: Region) {
+        let (codes, scales) = (self.words, self.words + region.code_words());
+        self.segments.push(PieceSegment { part, first_row, rows, region, codes, scales });
+        self.words = scales + region.scale_words();
+    }
 }
 
 impl MatrixSpec {
-    /// Cuts the stack by rows so that no piece is larger than `limit` bytes. A single row always fits: rows are at most some
-    /// hundred kilobytes, limits at least some megabytes (a test's override is the exception, and gets one row a piece).
+    /// How scales lie. A matrix that may be read by columns has its scales along them, however it is stored: its numbers are the same
+    /// everywhere.
+    pub fn axis(&self) -> Axis {
+        if self.has_sparse_input { Axis::Column } else { Axis::Row }
+    }
+
+    /// Looked up by row, never multiplied.
+    pub fn is_table(&self) -> bool {
+        self.parts.iter().any(|p| p.kind == Kind::Embedding)
+    }
+
+    /// So many rows of a part.
+    pub fn region(&self, part: &Part, rows: usize) -> Region {
+        Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
+    }
+
+    /// Cuts the stack by rows so that no piece is larger than `limit` bytes. A few rows always fit: they are at most some
+    /// hundred kilobytes, limits at least some megabytes (a test's override is the exception, and gets those rows a piece).
     pub fn pieces(&self, limit: usize) -> Vec<Piece> {
-        let unit_bytes = self.format.size_bytes(PAD);
-        let limit_units = (limit / unit_bytes).max(1);
-        let mut pieces = vec![Piece { segments: Vec::new(), units: 0 }];
+        let mut pieces: Vec<Piece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
+            // Rows that may not be parted: they share words, or scales.
+            let together = if self.axis() == Axis::Column { BLOCK } else { PAD };
+            let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;
             while first_row < spec.rows {
-                let last = pieces.last_mut().expect("there is always a piece");
-                let room = (limit_units.saturating_sub(last.units)) / spec.units().max(1);
-                if room == 0 && last.units > 0 {
-                    pieces.push(Piece { segments: Vec::new(), units: 0 });
+                let left = spec.rows - first_row;
+                let used = pieces.last().filter(|p| p.format == spec.format).map_or(usize::MAX, |p| p.words);
+                let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD;
+                // All of them, or as many as there is room for.
+                let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
+                if room == 0 && used > 0 {
+                    pieces.push(Piece::new(spec.format));
                     continue;
                 }
-                let rows = room.max(1).min(spec.rows - first_row);
-                last.segments.push(PieceSegment { part, first_row, rows, unit: last.units });
-                last.units += rows * spec.units();
+                let rows = room.max(together).min(left);
+                pieces.last_mut().expect("there is one by now").push(part, first_row, rows, self.region(spec, rows));
                 first_row += rows;
             }
+        }
+        if pieces.is_empty() {
+            pieces.push(Piece::new(quant::FORMATS[0]));
         }
         pieces
     }
 
     /// Cuts the only part by output rows, in whole units, so that no piece is larger than `limit` bytes; each holds these rows'
-    /// weights of every input channel, `[k, units]`. One unit always fits: a channel is some bytes of it, and there are some
+    /// weights of every input channel, `[k, units]`. One block of rows always fits: a channel is some bytes of it, and there are some
     /// ten thousand (a test's override is the exception).
     pub fn column_pieces(&self, limit: usize) -> Vec<Piece> {
         let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
-        let units = padded(part.rows) / PAD;
-        let room = (limit / (part.k.max(1) * self.format.size_bytes(PAD))).clamp(1, units.max(1));
-        let piece = |first: usize| {
-            let (first_row, n) = (first * PAD, room.min(units - first));
-            let rows = (n * PAD).min(part.rows - first_row);
-            Piece { segments: vec![PieceSegment { part: 0, first_row, rows, unit: 0 }], units: n * part.k }
+        // Rows that share scales stay together.
+        let together = if part.format.scaling() == Scaling::Blocks { BLOCK } else { PAD };
+        let region = |rows: usize| Region {
+            format: part.format,
+            axis: Axis::Row,
+            order: Order::Plain,
+            rows: part.k,
+            units: padded(rows) / PAD,
         };
-        (0..units).step_by(room).map(piece).collect()
+        let fits = |n: usize| region(n * together).words() * WORD <= limit;
+        let step = partition(part.rows.div_ceil(together), |n| fits(n + 1)).max(1) * together;
+        let piece = |first_row: usize| {
+            let rows = step.min(part.rows - first_row);
+            let mut piece = Piece::new(part.format);
+            piece.push(0, first_row, rows, region(rows));
+            piece
+        };
+        (0..part.rows).step_by(step).map(piece).collect()
     }
 
-    /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows belong
-    /// together where that many fit.
+    /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows, a multiple of
+    /// [`BLOCK`], belong together where that many fit.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
-        let unit_bytes = self.format.size_bytes(PAD);
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
         for (part, spec) in self.parts.iter().enumerate() {
             let tile_units = spec.units().div_ceil(WINDOWS).max(1);
             let n_tiles = spec.units().div_ceil(tile_units);
-            let fit = (WINDOW_BYTES / (tile_units * unit_bytes)).max(1);
-            let step = if fit >= group { fit / group * group } else { fit };
+            let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
+            // Either whole blocks of rows, or a part of one.
+            let step = if fit >= group { fit / group * group } else { 1 << fit.ilog2() };
             for first_row in (0..spec.rows).step_by(step) {
                 let rows = step.min(spec.rows - first_row);
-                let tile_bytes = (rows * tile_units * unit_bytes).next_multiple_of(WINDOW_ALIGN);
-                if at > 0 && at + n_tiles * tile_bytes > limit {
-                    (buffer, at) = (buffer + 1, 0);
+                let region = self.region(spec, rows);
+                let tile_bytes = (Region { units: tile_units, ..region }.code_words() * WORD).next_multiple_of(WINDOW_ALIGN);
+                let scale_bytes = (region.scale_words() * WORD).next_multiple_of(WINDOW_ALIGN);
+                let mut block = Block { part, first_row, rows, tile_units, n_tiles, buffer, at, tile_bytes, scale_bytes };
+                if at > 0 && block.end() > limit {
+                    buffer += 1;
+                    (block.buffer, block.at) = (buffer, 0);
                 }
-                blocks.push(Block { part, first_row, rows, tile_units, n_tiles, buffer, at, tile_bytes });
-                at += n_tiles * tile_bytes;
+                at = block.end();
+                blocks.push(block);
             }
         }
         blocks
     }
 
-    /// Whether every row fits the tiles of one dispatch and its activations one uniform binding.
+    /// Whether every row fits the tiles of one dispatch, the scales of a block one uniform binding, and its activations another.
     pub fn fits_windows(&self) -> bool {
-        let unit_bytes = self.format.size_bytes(PAD);
-        !self.is_table
-            && self.parts.iter().all(|p| p.units().div_ceil(WINDOWS) * unit_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES)
+        let fits = |p: &Part| {
+            let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
+            tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
+        };
+        // A scale is an 8th of a byte a code at the most, and only those of whole columns do not become fewer with the rows.
+        let scales_fit = |p: &Part| p.format.scaling() != Scaling::Affine || self.region(p, BLOCK).scale_words() * WORD <= WINDOW_BYTES / 2;
+        !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Bytes on a device.
+    /// Bytes in a file, and about as many on a device.
     pub fn size_bytes(&self) -> usize {
-        self.parts.iter().map(|p| p.rows * self.format.size_bytes(padded(p.k))).sum()
+        self.parts.iter().map(|p| self.part_bytes(p, p.rows)).sum()
     }
+
+    /// Of so many rows.
+    fn part_bytes(&self, part: &Part, rows: usize) -> usize {
+        let k = padded(part.k);
+        let halves = match part.format.scaling() {
+            Scaling::None => 0,
+            Scaling::Blocks => self.axis().n_scales(rows, k),
+            Scaling::Affine => 2 * (rows + k),
+        };
+        part.format.size_bytes(rows * k) + 2 * halves
+    }
+
+    /// Of one row of every part, as a lookup reads it.
+    pub fn row_bytes(&self) -> usize {
+        self.parts.iter().map(|p| self.part_bytes(p, 1)).sum()
+    }
+}
+
+/// How many of 0, 1, 2, … below `n` hold, of which the first ones do.
+fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = (low + high) / 2;
+        if holds(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quant;
+
+    fn stack(format: &'static dyn Format, parts: &[(usize, usize)], has_sparse_input: bool) -> MatrixSpec {
+        let part = |&(rows, k): &(usize, usize)| Part { format, ..Part::new("w", rows, k) };
+        MatrixSpec { parts: parts.iter().map(part).collect(), has_sparse_input }
+    }
 
     #[test]
     fn pieces_cover_every_row_once_and_fit() {
-        let format = quant::find("f16").unwrap();
-        let spec = MatrixSpec {
-            parts: vec![Part::new("a", 10, 16), Part::new("b", 3, 5), Part::new("c", 7, 32)],
-            format,
-            is_table: false,
-            has_sparse_input: false,
-        };
-        for limit in [1, 16, 32, 64, 100, 128, 1 << 20] {
-            let pieces = spec.pieces(limit);
-            let mut seen = [0, 0, 0];
-            for piece in &pieces {
-                let mut unit = 0;
-                for s in &piece.segments {
-                    assert_eq!((s.first_row, s.unit), (seen[s.part], unit));
-                    seen[s.part] += s.rows;
-                    unit += s.rows * spec.parts[s.part].units();
+        for &format in quant::FORMATS {
+            for is_sparse in [false, true] {
+                let spec = stack(format, &[(10, 16), (300, 5), (7, 32)], is_sparse);
+                for limit in [1, 64, 100, 1000, 5000, 1 << 20] {
+                    let mut seen = [0, 0, 0];
+                    for piece in &spec.pieces(limit) {
+                        let mut words = 0;
+                        for s in &piece.segments {
+                            assert_eq!((s.first_row, s.codes), (seen[s.part], words));
+                            seen[s.part] += s.rows;
+                            words += s.region.words();
+                            assert!(s.region.rows == s.rows && (s.first_row % if is_sparse { BLOCK } else { PAD } == 0));
+                        }
+                        assert_eq!(words, piece.words);
+                        let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
+                        assert!(piece.size_bytes() <= limit || rows <= BLOCK, "{limit} {piece:?}");
+                    }
+                    assert_eq!(seen, [10, 300, 7], "{format:?} {limit}");
                 }
-                assert_eq!(unit, piece.units);
-                let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
-                assert!(format.size_bytes(piece.units * PAD) <= limit || rows == 1, "{limit} {piece:?}");
+                assert_eq!(spec.pieces(1 << 20).len(), 1);
             }
-            assert_eq!(seen, [10, 3, 7]);
         }
-        assert_eq!(spec.pieces(1 << 20).len(), 1);
-        assert_eq!(spec.size_bytes(), 2 * (160 + 24 + 224));
+        assert_eq!(stack(quant::FORMATS[0], &[(10, 16), (3, 5), (7, 32)], false).size_bytes(), 2 * (160 + 24 + 224));
+    }
+
+    #[test]
+    fn parts_of_several_formats_are_pieces_apart() {
+        let mut spec = stack(quant::find("i8").unwrap(), &[(10, 16), (3, 5), (7, 32)], false);
+        spec.parts[1].format = quant::find("f16").unwrap();
+        let formats: Vec<_> = spec.pieces(1 << 20).iter().map(|p| p.format.name()).collect();
+        assert_eq!(formats, ["i8", "f16", "i8"]);
     }
 
     #[test]
     fn columns_cover_every_row_once_and_fit() {
-        let format = quant::find("f16").unwrap();
-        for (rows, k) in [(1, 1), (8, 3), (20, 7), (300, 64)] {
-            let spec = MatrixSpec { parts: vec![Part::new("a", rows, k)], format, is_table: false, has_sparse_input: true };
-            for limit in [1, 100, 2048, 1 << 20] {
-                let mut seen = 0;
-                for piece in spec.column_pieces(limit) {
-                    let [s] = piece.segments.as_slice() else { panic!("{piece:?}") };
-                    assert_eq!((s.part, s.unit, s.first_row), (0, 0, seen));
-                    assert_eq!(piece.units, s.rows.div_ceil(PAD) * k);
-                    assert!(format.size_bytes(piece.units * PAD) <= limit || s.rows <= PAD, "{limit} {piece:?}");
-                    seen += s.rows;
+        for &format in quant::FORMATS {
+            for (rows, k) in [(1, 1), (8, 3), (20, 7), (300, 64)] {
+                let spec = stack(format, &[(rows, k)], true);
+                for limit in [1, 100, 2048, 1 << 20] {
+                    let mut seen = 0;
+                    for piece in spec.column_pieces(limit) {
+                        let [s] = piece.segments.as_slice() else { panic!("{piece:?}") };
+                        assert_eq!((s.part, s.codes, s.first_row), (0, 0, seen));
+                        assert_eq!((s.region.units, s.region.rows), (s.rows.div_ceil(PAD), k));
+                        assert!(piece.size_bytes() <= limit || s.rows <= BLOCK, "{limit} {piece:?}");
+                        seen += s.rows;
+                    }
+                    assert_eq!(seen, rows);
                 }
-                assert_eq!(seen, rows);
             }
         }
     }

@@ -7,6 +7,7 @@ mod cache;
 mod checkpoint;
 mod host;
 mod matrix;
+mod region;
 mod source;
 mod step;
 mod tuning;
@@ -14,7 +15,8 @@ mod word;
 
 pub use cache::{BLOCK, Cache, CacheSpec, Room, Rotary};
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
-pub use matrix::{Block, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+pub use matrix::{Block, Kind, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+pub use region::{Region, WORD};
 pub use source::Source;
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use tuning::{BATCH, FUSED, Tile, Tuning};
@@ -267,24 +269,22 @@ impl Tape {
         }
     }
 
-    /// A stack of matrices read by one dispatch, in one format.
+    /// A stack of matrices, read by one dispatch where they have one format.
     pub fn matrix(&mut self, parts: Vec<Part>) -> Matrix {
-        self.matrices.push(MatrixSpec { parts, format: quant::FORMATS[0], is_table: false, has_sparse_input: false });
+        self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
     }
 
     /// A matrix that multiplies mostly zeros.
     pub fn matrix_of_sparse_input(&mut self, part: Part) -> Matrix {
-        let m = self.matrix(vec![part]);
+        let m = self.matrix(vec![part.of(Kind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
         m
     }
 
     /// A matrix whose rows are looked up, not multiplied.
     pub fn table(&mut self, part: Part) -> Matrix {
-        let m = self.matrix(vec![part]);
-        self.matrices[m.0].is_table = true;
-        m
+        self.matrix(vec![part.of(Kind::Embedding)])
     }
 
     /// Vectors of one width, packed.
@@ -302,6 +302,19 @@ impl Tape {
     pub fn cache(&mut self, spec: CacheSpec) -> Cache {
         self.caches.push(spec);
         Cache(self.caches.len() - 1)
+    }
+
+    /// Keeps all matrices in one format.
+    pub fn store_as(&mut self, format: &'static dyn Format) {
+        self.matrices.iter_mut().flat_map(|m| &mut m.parts).for_each(|p| p.format = format);
+    }
+
+    /// Names of the formats of all matrices, each once.
+    pub fn formats(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.format.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Says what a state is before the first token.

@@ -34,12 +34,13 @@ impl Word for Embed {
         let width = spec.parts[0].k;
         let one = |(i, piece): (usize, &crate::tape::Piece)| Dispatch {
             shader: "rwkv/embed",
-            modules: vec![("weight::f16", format!("weight::{}", spec.format.name())), cx.caps.reduce()],
+            modules: piece.segments[0].region.modules().into_iter().chain([cx.caps.reduce()]).collect(),
             constants: vec![],
             params: vec![
                 ("width", width.into()),
                 ("stride", cx.tape.var_spec(self.out).stride().into()),
                 ("units", spec.parts[0].units().into()),
+                ("scales", piece.segments[0].scales.into()),
                 ("first_row", piece.segments[0].first_row.into()),
                 ("rows", piece.segments[0].rows.into()),
                 ("normalise", self.norm.is_some().into()),
@@ -48,7 +49,7 @@ impl Word for Embed {
             bindings: vec![
                 ("norm", self.norm.map_or(Binding::Nothing, Binding::Vector)),
                 ("x", Binding::Var(self.out)),
-                ("weight", Binding::Piece(self.table, i)),
+                ("w0", Binding::Piece(self.table, i)),
             ],
             grid: [cx.tokens as u32, 1, 1],
         };
@@ -59,9 +60,10 @@ impl Word for Embed {
         let mut out = host.take(self.out);
         let stride = host.stride(self.out);
         let width = host.tape.matrix_spec(self.table).parts[0].k;
-        let mut row = vec![0.0; host.matrix(self.table).parts[0].k];
+        let table = host.matrix(self.table).part(0);
+        let mut row = vec![0.0; table.k];
         for (t, &token) in host.step.tokens.iter().enumerate() {
-            host.matrix(self.table).row(0, token as usize, &mut row);
+            table.row(token as usize, &mut row);
             let x = &mut out[t * stride..][..width];
             match self.norm {
                 Some(norm) => Norm::layer(norm).apply(host, &row[..width], x),

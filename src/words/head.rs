@@ -4,7 +4,7 @@ use super::norm::Norm;
 use super::norm_linear::NormLinear;
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Part, Rows, Tape, Var, VectorPart, vector};
+use crate::tape::{Kind, Part, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
     /// `[O, vocab]`; becomes the tape's logits, and norm(x) what it knows as hidden.
@@ -12,7 +12,7 @@ impl Tape {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let bias = bias.map(|bias| self.vectors(part.rows, vec![bias]));
-        let matrix = self.matrix(vec![part]);
+        let matrix = self.matrix(vec![part.of(Kind::Head)]);
         let segments = vec![Segment { bias: bias.map(|_| 0), ..Segment::of(0) }];
         let stack = Stack { matrix, x: normed, y: logits, bias, segments, store: Store::Set, rows: Rows::Outputs };
         self.record(NormLinear { name: "head", x, norm, normed, stacks: vec![stack] });

@@ -6,7 +6,7 @@
 use super::stack::{Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
-use crate::tape::{Dispatch, Host, Lowering, MatrixSpec, Part, Rows, Tape, Var, Word};
+use crate::tape::{Dispatch, Host, Lowering, Part, Piece, Rows, Tape, Var, Word};
 use std::ops::Range;
 
 struct LinearAddSparse(Stack);
@@ -35,8 +35,8 @@ const DENSE_FROM: usize = 8;
 const STRETCH: usize = 64;
 
 /// The kernel for a few tokens: rows of a workgroup by how wide eight weights are.
-fn sparse(spec: &MatrixSpec) -> Shape {
-    let units = (STRETCH / spec.format.size_bytes(PAD).max(1)).next_power_of_two().clamp(4, 16);
+fn sparse(piece: &Piece) -> Shape {
+    let units = (STRETCH / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
 }
 
@@ -52,11 +52,14 @@ impl Word for LinearAddSparse {
         }
         let pieces = spec.column_pieces(cx.caps.max_binding);
         if cx.tokens < DENSE_FROM {
-            return self.0.lower_pieces(cx, &sparse(spec), &pieces);
+            return self.0.lower_pieces(cx, &sparse, &pieces);
         }
-        let mut shape = Shape::tiled(cx, spec, cx.tokens);
-        shape.modules.push(("linear::tile_rows", "linear::tile_columns"));
-        self.0.lower_pieces(cx, &shape, &pieces)
+        let by_columns = |piece: &Piece| {
+            let mut shape = Shape::tiled(cx, spec, piece, cx.tokens);
+            shape.modules.push(("linear::tile_rows", "linear::tile_columns"));
+            shape
+        };
+        self.0.lower_pieces(cx, &by_columns, &pieces)
     }
 
     fn twin(&self, host: &mut Host) {

@@ -118,21 +118,23 @@ impl Recurrence {
         }
         let (vectors, proj) = (tape.vector_spec(self.vectors), tape.var_spec(head.proj));
         let mut lora = vec![[0; 4]; 4];
-        let mut format = "f16";
+        let mut modules = vec![("rwkv::head7", head.module.to_string()), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
             for (segment, piece) in stack.segments.iter().zip(&pieces[0].segments) {
-                lora[segment.part] = [piece.unit as u32, spec.parts[segment.part].units() as u32, (segment.x / 4) as u32, 0];
+                let units = spec.parts[segment.part].units();
+                lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
-            (format, weight) = (spec.format.name(), Binding::Piece(stack.matrix, 0));
+            modules.extend(pieces[0].segments[0].region.modules());
+            weight = Binding::Piece(stack.matrix, 0);
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
         // In RWKV-7 the gate is a product, not a column.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
             shader: "rwkv/head",
-            modules: vec![("rwkv::head7", head.module.to_string()), ("weight::f16", format!("weight::{format}")), cx.caps.reduce()],
+            modules,
             constants: vec![
                 ("HEAD", self.head_size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),
@@ -159,7 +161,7 @@ impl Recurrence {
                 ("proj", Binding::Var(head.proj)),
                 ("state", Binding::State(self.state)),
                 ("y", Binding::Var(self.y)),
-                ("weight", weight),
+                ("w0", weight),
             ]
             .into_iter()
             .chain(head.bindings)

@@ -162,6 +162,7 @@ const HELD: usize = 4;
 const SUMS: usize = 64;
 
 /// A kernel and how much a workgroup of it does.
+#[derive(Clone)]
 pub(super) struct Shape {
     pub shader: &'static str,
     pub block_rows: usize,
@@ -172,7 +173,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
+    fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
             return Self::matvec(4, 1);
@@ -180,13 +181,13 @@ impl Shape {
         if n <= BATCH || cx.caps.batch_invariant {
             return Self::matvec(if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
         }
-        Self::tiled(cx, matrix, n)
+        Self::tiled(cx, matrix, piece, n)
     }
 
     /// Weights go through workgroup memory, once for all tokens of a tile.
-    pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, n: usize) -> Shape {
+    pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
         // Wider weights would lose bits, wide inputs their largest numbers.
-        let fits = matrix.format.name() != "f32" && !matrix.parts.iter().any(|p| p.is_wide);
+        let fits = piece.format.bits() <= 16 && !piece.segments.iter().any(|s| matrix.parts[s.part].is_wide);
         if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
             return Self::cooperative(size);
         }
@@ -213,7 +214,7 @@ impl Shape {
         let tokens = n.next_power_of_two().min(BATCH);
         let groups = (rows.min(SUMS / tokens) / 4).max(1);
         let (blocks, held) = (tokens.div_ceil(HELD), tokens.min(HELD));
-        let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32)];
+        let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32), ("TILES", 1)];
         Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, modules: vec![] }
     }
 }
@@ -239,11 +240,11 @@ impl Stack {
         if cx.caps.in_blocks(spec) {
             return windows::lower(self, cx, n);
         }
-        self.lower_pieces(cx, &Shape::choose(cx, spec, n), &spec.pieces(cx.caps.max_binding))
+        self.lower_pieces(cx, &|piece| Shape::choose(cx, spec, piece, n), &spec.pieces(cx.caps.max_binding))
     }
 
     /// By that kernel, from rows of x as they are.
-    pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &Shape, pieces: &[Piece]) -> Vec<Dispatch> {
+    pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&Piece) -> Shape, pieces: &[Piece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
             |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
@@ -256,22 +257,23 @@ impl Stack {
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
-        self.products(cx, &shape, &pieces, input, &|s| s.plane)
+        self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 
     fn products(
         &self,
         cx: &Lowering<'_>,
-        shape: &Shape,
+        shape: &dyn Fn(&Piece) -> Shape,
         pieces: &[Piece],
         input: &dyn Fn(bool) -> Input,
         x_at: &dyn Fn(&Segment) -> usize,
     ) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
+            let shape = shape(piece);
             for group in self.used(piece).chunks(MAX_SEGMENTS) {
                 let input = input(dispatches.is_empty());
-                dispatches.push(self.dispatch(cx, shape, index, group, input, x_at));
+                dispatches.push(self.dispatch(cx, &shape, index, group, input, x_at));
             }
         }
         dispatches
@@ -298,28 +300,25 @@ impl Stack {
         let mut rows = Vec::new();
         for (segment, p) in group {
             let bias = segment.bias.map_or(u32::MAX, |row| (row * bias_stride + p.first_row) as u32);
-            rows.push([blocks as u32, p.rows as u32, spec.parts[p.part].units() as u32, p.unit as u32]);
+            rows.push([blocks as u32, p.rows as u32, spec.parts[p.part].units() as u32, p.codes as u32]);
             rows.push([
                 x_at(segment) as u32,
                 (self.y_at(segment, cx.tape, cx.capacity) + p.first_row) as u32,
                 bias,
                 segment.activation.code(),
             ]);
-            rows.push([(a + p.first_row) as u32, (b + p.first_row) as u32, spec.parts[p.part].k as u32, 0]);
+            rows.push([(a + p.first_row) as u32, (b + p.first_row) as u32, spec.parts[p.part].k as u32, p.scales as u32]);
             blocks += p.rows.div_ceil(shape.block_rows);
         }
         rows.resize(3 * MAX_SEGMENTS, [0; 4]);
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
-            modules: vec![
-                ("weight::f16", format!("weight::{}", spec.format.name())),
-                ("linear::input", input.module.to_string()),
-                cx.caps.reduce(),
-            ]
-            .into_iter()
-            .chain(shape.modules.iter().map(|&(from, to)| (from, to.to_string())))
-            .collect(),
+            modules: [("linear::input", input.module.to_string()), cx.caps.reduce()]
+                .into_iter()
+                .chain(group[0].1.region.modules())
+                .chain(shape.modules.iter().map(|&(from, to)| (from, to.to_string())))
+                .collect(),
             constants: shape.constants.clone(),
             params: vec![
                 ("n_segments", group.len().into()),
@@ -337,7 +336,7 @@ impl Stack {
                 ("bias", self.bias.map_or(Binding::Nothing, Binding::Vector)),
                 ("y", Binding::Var(self.y)),
                 ("side", self.store.side()),
-                ("weight", Binding::Piece(self.matrix, piece)),
+                ("w0", Binding::Piece(self.matrix, piece)),
             ]
             .into_iter()
             .chain(input.bindings)
@@ -367,7 +366,7 @@ impl Stack {
             let x: Vec<&[f32]> = (0..n).map(|t| &host.var(self.x)[x_at + t * x_stride..][..part.k]).collect();
             let mut sums = vec![0f32; n * part.rows];
             let mut out: Vec<&mut [f32]> = sums.chunks_exact_mut(part.rows).collect();
-            host.matrix(self.matrix).product(s.part, &x, &mut out, host.batch_invariant);
+            host.matrix(self.matrix).part(s.part).product(&x, &mut out, host.batch_invariant);
             let bias = s.bias.map(|row| host.vector(self.bias.expect("a segment with a bias has bias vectors"), row));
             let [a, b, side_stride] = self.store.places(&tape, host.capacity);
             let side = self.store.var().map(|v| host.var(v));

@@ -1,11 +1,13 @@
 //! Matrix products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few tokens.
 
 use super::stack::{Segment, Stack};
+use crate::quant::BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
-/// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`.
+/// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`. Together they have the scales of columns in common.
 const LANES: usize = 8;
 const ROWS: usize = 8;
+const _: () = assert!(LANES * ROWS == BLOCK);
 /// Rows that a block is a multiple of, so that all lanes work.
 pub const GROUP: usize = LANES * ROWS;
 /// Floats of a window.
@@ -37,6 +39,8 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
 
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
+    let part = &spec.parts[block.part];
+    let region = spec.region(part, block.rows);
     let (x, y) = (cx.tape.var_spec(stack.x), cx.tape.var_spec(stack.y));
     let x_at = stack.x_at(segment, cx.tape, cx.capacity) + t0 * x.stride();
     let bias = match (segment.bias, stack.bias) {
@@ -48,6 +52,10 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
         let tile = i.min(block.n_tiles - 1);
         (WINDOW_NAMES[i], Binding::Window(stack.matrix, block.buffer, block.at + tile * block.tile_bytes))
     };
+    let (tiles, scales) = match block.scale_bytes {
+        0 => ("matrix::windows", None),
+        _ => ("matrix::windows_scaled", Some(("scales", Binding::Window(stack.matrix, block.buffer, block.scales_at())))),
+    };
     let rest = [
         ("x", Binding::VarWindow(stack.x, x_at / ALIGN * ALIGN * 4)),
         ("bias", stack.bias.map_or(Binding::Nothing, Binding::Vector)),
@@ -56,12 +64,12 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
     ];
     Dispatch {
         shader: "linear/windows",
-        modules: vec![("weight::f16_windows", format!("weight::{}_windows", spec.format.name()))],
-        constants: vec![("ROWS", ROWS as u32), ("TOKENS", tokens as u32)],
+        modules: [("matrix::rows", tiles.to_string())].into_iter().chain(region.modules()).collect(),
+        constants: vec![("QUADS", ROWS as u32 / 4), ("TOKENS", tokens as u32), ("TILES", WINDOWS as u32)],
         params: vec![
             ("t0", t0.into()),
             ("rows", block.rows.into()),
-            ("units", spec.parts[block.part].units().into()),
+            ("units", part.units().into()),
             ("tile_units", block.tile_units.into()),
             ("x_at", (x_at % ALIGN / 4).into()),
             ("x_stride", (x.stride() / 4).into()),
@@ -75,7 +83,7 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
             ("b_at", (b + block.first_row).into()),
             ("side_stride", side_stride.into()),
         ],
-        bindings: (0..WINDOWS).map(window).chain(rest).collect(),
+        bindings: (0..WINDOWS).map(window).chain(scales).chain(rest).collect(),
         grid: [block.rows.div_ceil(GROUP) as u32, 1, 1],
     }
 }

@@ -96,7 +96,7 @@ fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'s
     let mut tape = Tape::new();
     model.record(&mut tape);
     let f32 = quant::find("f32").unwrap();
-    tape.matrices.iter_mut().for_each(|m| m.format = f32);
+    tape.store_as(f32);
     tape.cache_format = f32;
     let tape = Arc::new(tape);
     let cpu = CpuModel::load(tape.clone(), source, false, &mut |_, _| ()).unwrap();

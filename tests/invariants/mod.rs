@@ -54,7 +54,7 @@ fn base() -> Base {
 fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Executor>) {
     let mut tape = Tape::new();
     model.record(&mut tape);
-    tape.matrices.iter_mut().for_each(|m| m.format = wingbeat::quant::find("f32").unwrap());
+    tape.store_as(wingbeat::quant::find("f32").unwrap());
     let tape = Arc::new(tape);
     let executor = CpuModel::load(tape.clone(), &Changed(change), true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
     (tape, executor)

@@ -18,7 +18,7 @@ fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32
     let vectors = tape.vectors(width, vec![vector("time_decay").map(w), vector("time_first").map(u)]);
     let state = tape.wkv4_state("wkv".into(), width);
     tape.wkv4_linear_add(proj, vectors, state, Part::new("identity", width, width), x);
-    tape.matrices.iter_mut().for_each(|m| m.format = wingbeat::quant::find("f32").unwrap());
+    tape.store_as(wingbeat::quant::find("f32").unwrap());
     let (spec, out) = (tape.var_spec(proj).clone(), tape.var_spec(x).stride());
     let identity = |name: &str, shape: &[usize], v: &mut Vec<f32>| {
         if name == "identity" {

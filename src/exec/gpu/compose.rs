@@ -121,12 +121,12 @@ mod tests {
     fn a_module_is_spliced_once_and_can_be_replaced() {
         let recipe = Recipe {
             shader: "linear/windows",
-            modules: vec![("weight::f16_windows", "weight::f32_windows".into())],
-            constants: vec![("ROWS", 4), ("TOKENS", 1)],
+            modules: vec![("weight::f16", "weight::f32".into()), ("matrix::rows", "matrix::windows".into())],
+            constants: vec![("QUADS", 1), ("TOKENS", 1), ("TILES", 8)],
         };
         let text = compose(&recipe).unwrap();
         assert_eq!(text.matches("fn n_tokens").count(), 1);
-        assert!(text.contains("w7: array<vec4<f32>, 4096>") && text.contains("const ROWS: u32 = 4u;") && !text.contains("import "));
+        assert!(text.contains("fn quad7(") && text.contains("const QUADS: u32 = 1u;") && !text.contains("import "));
         let nested =
             unroll("unroll a in 2 { unroll b in TOKENS { x$a_$b } }!", &Recipe { constants: vec![("TOKENS", 3)], ..recipe.clone() });
         assert_eq!(nested.unwrap().split_whitespace().collect::<String>(), "x0_0x0_1x0_2x1_0x1_1x1_2!");

@@ -35,7 +35,7 @@ impl GpuModel {
         for spec in &tape.vectors {
             let packed = pack_vectors(spec, source)?;
             let buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
-            upload.write(&buffer, &mut 0, bytemuck::cast_slice(&packed))?;
+            upload.write(&buffer, 0, bytemuck::cast_slice(&packed))?;
             vectors.push(buffer);
         }
         let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);

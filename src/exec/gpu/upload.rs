@@ -2,9 +2,9 @@
 
 use super::Device;
 use crate::error::Result;
-use crate::exec::load::{Progress, encode_part};
-use crate::quant::PAD;
-use crate::tape::{MatrixSpec, Source, WINDOW_BYTES};
+use crate::exec::load::{Progress, encode_part, survey};
+use crate::quant::{Affine, BLOCK, Encoded, PAD};
+use crate::tape::{Block, MatrixSpec, Piece, PieceSegment, Region, Source, WORD};
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
@@ -38,45 +38,71 @@ impl<'a> Upload<'a> {
 
     /// Rows as they are, a storage buffer a piece.
     fn pieces(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+        let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
         for piece in spec.pieces(self.device.caps.max_binding) {
-            let bytes = spec.format.size_bytes(piece.units * PAD);
-            let buffer = self.device.buffer(&spec.parts[0].tensor, bytes, BufferUsages::STORAGE | BufferUsages::COPY_DST)?;
-            let mut at = 0;
+            let buffer = self.storage(&spec.parts[0].tensor, &piece)?;
             for s in &piece.segments {
-                encode_part(&spec.parts[s.part], s.first_row, s.rows, spec.format, source, &mut |bytes| {
-                    self.write(&buffer, &mut at, bytes)
+                let (part, affine) = (&spec.parts[s.part], surveys[s.part].as_ref());
+                encode_part(part, spec.axis(), affine, s.first_row, s.rows, source, &mut |row, encoded| {
+                    self.rows(&buffer, s, row - s.first_row, encoded)
                 })?;
+                if let Some(affine) = affine {
+                    self.write(&buffer, s.scales * WORD, &s.region.place_affine(affine, s.first_row))?;
+                }
             }
             buffers.push(buffer);
         }
         Ok(buffers)
     }
 
+    fn storage(&mut self, name: &str, piece: &Piece) -> Result<wgpu::Buffer> {
+        self.device.buffer(name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
+    }
+
+    /// Rows of a segment, from its row `first` on.
+    fn rows(&mut self, buffer: &wgpu::Buffer, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
+        let whole = &s.region;
+        let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
+        let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
+        // Row after row, what lies before need not end with a word.
+        self.write(buffer, s.codes * WORD + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
+        if encoded.scales.is_empty() {
+            return Ok(());
+        }
+        self.write(buffer, (s.scales + before.scale_words()) * WORD, &region.place_scales(&encoded.scales))
+    }
+
     /// A row an input channel, of which every storage buffer has some columns.
     fn columns(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
-        let part = spec.parts[0].turned();
+        let affine = survey(&spec.parts[0], source)?.map(Affine::turned);
+        let (part, axis) = (spec.parts[0].turned(), spec.axis().turned());
         let pieces = spec.column_pieces(self.device.caps.max_binding);
-        let mut buffers = Vec::new();
-        for piece in &pieces {
-            let bytes = spec.format.size_bytes(piece.units * PAD);
-            buffers.push(self.device.buffer(&part.tensor, bytes, BufferUsages::STORAGE | BufferUsages::COPY_DST)?);
-        }
-        let bytes_of = |units: usize| spec.format.size_bytes(units * PAD);
-        let mut written = vec![0; pieces.len()];
-        let mut columns = Vec::new();
-        encode_part(&part, 0, part.rows, spec.format, source, &mut |rows| {
-            let mut first = 0;
-            for ((piece, buffer), at) in pieces.iter().zip(&buffers).zip(&mut written) {
-                let units = piece.units / part.rows;
-                columns.clear();
-                rows.chunks_exact(bytes_of(part.units()))
-                    .for_each(|row| columns.extend_from_slice(&row[bytes_of(first)..][..bytes_of(units)]));
-                self.write(buffer, at, &columns)?;
-                first += units;
+        let buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<_>>>()?;
+        let bytes_of = |units: usize| part.format.size_bytes(units * PAD);
+        let blocks = part.units().div_ceil(BLOCK / PAD);
+        let mut own = Encoded::default();
+        encode_part(&part, axis, affine.as_ref(), 0, part.rows, source, &mut |row, encoded| {
+            for (piece, buffer) in pieces.iter().zip(&buffers) {
+                let s = &piece.segments[0];
+                let (first, units) = (s.first_row / PAD, s.region.units);
+                own.codes.clear();
+                own.scales.clear();
+                encoded
+                    .codes
+                    .chunks_exact(bytes_of(part.units()))
+                    .for_each(|row| own.codes.extend_from_slice(&row[bytes_of(first)..][..bytes_of(units)]));
+                let of_blocks = first / (BLOCK / PAD)..(first + units).div_ceil(BLOCK / PAD);
+                encoded.scales.chunks_exact(blocks).for_each(|row| own.scales.extend_from_slice(&row[of_blocks.clone()]));
+                self.rows(buffer, s, row, &own)?;
             }
             Ok(())
         })?;
+        for (piece, buffer) in pieces.iter().zip(&buffers).filter(|_| affine.is_some()) {
+            let s = &piece.segments[0];
+            let affine = affine.as_ref().expect("filtered").columns(s.first_row, s.region.units * PAD);
+            self.write(buffer, s.scales * WORD, &s.region.place_affine(&affine, 0))?;
+        }
         Ok(buffers)
     }
 
@@ -85,27 +111,32 @@ impl<'a> Upload<'a> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
         let mut buffers: Vec<wgpu::Buffer> = Vec::new();
         for group in blocks.chunk_by(|a, b| a.buffer == b.buffer) {
-            let bytes = group.last().map_or(0, |b| b.at + b.n_tiles * b.tile_bytes) + WINDOW_BYTES;
+            let bytes = group.last().map_or(0, Block::buffer_bytes);
             buffers.push(self.device.buffer(&spec.parts[0].tensor, bytes, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?);
         }
-        let unit_bytes = spec.format.size_bytes(PAD);
         for group in blocks.chunk_by(|a, b| a.part == b.part) {
             let part = &spec.parts[group[0].part];
+            let affine = survey(part, source)?;
             // Rows come in pieces of any length; a block is sent when its last row is there.
-            let mut rows = Vec::new();
-            let mut left = group.iter();
-            let mut next = left.next();
-            encode_part(part, 0, part.rows, spec.format, source, &mut |bytes| {
-                rows.extend_from_slice(bytes);
-                while let Some(block) = next {
-                    let size = block.rows * part.units() * unit_bytes;
-                    if rows.len() < size {
-                        break;
+            let (mut codes, mut scales) = (Vec::new(), Vec::new());
+            let mut left = group.iter().peekable();
+            encode_part(part, spec.axis(), affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
+                codes.extend_from_slice(&encoded.codes);
+                scales.extend_from_slice(&encoded.scales);
+                while let Some(block) = left.next_if(|b| part.format.size_bytes(b.rows * part.units() * PAD) <= codes.len()) {
+                    let region = spec.region(part, block.rows);
+                    let size = part.format.size_bytes(block.rows * part.units() * PAD);
+                    let buffer = &buffers[block.buffer];
+                    for tile in 0..block.n_tiles {
+                        let placed = region.place_tile(&codes[..size], tile * block.tile_units, block.tile_units);
+                        self.write(buffer, block.at + tile * block.tile_bytes, &placed)?;
                     }
-                    let tiles = block.tiles(&rows[..size], part.units(), unit_bytes);
-                    self.write(&buffers[block.buffer], &mut (block.at as u64), &tiles)?;
-                    rows.drain(..size);
-                    next = left.next();
+                    codes.drain(..size);
+                    let placed = match &affine {
+                        Some(affine) => region.place_affine(affine, block.first_row),
+                        None => region.place_scales(spec.axis().of_rows(&scales, block.first_row, block.rows, part.units() * PAD)),
+                    };
+                    self.write(buffer, block.scales_at(), &placed)?;
                 }
                 Ok(())
             })?;
@@ -113,9 +144,11 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    pub fn write(&mut self, buffer: &wgpu::Buffer, at: &mut u64, bytes: &[u8]) -> Result<()> {
-        self.device.queue.write_buffer(buffer, *at, bytes);
-        *at += bytes.len() as u64;
+    pub fn write(&mut self, buffer: &wgpu::Buffer, at: usize, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.device.queue.write_buffer(buffer, at as u64, bytes);
         self.done += bytes.len() as u64;
         self.pending += bytes.len();
         if self.pending >= UPLOAD_BATCH {

@@ -1,0 +1,7 @@
+// Eight halves of a word of 16 bytes.
+fn halves(word: vec4<u32>) -> mat2x4<f32> {
+    return mat2x4<f32>(
+        vec4(unpack2x16float(word.x), unpack2x16float(word.y)),
+        vec4(unpack2x16float(word.z), unpack2x16float(word.w)),
+    );
+}

@@ -1,0 +1,44 @@
+// The same unit of four rows, which lanes read together: such rows share words, as many as a word has room for.
+import package::matrix::place::Place;
+import package::matrix::rows::{w0};
+import package::weight::f16::{SHARERS, WORDS, decode};
+import package::constants::TILES;
+
+// Codes of four rows.
+struct Quad {
+    a: mat2x4<f32>,
+    b: mat2x4<f32>,
+    c: mat2x4<f32>,
+    d: mat2x4<f32>,
+}
+
+// What they make of eight inputs.
+fn dots(w: Quad, x: mat2x4<f32>) -> vec4<f32> {
+    return vec4(
+        dot(w.a[0], x[0]) + dot(w.a[1], x[1]),
+        dot(w.b[0], x[0]) + dot(w.b[1], x[1]),
+        dot(w.c[0], x[0]) + dot(w.c[1], x[1]),
+        dot(w.d[0], x[0]) + dot(w.d[1], x[1]),
+    );
+}
+
+// quad<i>(p, row, k): unit k of rows row .. row + 3 in tile i. row is a multiple of four; what fills four up is there, and nobody's.
+unroll i in TILES {
+fn quad$i(p: Place, row: u32, k: u32) -> Quad {
+    let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
+    let next = p.units * WORDS;
+    let a = w$i[at];
+    var b = a;
+    var c = a;
+    var d = a;
+    if SHARERS == 1u { b = w$i[at + next]; }
+    if SHARERS <= 2u {
+        c = w$i[at + 2u / SHARERS * next];
+        d = c;
+    }
+    if SHARERS == 1u { d = w$i[at + 3u * next]; }
+    if WORDS == 1u { return Quad(decode(a, a, 0u), decode(b, b, 1u % SHARERS), decode(c, c, 2u % SHARERS), decode(d, d, 3u % SHARERS)); }
+    let e = at + 1u;
+    return Quad(decode(a, w$i[e], 0u), decode(b, w$i[e + next], 0u), decode(c, w$i[e + 2u * next], 0u), decode(d, w$i[e + 3u * next], 0u));
+}
+}

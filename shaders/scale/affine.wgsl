@@ -1,0 +1,39 @@
+// A scale and an offset for every row and every column: words of eight, `[2, rows / 8]`, then `[2, units]`.
+//   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
+import package::lib::halves::halves;
+import package::matrix::place::Place;
+import package::matrix::quads::{Quad, dots};
+import package::matrix::rows::scale_word;
+
+const STEP: u32 = 0x10000u;
+
+struct Columns {
+    // Scale and offset of rows, then of columns.
+    rx: vec4<f32>,
+    mx: vec4<f32>,
+    ry: mat2x4<f32>,
+    my: mat2x4<f32>,
+}
+
+fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns {
+    let groups = (p.rows + 7u) / 8u;
+    let rx = halves(scale_word(p.scales + row / 8u));
+    let mx = halves(scale_word(p.scales + groups + row / 8u));
+    let at = p.scales + 2u * groups + k;
+    let half = (row & 4u) != 0u;
+    return Columns(select(rx[0], rx[1], half), select(mx[0], mx[1], half), halves(scale_word(at)), halves(scale_word(at + p.units)));
+}
+
+fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> {
+    let sums = dots(w, mat2x4<f32>(x[0] * s.ry[0], x[1] * s.ry[1]));
+    return sums * s.rx + s.mx * dot(x[0] + x[1], vec4(1.0)) + (dot(x[0], s.my[0]) + dot(x[1], s.my[1]));
+}
+
+fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
+
+fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> {
+    let s = columns(p, row, row, k);
+    let rx = s.rx[row & 3u];
+    let mx = s.mx[row & 3u];
+    return mat2x4<f32>(codes[0] * (s.ry[0] * rx) + (s.my[0] + mx), codes[1] * (s.ry[1] * rx) + (s.my[1] + mx));
+}

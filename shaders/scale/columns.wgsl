@@ -1,0 +1,19 @@
+// A scale for 64 numbers of a column: `[rows / 64, units]` words of eight columns.
+import package::lib::halves::halves;
+import package::matrix::place::Place;
+import package::matrix::quads::{Quad, dots};
+import package::matrix::rows::scale_word;
+
+const STEP: u32 = 0x10000u;
+
+struct Columns { scale: mat2x4<f32> }
+
+fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(halves(scale_word(p.scales + block / 64u * p.units + k))); }
+
+fn product(a: mat2x4<f32>, b: mat2x4<f32>) -> mat2x4<f32> { return mat2x4<f32>(a[0] * b[0], a[1] * b[1]); }
+
+fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, product(x, s.scale)); }
+
+fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
+
+fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> { return product(codes, columns(p, row, row, k).scale); }

@@ -1,0 +1,24 @@
+// A scale for 64 numbers of a row: `[rows / 8, blocks]` words of eight rows.
+import package::lib::halves::halves;
+import package::matrix::place::Place;
+import package::matrix::quads::{Quad, dots};
+import package::matrix::rows::scale_word;
+
+const STEP: u32 = 8u;
+
+struct Columns { unused: u32 }
+
+fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
+
+fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
+
+fn of_eight(p: Place, row: u32, k: u32) -> mat2x4<f32> {
+    return halves(scale_word(p.scales + row / 8u * ((p.units + 7u) / 8u) + k / 8u));
+}
+
+fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> {
+    let eight = of_eight(p, row, k);
+    return select(eight[0], eight[1], (row & 4u) != 0u);
+}
+
+fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> { return codes * of_rows(p, row, k)[row & 3u]; }

@@ -1,0 +1,11 @@
+// Four bits, c for (c - 8) / 8. Four bits in the mantissa of 2^20, 2^16, 2^12 or 2^8 count 8ths, so that one subtraction decodes them.
+const SHARERS: u32 = 4u;
+const WORDS: u32 = 1u;
+
+fn four(w: u32) -> vec4<f32> {
+    let bits = vec4(w) & vec4(0xfu, 0xf0u, 0xf00u, 0xf000u);
+    let exponents = vec4(0x49800000u, 0x47800000u, 0x45800000u, 0x43800000u);
+    return bitcast<vec4<f32>>(bits | exponents) - vec4(1048577.0, 65537.0, 4097.0, 257.0);
+}
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[i]), four(a[i] >> 16u)); }

@@ -1,0 +1,11 @@
+// Eight bits, c for (c - 128) / 128. A byte in the mantissa of 2^16 or 2^8 counts 128ths, so that one subtraction decodes it; a
+// conversion from integers is slow on some GPUs.
+const SHARERS: u32 = 2u;
+const WORDS: u32 = 1u;
+
+fn four(w: u32) -> vec4<f32> {
+    let bits = vec4(w, w, w >> 16u, w >> 16u) & vec4(0xffu, 0xff00u, 0xffu, 0xff00u);
+    return bitcast<vec4<f32>>(bits | vec4(0x47800000u, 0x43800000u, 0x47800000u, 0x43800000u)) - vec4(65537.0, 257.0, 65537.0, 257.0);
+}
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[2u * i]), four(a[2u * i + 1u])); }

@@ -1,0 +1,11 @@
+// The official package's int8, c for c + 1/2. A byte in the mantissa of 2^23 or 2^15 counts ones.
+const SHARERS: u32 = 2u;
+const WORDS: u32 = 1u;
+
+fn four(w: u32) -> vec4<f32> {
+    let bits = vec4(w, w, w >> 16u, w >> 16u) & vec4(0xffu, 0xff00u, 0xffu, 0xff00u);
+    let exponents = vec4(0x4b000000u, 0x47000000u, 0x4b000000u, 0x47000000u);
+    return bitcast<vec4<f32>>(bits | exponents) - vec4(8388607.5, 32767.5, 8388607.5, 32767.5);
+}
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[2u * i]), four(a[2u * i + 1u])); }

@@ -1,0 +1,109 @@
+//! Scales and offsets of whole rows and columns, as the official Python package finds them.
+//!
+//! RWKV specification, section 10.5. For a matrix with more columns (inputs) than rows (outputs):
+//!   my = min of each column of W;  mx = min of each row of W − my;  rx = max of each row of W − my − mx;  ry = max of each column
+//!   of (W − my − mx) / rx
+//! and the same with mx before my otherwise.
+
+use half::f16;
+
+/// `[rows]` and `[columns]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Affine {
+    pub rx: Vec<f32>,
+    pub mx: Vec<f32>,
+    pub ry: Vec<f32>,
+    pub my: Vec<f32>,
+    /// Which offset is taken off first.
+    columns_first: bool,
+}
+
+impl Affine {
+    /// Of the turned matrix.
+    pub fn turned(self) -> Affine {
+        Affine { rx: self.ry, mx: self.my, ry: self.rx, my: self.mx, columns_first: !self.columns_first }
+    }
+
+    /// Of `n` columns from `first` on; there may be fewer.
+    pub fn columns(&self, first: usize, n: usize) -> Affine {
+        let some = |of: &[f32]| of[first..of.len().min(first + n)].to_vec();
+        Affine { ry: some(&self.ry), my: some(&self.my), ..self.clone() }
+    }
+
+    /// 256 · (W − mx − my) / rx / ry of row `i`.
+    pub fn normalise(&self, i: usize, row: &mut [f32]) {
+        for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
+            *x = 256.0 * (self.shift(*x, i, *my) / divisor(self.rx[i]) / divisor(*ry));
+        }
+    }
+
+    fn shift(&self, x: f32, i: usize, my: f32) -> f32 {
+        if self.columns_first { x - my - self.mx[i] } else { x - self.mx[i] - my }
+    }
+
+    /// What is kept for rows `first ..` of so many, and for `k` columns: halves, scales divided by 16, so that their product is a
+    /// 256th. `[rows] rx, [rows] mx, [k] ry, [k] my`, padded with zeros.
+    pub fn stored(&self, first: usize, rows: usize, k: usize) -> Vec<f16> {
+        let mut halves = Vec::with_capacity(2 * (rows + k));
+        let mut add = |numbers: &[f32], n: usize, factor: f32| {
+            let end = halves.len() + n;
+            halves.extend(numbers.iter().map(|x| f16::from_f32(x * factor)));
+            halves.resize(end, f16::ZERO);
+        };
+        add(&self.rx[first..first + rows], rows, 1.0 / 16.0);
+        add(&self.mx[first..first + rows], rows, 1.0);
+        add(&self.ry, k, 1.0 / 16.0);
+        add(&self.my, k, 1.0);
+        halves
+    }
+}
+
+/// Looks at a matrix twice, row by row, and knows its scales and offsets then.
+pub struct Survey {
+    found: Affine,
+}
+
+impl Survey {
+    pub fn new(rows: usize, columns: usize) -> Survey {
+        let found = Affine {
+            rx: vec![0.0; rows],
+            mx: vec![0.0; rows],
+            ry: vec![0.0; columns],
+            my: vec![f32::INFINITY; columns],
+            columns_first: columns > rows,
+        };
+        Survey { found }
+    }
+
+    /// Every row once: offsets of columns, and of rows where those come first.
+    pub fn first(&mut self, i: usize, row: &[f32]) {
+        let found = &mut self.found;
+        if !found.columns_first {
+            found.mx[i] = row.iter().copied().fold(f32::INFINITY, f32::min);
+        }
+        let mx = found.mx[i];
+        found.my.iter_mut().zip(row).for_each(|(my, x)| *my = my.min(x - mx));
+    }
+
+    /// Every row a second time, after all have been looked at once.
+    pub fn second(&mut self, i: usize, row: &[f32]) {
+        let found = &mut self.found;
+        if found.columns_first {
+            found.mx[i] = row.iter().zip(&found.my).map(|(x, my)| x - my).fold(f32::INFINITY, f32::min);
+        }
+        let shifted = |found: &Affine, x: f32, j: usize| found.shift(x, i, found.my[j]);
+        found.rx[i] = row.iter().enumerate().map(|(j, &x)| shifted(found, x, j)).fold(0f32, f32::max);
+        for (j, &x) in row.iter().enumerate() {
+            found.ry[j] = found.ry[j].max(shifted(found, x, j) / divisor(found.rx[i]));
+        }
+    }
+
+    pub fn done(self) -> Affine {
+        self.found
+    }
+}
+
+/// A row of equal numbers has no scale: it is its offset.
+fn divisor(scale: f32) -> f32 {
+    if scale == 0.0 { 1.0 } else { scale }
+}

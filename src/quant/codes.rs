@@ -1,0 +1,150 @@
+//! The inner loops that all formats share: units of eight codes to numbers, and their dot products with f32 activations.
+//!
+//! Thirty-two partial sums, combined in a fixed order, so that a result never depends on who else is in the batch. On x86-64
+//! the AVX2 body is chosen at run time; elsewhere the compiler vectorises the portable one.
+
+use super::{BLOCK, PAD};
+
+/// A unit of a format: eight codes.
+pub trait Codes {
+    /// Bytes of a unit.
+    const BYTES: usize;
+
+    /// What the codes of a unit stand for, unscaled.
+    fn eight(unit: &[u8]) -> [f32; PAD];
+
+    /// The same in a register.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, FMA and F16C, and `unit` points to a whole unit.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
+}
+
+/// Numbers of whole units.
+pub fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
+    for (out, unit) in out.chunks_exact_mut(PAD).zip(bytes.chunks_exact(C::BYTES)) {
+        out.copy_from_slice(&C::eight(unit));
+    }
+}
+
+/// Σ code·x. x may be shorter than the row: the rest is padding.
+pub fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if avx2() {
+        // SAFETY: the CPU has AVX2, FMA and F16C.
+        return unsafe { x86::dot::<C>(row, x) };
+    }
+    portable::<C>(row, x)
+}
+
+/// Σ over blocks of scale · Σ code·x.
+pub fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if avx2() {
+        // SAFETY: the CPU has AVX2, FMA and F16C.
+        return unsafe { x86::dot_blocks::<C>(row, scales, x) };
+    }
+    let blocks = row.chunks(BLOCK / PAD * C::BYTES).zip(x.chunks(BLOCK)).zip(scales);
+    blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
+}
+
+/// Partial sums kept apart: four registers of eight lanes hide the latency of the multiply-add.
+const LANES: usize = 32;
+
+/// The unit that begins here; a row that was not padded may end within.
+fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
+    if bytes.len() >= C::BYTES {
+        return C::eight(bytes);
+    }
+    let mut unit = [0; 4 * PAD];
+    unit[..bytes.len()].copy_from_slice(bytes);
+    C::eight(&unit)
+}
+
+fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
+    let mut sums = [0f32; LANES];
+    for (u, (unit, x)) in row.chunks(C::BYTES).zip(x.chunks(PAD)).enumerate() {
+        let sums = &mut sums[u * PAD % LANES..][..PAD];
+        for ((sum, w), x) in sums.iter_mut().zip(eight::<C>(unit)).zip(x) {
+            *sum += w * x;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{BLOCK, Codes, LANES, PAD};
+    use std::arch::x86_64::*;
+
+    const REGISTERS: usize = LANES / PAD;
+
+    // SAFETY of all: callers have checked the CPU's features; all loads stay within whole units that row and x both hold.
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub unsafe fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
+        let mut sums = [_mm256_setzero_ps(); REGISTERS];
+        // SAFETY: as above.
+        unsafe {
+            let tail = add::<C>(row, x, &mut sums);
+            total(sums) + tail
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub unsafe fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+        let mut sums = [_mm256_setzero_ps(); REGISTERS];
+        let mut rest = 0.0;
+        for ((row, x), &scale) in row.chunks(BLOCK / PAD * C::BYTES).zip(x.chunks(BLOCK)).zip(scales) {
+            let mut block = [_mm256_setzero_ps(); REGISTERS];
+            // SAFETY: as above.
+            rest += scale * unsafe { add::<C>(row, x, &mut block) };
+            let scale = _mm256_set1_ps(scale);
+            for (sum, block) in sums.iter_mut().zip(block) {
+                *sum = _mm256_fmadd_ps(block, scale, *sum);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { total(sums) + rest }
+    }
+
+    /// Adds whole units to the registers in turn; gives the sum of what is left.
+    #[inline(always)]
+    unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
+        let units = (x.len() / PAD).min(row.len() / C::BYTES);
+        // SAFETY: as above.
+        unsafe {
+            let step = |sum: &mut __m256, u: usize| {
+                *sum = _mm256_fmadd_ps(C::load(row.as_ptr().add(u * C::BYTES)), _mm256_loadu_ps(x.as_ptr().add(u * PAD)), *sum);
+            };
+            let whole = units / REGISTERS * REGISTERS;
+            for u in (0..whole).step_by(REGISTERS) {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    step(sum, u + i);
+                }
+            }
+            for u in whole..units {
+                step(&mut sums[u - whole], u);
+            }
+        }
+        let left = &x[units * PAD..];
+        if left.is_empty() { 0.0 } else { super::eight::<C>(&row[units * C::BYTES..]).iter().zip(left).map(|(w, x)| w * x).sum() }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: [__m256; REGISTERS]) -> f32 {
+        let mut lanes = [0f32; PAD];
+        // SAFETY: as above.
+        unsafe {
+            let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
+            _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
+        }
+        lanes.iter().sum()
+    }
+}

@@ -1,0 +1,72 @@
+//! Eight bits, symmetric, a scale for 64 numbers: nearly lossless.
+//!
+//! A byte c stands for (c − 128) / 128, from −127/128 to 127/128; the scale is 128/127 of the largest magnitude. A fraction
+//! rather than an integer, so that the scale is about as large as the numbers, and an f16 holds it.
+
+use super::codes::{self, Codes};
+use super::{Format, PAD, Scaling};
+use crate::error::Result;
+
+pub struct I8;
+
+const ONE: f32 = 128.0;
+const LARGEST: f32 = 127.0;
+
+impl Codes for I8 {
+    const BYTES: usize = PAD;
+
+    fn eight(unit: &[u8]) -> [f32; PAD] {
+        std::array::from_fn(|i| (f32::from(unit[i]) - ONE) / ONE)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller's.
+        unsafe {
+            let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
+            _mm256_fmadd_ps(codes, _mm256_set1_ps(1.0 / ONE), _mm256_set1_ps(-1.0))
+        }
+    }
+}
+
+impl Format for I8 {
+    fn name(&self) -> &'static str {
+        "i8"
+    }
+
+    fn bits(&self) -> usize {
+        8
+    }
+
+    fn scaling(&self) -> Scaling {
+        Scaling::Blocks
+    }
+
+    fn largest(&self) -> f32 {
+        LARGEST / ONE
+    }
+
+    fn scale(&self, numbers: &[f32]) -> f32 {
+        numbers.iter().fold(0f32, |most, x| most.max(x.abs())) * (ONE / LARGEST)
+    }
+
+    fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        // A rounded scale may be a little too small for the largest number.
+        out.extend(row.iter().map(|x| ((x * ONE).round().clamp(-LARGEST, LARGEST) + ONE) as u8));
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        codes::decode::<I8>(bytes, out);
+    }
+
+    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
+        codes::dot::<I8>(bytes, x)
+    }
+
+    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+        codes::dot_blocks::<I8>(bytes, scales, x)
+    }
+}

@@ -1,0 +1,61 @@
+//! The int8 of the official Python package: a scale and an offset for every row and for every column of the whole matrix.
+//! For parity with its `fp16i8`.
+//!
+//! W = (c + 1/2) · rx · ry + mx + my, where rx and mx belong to a row of W (an output) and ry and my to a column (an input).
+
+use super::codes::{self, Codes};
+use super::{Format, PAD, Scaling};
+use crate::error::Result;
+
+pub struct I8rc;
+
+impl Codes for I8rc {
+    const BYTES: usize = PAD;
+
+    fn eight(unit: &[u8]) -> [f32; PAD] {
+        std::array::from_fn(|i| f32::from(unit[i]) + 0.5)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller's.
+        unsafe {
+            let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
+            _mm256_add_ps(codes, _mm256_set1_ps(0.5))
+        }
+    }
+}
+
+impl Format for I8rc {
+    fn name(&self) -> &'static str {
+        "i8rc"
+    }
+
+    fn bits(&self) -> usize {
+        8
+    }
+
+    fn scaling(&self) -> Scaling {
+        Scaling::Affine
+    }
+
+    fn largest(&self) -> f32 {
+        255.5
+    }
+
+    /// Of numbers from 0 to 256.
+    fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        out.extend(row.iter().map(|x| x.floor().clamp(0.0, 255.0) as u8));
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        codes::decode::<I8rc>(bytes, out);
+    }
+
+    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
+        codes::dot::<I8rc>(bytes, x)
+    }
+}

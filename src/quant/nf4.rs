@@ -1,0 +1,92 @@
+//! NormalFloat: four bits that name one of sixteen quantiles of a normal distribution, times the largest magnitude of 64 numbers.
+//! QLoRA paper, appendix E, has the table.
+
+use super::codes::{self, Codes};
+use super::{Format, PAD, Scaling, nibbles};
+use crate::error::Result;
+
+pub struct Nf4;
+
+/// What a code stands for. `shaders/weight/nf4.wgsl` has the same; a test compares them.
+const TABLE: [f32; 16] = [
+    -1.0,
+    -0.696_192_8,
+    -0.525_073_05,
+    -0.394_917_5,
+    -0.284_441_38,
+    -0.184_773_43,
+    -0.091_050_036,
+    0.0,
+    0.079_580_3,
+    0.160_930_2,
+    0.246_112_3,
+    0.337_915_24,
+    0.440_709_83,
+    0.562_617,
+    0.722_956_84,
+    1.0,
+];
+
+impl Codes for Nf4 {
+    const BYTES: usize = nibbles::BYTES;
+
+    fn eight(unit: &[u8]) -> [f32; PAD] {
+        let word = nibbles::word(unit);
+        std::array::from_fn(|i| TABLE[nibbles::code(word, i) as usize])
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller's; the table has two registers of eight.
+        unsafe {
+            let codes = nibbles::lanes(unit);
+            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr()), codes);
+            let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr().add(PAD)), codes);
+            // Bit 3 of a code becomes the sign that chooses.
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
+        }
+    }
+}
+
+impl Format for Nf4 {
+    fn name(&self) -> &'static str {
+        "nf4"
+    }
+
+    fn bits(&self) -> usize {
+        4
+    }
+
+    fn scaling(&self) -> Scaling {
+        Scaling::Blocks
+    }
+
+    fn largest(&self) -> f32 {
+        1.0
+    }
+
+    fn scale(&self, numbers: &[f32]) -> f32 {
+        numbers.iter().fold(0f32, |most, x| most.max(x.abs()))
+    }
+
+    fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        // The number of middles between neighbours that lie below.
+        let nearest = |x: f32| TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u32;
+        nibbles::pack(row.iter().map(|&x| nearest(x)), out);
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        codes::decode::<Nf4>(bytes, out);
+    }
+
+    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
+        codes::dot::<Nf4>(bytes, x)
+    }
+
+    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+        codes::dot_blocks::<Nf4>(bytes, scales, x)
+    }
+}

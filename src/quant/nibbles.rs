@@ -1,0 +1,42 @@
+//! Codes of four bits: eight in a little-endian u32, the first one lowest.
+
+use super::PAD;
+
+pub const BYTES: usize = PAD / 2;
+
+pub fn word(unit: &[u8]) -> u32 {
+    u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])
+}
+
+/// Code `i` of a unit.
+pub fn code(word: u32, i: usize) -> u32 {
+    word >> (4 * i) & 15
+}
+
+/// Appends whole units.
+pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+    let mut word = 0;
+    for (i, code) in codes.enumerate() {
+        word |= code << (4 * (i % PAD));
+        if i % PAD == PAD - 1 {
+            out.extend(u32::to_le_bytes(word));
+            word = 0;
+        }
+    }
+}
+
+/// Codes of a unit, one a lane.
+///
+/// # Safety
+/// The CPU has AVX2, and `unit` points to a whole unit.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn lanes(unit: *const u8) -> std::arch::x86_64::__m256i {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller's.
+    unsafe {
+        let word = _mm256_set1_epi32(unit.cast::<i32>().read_unaligned());
+        let shifted = _mm256_srlv_epi32(word, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+        _mm256_and_si256(shifted, _mm256_set1_epi32(15))
+    }
+}

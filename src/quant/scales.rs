@@ -1,0 +1,104 @@
+//! What the codes of a matrix are multiplied by.
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+/// Numbers that share a scale.
+pub const BLOCK: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scaling {
+    /// Codes are the numbers.
+    None,
+    /// An f16 for [`BLOCK`] numbers.
+    Blocks,
+    /// A scale and an offset for every row, and for every column.
+    Affine,
+}
+
+/// Along which the numbers of a block lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    /// Numbers of one row: `[rows, blocks of columns]`.
+    Row,
+    /// Numbers of one column, for matrices that are read by columns: `[blocks of rows, columns]`.
+    Column,
+}
+
+impl Axis {
+    /// Scales of so many rows of `k` elements.
+    pub fn n_scales(self, rows: usize, k: usize) -> usize {
+        match self {
+            Axis::Row => rows * k.div_ceil(BLOCK),
+            Axis::Column => rows.div_ceil(BLOCK) * k,
+        }
+    }
+
+    /// The scales of some rows of a matrix; `first` is a multiple of [`BLOCK`], or the rows share one block.
+    pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
+        if scales.is_empty() {
+            return scales;
+        }
+        let before = if self == Axis::Row { first } else { first / BLOCK * BLOCK };
+        &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
+    }
+
+    /// The same axis of the turned matrix.
+    pub fn turned(self) -> Axis {
+        match self {
+            Axis::Row => Axis::Column,
+            Axis::Column => Axis::Row,
+        }
+    }
+}
+
+/// The scales of a matrix, in host memory.
+#[derive(Debug, Clone, Default)]
+pub enum Scales {
+    #[default]
+    None,
+    /// `[rows, blocks of columns]`
+    Rows(Vec<f32>),
+    /// `[blocks of rows, columns]`
+    Columns(Vec<f32>),
+    /// Scale and offset of rows, then of columns.
+    Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
+}
+
+impl Scales {
+    /// From halves as they are stored, of so many rows: see [`Axis`] and [`super::Affine::stored`].
+    pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
+        let numbers = |halves: &[f16]| halves.to_f32_vec();
+        match (scaling, axis) {
+            (Scaling::None, _) => Scales::None,
+            (Scaling::Blocks, Axis::Row) => Scales::Rows(numbers(halves)),
+            (Scaling::Blocks, Axis::Column) => Scales::Columns(numbers(halves)),
+            (Scaling::Affine, _) => {
+                let (of_rows, of_columns) = halves.split_at(2 * rows);
+                let ((rx, mx), (ry, my)) = (of_rows.split_at(rows), of_columns.split_at(of_columns.len() / 2));
+                Scales::Affine { rx: numbers(rx), mx: numbers(mx), ry: numbers(ry), my: numbers(my) }
+            }
+        }
+    }
+
+    /// Multiplies what the codes of row `i` stand for.
+    pub fn apply(&self, i: usize, row: &mut [f32]) {
+        match self {
+            Scales::None => {}
+            Scales::Rows(scales) => {
+                let n = row.len().div_ceil(BLOCK);
+                for (block, scale) in row.chunks_mut(BLOCK).zip(&scales[i * n..]) {
+                    block.iter_mut().for_each(|x| *x *= scale);
+                }
+            }
+            Scales::Columns(scales) => {
+                let scales = &scales[i / BLOCK * row.len()..];
+                row.iter_mut().zip(scales).for_each(|(x, scale)| *x *= scale);
+            }
+            Scales::Affine { rx, mx, ry, my } => {
+                let columns = ry.iter().zip(my);
+                row.iter_mut().zip(columns).for_each(|(x, (ry, my))| *x = *x * (rx[i] * ry) + (mx[i] + my));
+            }
+        }
+    }
+}

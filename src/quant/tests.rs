@@ -1,0 +1,170 @@
+//! Every format against plain arithmetic.
+
+use super::product::Weights;
+use super::*;
+
+/// Deterministic numbers of many magnitudes.
+fn numbers(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 2654435761 % 1000) as f32 - 500.0) * 1.5f32.powi((i % 9) as i32 - 6)).collect()
+}
+
+fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option<Affine> {
+    let mut survey = (format.scaling() == Scaling::Affine).then(|| Survey::new(rows, k))?;
+    numbers.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(i, row));
+    numbers.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(i, row));
+    Some(survey.done())
+}
+
+/// Codes and scales of a whole matrix.
+fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
+    let affine = affine(format, numbers, rows, k);
+    let mut out = Encoded::default();
+    encode_rows(format, axis, affine.as_ref(), 0, &mut numbers.to_vec(), k, &mut out).unwrap();
+    if let Some(affine) = affine {
+        out.scales = affine.stored(0, rows, k);
+    }
+    (out.codes, Scales::new(format.scaling(), axis, &out.scales, rows))
+}
+
+/// How far a number may be off, by the largest one that shares its scale.
+fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
+    match format.name() {
+        "f32" => 0.0,
+        "f16" => x.abs() / 2048.0 + 1e-7,
+        "i8" => most * (0.5 / 127.0 + 2e-3),
+        // Half of the widest gap of the table; half a step where the largest magnitude has the smallest code that is tried.
+        "nf4" => most * 0.153,
+        "i4" => most * (1.6 / 8.0),
+        other => panic!("{other} has no bound"),
+    }
+}
+
+#[test]
+fn decoding_is_near_what_was_encoded_in_either_direction() {
+    for &format in FORMATS.iter().filter(|f| f.scaling() != Scaling::Affine) {
+        for axis in [Axis::Row, Axis::Column] {
+            for (rows, k) in [(1, 8), (3, 40), (64, 64), (70, 72), (130, 1000)] {
+                let w = numbers(rows * k);
+                let (codes, scales) = encoded(format, axis, &w, rows, k);
+                assert_eq!(codes.len(), format.size_bytes(rows * k), "{format:?}");
+                let weights = Weights { format, k, codes: &codes, scales: &scales };
+                let mut row = vec![0.0; k];
+                for i in 0..rows {
+                    weights.row(i, &mut row);
+                    for j in 0..k {
+                        let block = |n: usize, of: usize| n / BLOCK * BLOCK..of.min(n / BLOCK * BLOCK + BLOCK);
+                        let most = match axis {
+                            Axis::Row => block(j, k).map(|j| w[i * k + j].abs()).fold(0.0, f32::max),
+                            Axis::Column => block(i, rows).map(|i| w[i * k + j].abs()).fold(0.0, f32::max),
+                        };
+                        let (found, expected) = (row[j], w[i * k + j]);
+                        let bound = bound(format, expected, most);
+                        assert!((found - expected).abs() <= bound, "{format:?} {axis:?} {rows}x{k} {i},{j}: {found} for {expected}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn i8rc_is_off_by_half_a_step_of_row_and_column() {
+    let format = find("i8rc").unwrap();
+    for (rows, k) in [(5, 8), (8, 8), (70, 40), (40, 72)] {
+        let mut w: Vec<f32> = numbers(rows * k).iter().map(|x| x / 100.0).collect();
+        // A constant row, and a constant column.
+        w[k..2 * k].fill(0.25);
+        (0..rows).for_each(|i| w[i * k + 3] = -0.5);
+        let (codes, scales) = encoded(format, Axis::Row, &w, rows, k);
+        let affine = affine(format, &w, rows, k).unwrap();
+        let turned: Vec<f32> = (0..k * rows).map(|i| w[i % rows * k + i / rows]).collect();
+        let mut row = vec![0.0; k];
+        for i in 0..rows {
+            Weights { format, k, codes: &codes, scales: &scales }.row(i, &mut row);
+            for j in 0..k {
+                let rounding = 2e-3 * (affine.rx[i] * affine.ry[j] + affine.mx[i].abs() + affine.my[j].abs());
+                let bound = affine.rx[i] * affine.ry[j] / 512.0 + rounding;
+                assert!((row[j] - w[i * k + j]).abs() <= bound, "{rows}x{k} {i},{j}: {} for {}", row[j], w[i * k + j]);
+            }
+        }
+        // Turned, the same codes belong to the same numbers.
+        let mut columns = Encoded::default();
+        encode_rows(format, Axis::Row, Some(&affine.turned()), 0, &mut turned.clone(), rows, &mut columns).unwrap();
+        assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
+    }
+}
+
+#[test]
+fn products_agree_with_a_plain_loop() {
+    for &format in FORMATS {
+        for axis in [Axis::Row, Axis::Column] {
+            for (rows, k, n) in [(1, 8, 1), (33, 24, 5), (70, 40, 6), (65, 72, 37), (130, 1000, 3)] {
+                let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
+                let (codes, scales) = encoded(format, axis, &w, rows, k);
+                let weights = Weights { format, k, codes: &codes, scales: &scales };
+                // Shorter than the row: what pads it counts nothing.
+                let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
+                let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
+                for batch_invariant in [false, true] {
+                    let mut out = vec![vec![0.0; rows]; n];
+                    let mut views: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+                    weights.product(&x, &mut views, batch_invariant);
+                    let mut row = vec![0.0; k];
+                    for r in 0..rows {
+                        weights.row(r, &mut row);
+                        for t in 0..n {
+                            let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
+                            let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                            let error = (f64::from(out[t][r]) - expected).abs();
+                            // Offsets of rows and columns are summed apart, and cancel.
+                            let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
+                            assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_not_padded_keep_their_end() {
+    for format in floats() {
+        let (w, x) = (numbers(21), numbers(40));
+        let mut codes = Vec::new();
+        format.encode(&w, &mut codes).unwrap();
+        let mut decoded = vec![0.0; 21];
+        format.decode(&codes, &mut decoded);
+        let expected: f32 = decoded.iter().zip(&x[19..]).map(|(w, x)| w * x).sum();
+        assert!((format.dot(&codes, &x[19..]) - expected).abs() <= 1e-3 * expected.abs(), "{format:?}");
+    }
+}
+
+#[test]
+fn a_number_too_large_is_refused() {
+    assert!(find("f16").unwrap().encode(&[70000.0; 8], &mut Vec::new()).is_err());
+    assert!(find("f17").is_err());
+    let within = encode_within(find("f16").unwrap(), &[70000.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let mut back = [0.0; 8];
+    find("f16").unwrap().decode(&within, &mut back);
+    assert_eq!(back[..3], [65504.0, -65504.0, 1.0]);
+    for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
+        for x in [1e6, f32::NAN, f32::INFINITY] {
+            let mut row = [1.0, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+            let error = encode_rows(format, Axis::Row, None, 0, &mut row, 8, &mut Encoded::default()).unwrap_err();
+            assert!(error.to_string().contains(format.name()), "{error}");
+        }
+    }
+}
+
+#[test]
+fn nothing_stays_nothing_and_the_smallest_numbers_do_no_harm() {
+    for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
+        for x in [0.0, 1e-9, 1e-6, 1e-40] {
+            let (codes, scales) = encoded(format, Axis::Row, &[x; 8], 1, 8);
+            let mut row = [1.0; 8];
+            Weights { format, k: 8, codes: &codes, scales: &scales }.row(0, &mut row);
+            assert!(row.iter().all(|y| (y - x).abs() <= x * 0.2 + 6e-8), "{format:?} {x}: {row:?}");
+        }
+    }
+}
