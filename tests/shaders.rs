@@ -4,33 +4,34 @@
 use std::collections::HashSet;
 use wingbeat::arch::ARCHS;
 use wingbeat::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
-use wingbeat::quant::FORMATS;
+use wingbeat::exec::selftest;
+use wingbeat::quant::{FORMATS, Format, Scaling};
 use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
 use wingbeat::words::WORDS;
 
 const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
 
-/// Dispatches of a tape in every class, format and size of step.
-fn lowerings(mut tape: Tape, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
-    for format in FORMATS {
-        tape.store_as(*format);
-        tape.cache_format = *format;
-        for class in CLASSES {
-            let plain = Caps::plain(class, 128 << 20);
-            let variants = [
-                Caps { batch_invariant: true, ..plain.clone() },
-                Caps { subgroups: true, ..plain.clone() },
-                Caps { cooperative: Some(16), ..plain.clone() },
-                Caps { cooperative: Some(8), ..plain.clone() },
-                Caps { sparse: false, ..plain.clone() },
-                plain,
-            ];
-            for caps in variants {
-                for &tokens in sizes {
-                    for (runs, context) in [(tokens.min(4), tokens), (tokens, 8192)] {
-                        let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs: 1, capacity: tokens, context };
-                        tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut *each);
-                    }
+/// Dispatches of a tape in a format, in every class and size of step.
+fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
+    tape.store_as(format);
+    if format.scaling() == Scaling::None {
+        tape.cache_format = format;
+    }
+    for class in CLASSES {
+        let plain = Caps::plain(class, 128 << 20);
+        let variants = [
+            Caps { batch_invariant: true, ..plain.clone() },
+            Caps { subgroups: true, ..plain.clone() },
+            Caps { cooperative: Some(16), ..plain.clone() },
+            Caps { cooperative: Some(8), ..plain.clone() },
+            Caps { sparse: false, ..plain.clone() },
+            plain,
+        ];
+        for caps in variants {
+            for &tokens in sizes {
+                for (runs, context) in [(tokens.min(4), tokens), (tokens, 8192)] {
+                    let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs: 1, capacity: tokens, context };
+                    tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut *each);
                 }
             }
         }
@@ -49,7 +50,10 @@ fn all() -> Vec<(Recipe, Dispatch)> {
         }
     };
     each(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
-    WORDS.iter().flat_map(|w| (w.cases)()).for_each(|case| lowerings(case.tape, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
+    for (word, &format) in WORDS.iter().flat_map(|word| FORMATS.iter().map(move |format| (word, format))) {
+        let cases = selftest::cases(word, format);
+        cases.into_iter().for_each(|case| lowerings(case.tape, format, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
+    }
     // Sizes that a tuning pass may choose.
     let mut tape = Tape::new();
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
@@ -62,12 +66,12 @@ fn all() -> Vec<(Recipe, Dispatch)> {
         }
     }
     // Two layers of a published width: the largest matrices, without the time that all layers would take.
-    for arch in ARCHS {
+    for (arch, &format) in ARCHS.iter().flat_map(|arch| FORMATS.iter().map(move |format| (arch, format))) {
         let mut tape = Tape::new();
         let largest = arch.sizes().last().expect("every family has sizes");
         arch.published(largest).expect("a size it lists").record(&mut tape);
         tape.words.truncate(14);
-        lowerings(tape, &[1, 16], &mut each);
+        lowerings(tape, format, &[1, 16], &mut each);
     }
     found
 }

@@ -1,26 +1,9 @@
 // The same unit of four rows, which lanes read together: such rows share words, as many as a word has room for.
+import package::matrix::dots::Quad;
 import package::matrix::place::Place;
 import package::matrix::rows::{w0};
 import package::weight::f16::{SHARERS, WORDS, decode};
 import package::constants::TILES;
-
-// Codes of four rows.
-struct Quad {
-    a: mat2x4<f32>,
-    b: mat2x4<f32>,
-    c: mat2x4<f32>,
-    d: mat2x4<f32>,
-}
-
-// What they make of eight inputs.
-fn dots(w: Quad, x: mat2x4<f32>) -> vec4<f32> {
-    return vec4(
-        dot(w.a[0], x[0]) + dot(w.a[1], x[1]),
-        dot(w.b[0], x[0]) + dot(w.b[1], x[1]),
-        dot(w.c[0], x[0]) + dot(w.c[1], x[1]),
-        dot(w.d[0], x[0]) + dot(w.d[1], x[1]),
-    );
-}
 
 // quad<i>(p, row, k): unit k of rows row .. row + 3 in tile i. row is a multiple of four; what fills four up is there, and nobody's.
 unroll i in TILES {

@@ -33,12 +33,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements past the width are zeros of the padding. A lane reads back only what it wrote itself.
+    // Elements past the width are the zeros of the padding. A lane reads back only what it wrote itself.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);
-        for (var e = 0u; e < 8u; e++) { x[at + 8u * u + e] = eight[e / 4u][e % 4u]; }
-        sum += dot(eight[0] + eight[1], vec4(1.0));
+        for (var e = 0u; e < 8u; e++) {
+            let value = select(0.0, eight[e / 4u][e % 4u], 8u * u + e < params.width);
+            x[at + 8u * u + e] = value;
+            sum += value;
+        }
     }
     let mean = reduce_sum(vec4(sum), lane).x / n;
     var square = 0.0;

@@ -1,8 +1,8 @@
 // A scale and an offset for every row and every column: words of eight, `[2, rows / 8]`, then `[2, units]`.
 //   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
 import package::lib::halves::halves;
+import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
-import package::matrix::quads::{Quad, dots};
 import package::matrix::rows::scale_word;
 
 const STEP: u32 = 0x10000u;

@@ -1,7 +1,7 @@
 // A scale for 64 numbers of a column: `[rows / 64, units]` words of eight columns.
 import package::lib::halves::halves;
+import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
-import package::matrix::quads::{Quad, dots};
 import package::matrix::rows::scale_word;
 
 const STEP: u32 = 0x10000u;

@@ -1,6 +1,6 @@
 // Codes that are the numbers.
+import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
-import package::matrix::quads::{Quad, dots};
 
 // Units of the width whose sums `of_rows` multiplies together. Every module in the place of this one has these names.
 const STEP: u32 = 0x10000u;

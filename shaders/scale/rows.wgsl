@@ -1,7 +1,7 @@
 // A scale for 64 numbers of a row: `[rows / 8, blocks]` words of eight rows.
 import package::lib::halves::halves;
+import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
-import package::matrix::quads::{Quad, dots};
 import package::matrix::rows::scale_word;
 
 const STEP: u32 = 8u;

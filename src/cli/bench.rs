@@ -5,13 +5,13 @@ mod profile;
 mod synthetic;
 
 use super::ceiling::Ceiling;
-use super::model_options::{self, RunArgs};
+use super::model_options::{self, RunArgs, quant};
 use super::output::{Output, say};
 use super::{Failure, Outcome};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
-use crate::quant::{self, padded};
+use crate::quant;
 use crate::report::{BenchExtra, BenchRecord, Samples};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream};
@@ -45,9 +45,12 @@ pub struct Args {
     /// Seeded random weights of a published size, such as rwkv7-0.1b; repeatable
     #[arg(long, value_name = "NAME")]
     synthetic: Vec<String>,
-    /// Formats of the weights, one after another: auto, f16, f32
-    #[arg(long, value_name = "KIND", default_value = "auto", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
+    /// Formats of the weights, one after another: auto, f16, f32 [default: auto, unless --quant]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
+    /// Formats of fewer bits, after those of --dtype: i8, i4-mixed and so on, as with other verbs; repeatable
+    #[arg(long, value_name = "KIND", value_parser = quant)]
+    quant: Vec<String>,
     /// Tokens to read
     #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
     n_prompt: Vec<usize>,
@@ -148,16 +151,26 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `--dtype` and `--quant` of every run.
+fn formats(args: &Args) -> Vec<(String, Option<String>)> {
+    let floats = args.dtype.iter().map(|dtype| (dtype.clone(), None));
+    let mut formats: Vec<_> = floats.chain(args.quant.iter().map(|quant| ("auto".into(), Some(quant.clone())))).collect();
+    if formats.is_empty() {
+        formats.push(("auto".into(), None));
+    }
+    formats
+}
+
 fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &mut Printer) -> std::result::Result<(), Failure> {
     if tests.is_empty() {
         return Ok(());
     }
     args.run.measure_once()?;
     let ceiling = ceiling(args)?;
-    let runs = sources.iter().flat_map(|source| args.dtype.iter().map(move |dtype| (source, dtype)));
-    for (source, dtype) in runs {
+    let formats = formats(args);
+    for (source, (dtype, quant)) in sources.iter().flat_map(|source| formats.iter().map(move |format| (source, format))) {
         let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
-        let mut options = Options { dtype: dtype.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
+        let mut options = Options { dtype: dtype.clone(), quant: quant.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
         options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
         let model = model_options::load(source, &options)?;
         let sparsity = sparsity(&model)?;
@@ -244,7 +257,7 @@ fn measure(
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
     // A token reads all weights, and takes two operations a weight.
     let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
-    let weights_gb_s = (read_bytes(model)? as f64 - skipped) * samples.avg_ts / 1e9;
+    let weights_gb_s = (model.token_bytes() as f64 - skipped) * samples.avg_ts / 1e9;
     let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
     let share = |c: &Ceiling| match test {
         Test { n_prompt: 0, n_batch: 1, .. } => Some(weights_gb_s / c.read_gb_s),
@@ -284,15 +297,6 @@ fn measure(
             p95_ms: percentile(95),
         },
     })
-}
-
-/// Bytes of weights that one token reads if it skips none: of the embedding table, one row. The table is the last to be out of the range of
-/// f16, so where formats are mixed it has the first of them.
-fn read_bytes(model: &Model) -> Result<u64> {
-    let facts = model.facts();
-    let format = quant::find(model.dtype().split('+').next().unwrap_or_default())?;
-    let other_rows = facts.n_vocab.saturating_sub(1) * format.size_bytes(padded(facts.n_embd));
-    Ok(model.weight_bytes().saturating_sub(other_rows as u64))
 }
 
 /// Parameters of the embedding and of the head, which a prompt's tokens do not multiply.
@@ -360,7 +364,7 @@ mod tests_of_bench {
             // Beside the matrices `inspect` counts the vectors, which are f32 in every format.
             let matrices_f16 = model.weight_bytes() / if dtype == "f16" { 1 } else { 2 };
             let vectors = report.memory.as_ref().unwrap().weights - matrices_f16;
-            assert_eq!(read_bytes(&model).unwrap() + vectors, report.bytes_per_token[dtype], "{dtype}");
+            assert_eq!(model.token_bytes() + vectors, report.bytes_per_token[dtype], "{dtype}");
         }
     }
 }

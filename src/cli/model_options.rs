@@ -4,7 +4,7 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
-use crate::exec::{Chosen, choose, tune};
+use crate::exec::{Chosen, Plan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ pub struct ModelArgs {
     /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
     pub dtype: String,
+    /// Keep matrices in fewer bits: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (sensitive ones wider), or a format with exceptions: i4,head=i8,low-rank=f16
+    #[arg(long, value_name = "KIND", value_parser = quant, help_heading = "Model")]
+    pub quant: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
     /// Start from a state: one made with `generate --save-state`, or a tuned initial state
@@ -142,7 +145,8 @@ impl ModelArgs {
 
     pub fn load(&self) -> Result<Model> {
         self.run.measure_once()?;
-        load(&self.source(), &Options { dtype: self.dtype.clone(), ..self.run.options(self.vocab.clone())? })
+        let (dtype, quant) = (self.dtype.clone(), self.quant.clone());
+        load(&self.source(), &Options { dtype, quant, ..self.run.options(self.vocab.clone())? })
     }
 
     /// A slot at the beginning, or where the state file ends.
@@ -163,6 +167,11 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
         "key-value" => Ok(StateOrientation::KeyValue),
         _ => Err("expected value-key or key-value".into()),
     }
+}
+
+/// For `value_parser`: a plan that can be read.
+pub fn quant(text: &str) -> std::result::Result<String, String> {
+    Plan::parse(text).map(|_| text.to_string()).map_err(|e| e.to_string())
 }
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {

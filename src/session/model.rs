@@ -8,7 +8,7 @@ use crate::exec::gpu::{self, Backend, GpuModel};
 use crate::exec::{Chosen, Loaded, Plan, assign_formats, choose, cpu::CpuModel, tune};
 use crate::quant;
 use crate::sample::Sampling;
-use crate::tape::{Source, Tape};
+use crate::tape::{MatrixSpec, Source, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,6 +218,11 @@ impl Model {
     }
     pub fn n_params(&self) -> u64 {
         self.0.n_params
+    }
+    /// Bytes of the matrices that one token reads if it skips none: of the embedding, one row.
+    pub fn token_bytes(&self) -> u64 {
+        let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
+        self.tape().matrices.iter().map(|m| read(m) as u64).sum()
     }
     /// Bytes of all matrices on the device.
     pub fn weight_bytes(&self) -> u64 {
