@@ -4,6 +4,7 @@
 //! are kept apart for JSON. Nothing here knows about files, devices or models.
 
 use std::fmt;
+use std::ops::Range;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -64,11 +65,13 @@ pub struct Error {
     pub place: Option<String>,
     /// What to do.
     pub hint: Option<String>,
+    /// Two lines for people: the text that is meant, and a mark under its part. `Display` leaves them out.
+    pub excerpt: Option<String>,
 }
 
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error { kind, message: one_line(message.into()), place: None, hint: None }
+        Error { kind, message: one_line(message.into()), place: None, hint: None, excerpt: None }
     }
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
@@ -102,6 +105,19 @@ impl Error {
     /// Adds what to do. An earlier hint stands: it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into()));
+        self
+    }
+
+    /// Shows which bytes of a one-line text are meant: carets under them, or one behind the text's end. Of a long text only what is near.
+    pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
+        const NEAR: usize = 60;
+        let shown = |s: &str| s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+        let before = shown(&text[..part.start]);
+        let skipped = before.chars().count().saturating_sub(NEAR);
+        let before: String = before.chars().skip(skipped).collect();
+        let (found, behind) = (shown(&short(&text[part.clone()], NEAR)), shown(&short(&text[part.end..], NEAR)));
+        let marks = "^".repeat(found.chars().count().max(1));
+        self.excerpt = Some(format!("{before}{found}{behind}\n{}{marks}", " ".repeat(before.chars().count())));
         self
     }
 
@@ -149,3 +165,20 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_marks_its_part() {
+        let excerpt = |text: &str, part: Range<usize>| Error::usage("x").within(text, part).excerpt.unwrap();
+        assert_eq!(excerpt("gpu fp17 *3", 4..8), "gpu fp17 *3\n    ^^^^");
+        assert_eq!(excerpt("gpu", 3..3), "gpu\n   ^");
+        assert_eq!(excerpt("a\t\u{1b}é", 3..5), "a  é\n   ^");
+        let long = "x".repeat(1000);
+        let (shown, marks) = (excerpt(&long, 500..700), format!("{}{}", " ".repeat(60), "^".repeat(60)));
+        assert_eq!(shown, format!("{}\n{marks}", "x".repeat(180)));
+        assert_eq!(Error::usage("x").within("gpu", 0..1).to_string(), "x", "a message stays one line");
+    }
+}

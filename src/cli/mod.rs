@@ -120,6 +120,7 @@ pub fn run() -> ExitCode {
                 let _ = Output::new(true).json(&ErrorReport::from(&e));
             }
             say(format_args!("error: {e}"));
+            e.excerpt.iter().flat_map(|e| e.lines()).for_each(|line| say(format_args!("  {line}")));
             ExitCode::from(e.kind.exit_code())
         }
     }

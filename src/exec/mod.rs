@@ -9,6 +9,7 @@ pub mod gpu;
 mod load;
 pub mod products;
 pub mod selftest;
+pub mod strategy;
 pub mod tune;
 
 use crate::error::{Error, Result};

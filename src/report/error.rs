@@ -20,7 +20,7 @@ pub struct ErrorBody {
 
 impl From<&Error> for ErrorReport {
     fn from(e: &Error) -> Self {
-        let Error { kind, message, place, hint } = e.clone();
+        let Error { kind, message, place, hint, .. } = e.clone();
         ErrorReport { error: ErrorBody { kind: kind.name(), message, place, hint } }
     }
 }

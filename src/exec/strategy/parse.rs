@@ -1,0 +1,163 @@
+//! From text to segments. Whatever is refused is shown in the text.
+
+use super::{DTYPES, DType, Device, Layers, QUANTS, Segment, Strategy};
+use crate::error::{Error, Result, short};
+use std::ops::Range;
+
+const ARROW: &str = "->";
+/// What stands for `gpu` in strategies that were written for the package.
+const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
+
+pub fn strategy(text: &str) -> Result<Strategy> {
+    let mut reader = Reader { text, at: 0, aliases: Vec::new() };
+    let mut segments = vec![reader.segment()?];
+    while reader.arrow()? {
+        let begin = reader.at;
+        let segment = reader.segment()?;
+        let streams = |s: &Segment| matches!(s.layers, Layers::Streamed(_));
+        if streams(&segment) && segments.iter().any(streams) {
+            let plus = begin + text[begin..reader.at].rfind('+').unwrap_or(0);
+            let error = reader.refuse(plus..plus + 1, "only one segment can stream the layers that are left");
+            return Err(error.hint("leave out all + but one"));
+        }
+        segments.push(segment);
+    }
+    let notes = notes(&segments, &reader.aliases);
+    Ok(Strategy { segments, notes })
+}
+
+/// What a user should know of these segments, in which devices were called so.
+fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !aliases.is_empty() {
+        let verb = if aliases.len() == 1 { "means" } else { "mean" };
+        notes.push(format!("{} {verb} gpu here; gpu:N is numbered as `wingbeat devices` lists them", aliases.join(" and ")));
+    }
+    if segments.iter().any(|s| s.quant == Some("i8")) {
+        notes.push("i8 is symmetric here, with a scale for every 64 numbers; the package's own i8 is i8rc, as in fp16i8rc".into());
+    }
+    if segments.iter().any(|s| s.dtype == DType::Bf16) {
+        notes.push("bf16: weights are kept as f16 where its range allows, else as f32; sums are in f32".into());
+    }
+    notes
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    /// Those that were met, each once.
+    aliases: Vec<&'static str>,
+}
+
+impl<'t> Reader<'t> {
+    fn segment(&mut self) -> Result<Segment> {
+        let device = self.device()?;
+        let (dtype, quant) = self.dtype()?;
+        Ok(Segment { device, dtype, quant, layers: self.layers(device)? })
+    }
+
+    /// Whether another segment follows.
+    fn arrow(&mut self) -> Result<bool> {
+        let next = self.word();
+        match &self.text[next.clone()] {
+            "" => Ok(false),
+            ARROW => Ok(true),
+            _ => Err(self.expected("*N, *N+, -> or the end", next)),
+        }
+    }
+
+    fn device(&mut self) -> Result<Device> {
+        let word = self.word();
+        let lower = self.text[word.clone()].to_ascii_lowercase();
+        let (name, number) = lower.split_once(':').map_or((lower.as_str(), None), |(name, n)| (name, Some(n)));
+        let alias = ALIASES.into_iter().find(|a| *a == name);
+        if name != "cpu" && name != "gpu" && alias.is_none() {
+            return Err(self.expected("a device: gpu, gpu:N or cpu (cuda, mps and dml mean gpu)", word));
+        }
+        self.aliases.extend(alias.filter(|a| !self.aliases.contains(a)));
+        let Some(number) = number else {
+            return Ok(if name == "cpu" { Device::Cpu } else { Device::Gpu(None) });
+        };
+        let behind = word.start + name.len() + 1..word.end;
+        match name {
+            "gpu" | "cuda" => match digits(number) {
+                Some(n) => Ok(Device::Gpu(Some(n))),
+                None => Err(self.expected(&format!("the number of an adapter behind {name}:"), behind)),
+            },
+            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "there is one cpu, without a number")),
+            _ => Err(self.refuse(behind.start - 1..behind.end, &format!("only gpu and cuda are numbered, {name} is not"))),
+        }
+    }
+
+    fn dtype(&mut self) -> Result<(DType, Option<&'static str>)> {
+        let word = self.word();
+        let lower = self.text[word.clone()].to_ascii_lowercase();
+        let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
+        let Some((name, dtype, suffix)) = known else {
+            let formats = QUANTS.join(", ");
+            return Err(self.expected(&format!("a dtype: fp32, fp16 or bf16, perhaps with {formats} behind it"), word));
+        };
+        let quant = QUANTS.into_iter().find(|q| *q == suffix);
+        if quant.is_none() && !suffix.is_empty() {
+            let all: Vec<String> = [""].iter().chain(&QUANTS).map(|quant| format!("{name}{quant}")).collect();
+            return Err(self.expected(&format!("one of {}", all.join(", ")), word.start + name.len()..word.end));
+        }
+        Ok((dtype, quant))
+    }
+
+    fn layers(&mut self, device: Device) -> Result<Layers> {
+        let before = self.at;
+        let word = self.word();
+        let Some(asked) = self.text[word.clone()].strip_prefix('*') else {
+            self.at = before;
+            return Ok(Layers::Share);
+        };
+        if word.start == before {
+            return Err(self.refuse(word.start..word.start + 1, "expected a space before *"));
+        }
+        let (number, streams) = asked.strip_suffix('+').map_or((asked, false), |number| (number, true));
+        let Some(n) = digits(number) else {
+            return Err(self.expected("a number of layers behind *, as in *10 or *10+", word.start + 1..word.end));
+        };
+        match (streams, device) {
+            (false, _) => Ok(Layers::Fixed(n as usize)),
+            (true, Device::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
+            (true, Device::Cpu) => Err(self
+                .refuse(word.end - 1..word.end, "the cpu has all its layers in memory and streams none")
+                .hint("put + behind the *N of a gpu segment")),
+        }
+    }
+
+    /// The next arrow, or what stands before a space, a `*` or an arrow; at the end it is empty.
+    fn word(&mut self) -> Range<usize> {
+        let rest = &self.text[self.at..];
+        let begin = self.text.len() - rest.trim_ascii_start().len();
+        let rest = &self.text[begin..];
+        let ends = |(i, c): (usize, char)| c.is_ascii_whitespace() || i > 0 && (c == '*' || rest[i..].starts_with(ARROW));
+        let len = match rest.starts_with(ARROW) {
+            true => ARROW.len(),
+            false => rest.char_indices().find(|c| ends(*c)).map_or(rest.len(), |(i, _)| i),
+        };
+        self.at = begin + len;
+        begin..self.at
+    }
+
+    fn expected(&self, what: &str, part: Range<usize>) -> Error {
+        let found = match &self.text[part.clone()] {
+            "" if self.text[part.end..].trim_ascii().is_empty() => "the end".into(),
+            "" => "nothing".into(),
+            found => format!("{:?}", short(found, 40)),
+        };
+        self.refuse(part, &format!("expected {what}; found {found}"))
+    }
+
+    fn refuse(&self, part: Range<usize>, message: &str) -> Error {
+        let column = self.text[..part.start].chars().count() + 1;
+        Error::usage(message).at(format!("--strategy, column {column}")).within(self.text, part)
+    }
+}
+
+/// A number in decimal digits and nothing else.
+fn digits(text: &str) -> Option<u32> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
