@@ -143,6 +143,16 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
+/// Bytes, as messages and tables say them.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{value:.2} {}", UNITS[unit])
+}
+
 /// Control characters, quoted from hostile files, must not reach a terminal.
 fn one_line(s: String) -> String {
     if !s.chars().any(char::is_control) {

@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
+use crate::error::size;
 use crate::exec::choose;
 use crate::report::{DeviceReport, devices};
 use std::process::ExitCode;
@@ -71,6 +72,11 @@ pub fn line(d: &DeviceReport) -> String {
     }
     if d.features.cooperative_matrix {
         text.push_str(", cooperative matrix");
+    }
+    match (d.memory_bytes, d.memory_free_bytes) {
+        (Some(total), Some(free)) => text.push_str(&format!(", {} of {} free", size(free), size(total))),
+        (Some(total), None) => text.push_str(&format!(", {}", size(total))),
+        (None, _) => {}
     }
     text
 }

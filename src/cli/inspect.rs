@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::output::{Output, say};
+use crate::error::size;
 use crate::report::{InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
@@ -90,14 +91,4 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         out.text(&format!("{name}  {dtype} {shape:?}\n"))?;
     }
     Ok(())
-}
-
-/// Bytes for people.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1024.0, unit + 1);
-    }
-    format!("{value:.2} {}", UNITS[unit])
 }

@@ -7,6 +7,7 @@ pub mod cpu;
 mod formats;
 pub mod gpu;
 mod load;
+mod memory;
 pub mod products;
 pub mod selftest;
 pub mod strategy;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use choose::{Choice, Chosen, choose};
 pub use formats::{Plan, assign_formats};
 pub use load::Progress;
+pub use memory::{Memory, host_memory};
 
 /// A tape with its weights on a device. Shared by sessions.
 pub trait Loaded: Send + Sync {

@@ -1,6 +1,7 @@
 //! Devices as `devices --json` lists them and as every other report names the one it ran on.
 
 use crate::exec::gpu::{Adapter, Backend, adapters};
+use crate::exec::host_memory;
 use crate::session;
 use serde::Serialize;
 
@@ -16,8 +17,10 @@ pub struct DeviceReport {
     pub driver: String,
     pub features: Features,
     pub limits: Limits,
-    /// WebGPU does not tell.
+    /// All that there is, where the driver tells: of the adapter, or the host's where it has none of its own.
     pub memory_bytes: Option<u64>,
+    /// What this process can still take of it.
+    pub memory_free_bytes: Option<u64>,
     pub chosen: bool,
 }
 
@@ -62,12 +65,14 @@ pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
         features: Features::default(),
         limits: Limits::default(),
         memory_bytes: None,
+        memory_free_bytes: None,
         chosen: true,
     };
     DeviceReport { chosen: true, ..listed.unwrap_or_else(bare) }
 }
 
 fn of_adapter(id: String, a: &Adapter) -> DeviceReport {
+    let memory = a.memory();
     DeviceReport {
         id,
         name: a.name.clone(),
@@ -86,13 +91,15 @@ fn of_adapter(id: String, a: &Adapter) -> DeviceReport {
             max_workgroup_bytes: Some(a.max_workgroup_bytes),
             max_storage_buffers: Some(a.max_storage_buffers),
         },
-        memory_bytes: None,
+        memory_bytes: memory.map(|m| m.total),
+        memory_free_bytes: memory.and_then(|m| m.free),
         chosen: false,
     }
 }
 
 /// Our own executor on the host's cores.
 fn builtin() -> DeviceReport {
+    let memory = host_memory();
     DeviceReport {
         id: "cpu".into(),
         name: format!("{} threads", rayon::current_num_threads()),
@@ -101,7 +108,8 @@ fn builtin() -> DeviceReport {
         driver: String::new(),
         features: Features::default(),
         limits: Limits::default(),
-        memory_bytes: None,
+        memory_bytes: memory.map(|m| m.total),
+        memory_free_bytes: memory.and_then(|m| m.free),
         chosen: false,
     }
 }

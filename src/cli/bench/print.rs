@@ -65,7 +65,7 @@ impl Printer {
 fn row(r: &BenchRecord) -> String {
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_string(), |ms| format!("{ms:.2}"));
     let (s, w) = (&r.samples, &r.wingbeat);
-    let (size, params) = (crate::cli::inspect::size(r.model_size), short(r.model_n_params));
+    let (size, params) = (crate::error::size(r.model_size), short(r.model_n_params));
     let test = Test { n_prompt: r.n_prompt, n_gen: r.n_gen, n_depth: r.n_depth, n_batch: r.n_batch };
     format!(
         "| {} | {size} | {params} | {} | {} | {test} | {} | {:.2} ± {:.2} | {} | {} |",

@@ -1,7 +1,9 @@
 //! Adapters: listing, choosing, opening, and what the device says later of lost contexts and exhausted memory.
 
 use super::kernel::Kernels;
+use super::memory;
 use crate::error::{Error, Result};
+use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class};
 use std::sync::{Arc, Mutex};
 
@@ -80,7 +82,7 @@ pub struct Adapter {
     pub max_buffer_bytes: u64,
     pub max_workgroup_bytes: u32,
     pub max_storage_buffers: u32,
-    inner: wgpu::Adapter,
+    pub(super) inner: wgpu::Adapter,
 }
 
 /// Environment variable that lowers the binding limit, in bytes: it makes small models exercise split matrices.
@@ -119,6 +121,11 @@ impl Adapter {
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
             inner,
         }
+    }
+
+    /// Its memory as its driver says now, where it says; a software adapter has the host's.
+    pub fn memory(&self) -> Option<Memory> {
+        if self.kind == AdapterKind::Cpu { host_memory() } else { memory::of(&self.inner) }
     }
 
     /// Whether drivers end a dispatch that runs for seconds.

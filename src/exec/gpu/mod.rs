@@ -6,6 +6,7 @@ mod device;
 mod draws;
 mod executor;
 mod kernel;
+mod memory;
 mod model;
 mod op;
 mod plan;

@@ -1,0 +1,86 @@
+//! How much memory an adapter has. WebGPU does not say, so the backend's own API is asked, through wgpu.
+
+use crate::exec::Memory;
+
+/// None where the backend does not say: OpenGL, and browsers.
+pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
+    match adapter.get_info().backend {
+        #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+        wgpu::Backend::Vulkan => vulkan(adapter),
+        #[cfg(windows)]
+        wgpu::Backend::Dx12 => dx12(adapter),
+        #[cfg(target_vendor = "apple")]
+        wgpu::Backend::Metal => metal(adapter),
+        _ => None,
+    }
+}
+
+/// The largest heap on the device. The others are windows into it, or a part that the host can write and large buffers do not go to.
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
+    use ash::{ext, vk};
+    // SAFETY: the adapter's handles are asked for what they are, and neither kept nor destroyed.
+    let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
+    let (instance, device) = (hal.shared_instance(), hal.raw_physical_device());
+    let has_2 = |version: u32| version >= vk::API_VERSION_1_1;
+    let can = hal.physical_device_capabilities();
+    if !has_2(instance.instance_api_version()) || !has_2(can.properties().api_version) {
+        return None;
+    }
+    let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+    let mut answer = vk::PhysicalDeviceMemoryProperties2::default();
+    let tells_budget = can.supports_extension(ext::memory_budget::NAME);
+    if tells_budget {
+        answer = answer.push_next(&mut budget);
+    }
+    // SAFETY: instance and device have Vulkan 1.1, which the function came with; the chain holds a structure that the device knows.
+    unsafe { instance.raw_instance().get_physical_device_memory_properties2(device, &mut answer) };
+    let heaps = answer.memory_properties;
+    let local = (0..heaps.memory_heap_count as usize).filter(|&i| heaps.memory_heaps[i].flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    let largest = local.max_by_key(|&i| heaps.memory_heaps[i].size)?;
+    let free = tells_budget.then(|| budget.heap_budget[largest].saturating_sub(budget.heap_usage[largest]));
+    Some(Memory { total: heaps.memory_heaps[largest].size, free })
+}
+
+/// The adapter's own memory, or, where it has little, what it may take of the host's.
+#[cfg(windows)]
+fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
+    use windows::Win32::Graphics::Dxgi::{DXGI_MEMORY_SEGMENT_GROUP_LOCAL, DXGI_QUERY_VIDEO_MEMORY_INFO};
+    // SAFETY: the adapter's interface is asked, and not kept.
+    let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Dx12>() }?;
+    let mut info = DXGI_QUERY_VIDEO_MEMORY_INFO::default();
+    // SAFETY: the interface is alive as long as `hal`, and writes to `info` only, before it returns.
+    unsafe { hal.raw_adapter().QueryVideoMemoryInfo(0, DXGI_MEMORY_SEGMENT_GROUP_LOCAL, &mut info) }.ok()?;
+    // SAFETY: as above.
+    let dedicated = unsafe { hal.raw_adapter().GetDesc1() }.map_or(0, |d| d.DedicatedVideoMemory as u64);
+    Some(Memory { total: info.Budget.max(dedicated), free: Some(info.Budget.saturating_sub(info.CurrentUsage)) })
+}
+
+/// What Metal recommends to use at the most, of memory that it shares with the host or not.
+#[cfg(target_vendor = "apple")]
+fn metal(adapter: &wgpu::Adapter) -> Option<Memory> {
+    use objc2_metal::MTLDevice;
+    // SAFETY: the device is asked for two numbers, and not kept.
+    let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Metal>() }?;
+    let device = hal.raw_device();
+    let total = device.recommendedMaxWorkingSetSize();
+    Some(Memory { total, free: Some(total.saturating_sub(device.currentAllocatedSize() as u64)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::exec::gpu::{AdapterKind, Backend, adapters};
+
+    /// llvmpipe is a Vulkan device like any other here: its one heap is the host's memory.
+    #[test]
+    fn an_adapter_of_vulkan_says_how_much_it_has() {
+        for adapter in adapters(Backend::Vulkan) {
+            let memory = super::of(&adapter.inner).unwrap_or_else(|| panic!("{} does not say", adapter.name));
+            assert!(memory.total > 1 << 27, "{}: {memory:?}", adapter.name);
+            assert!(memory.free.is_none_or(|free| free <= memory.total), "{}: {memory:?}", adapter.name);
+            if adapter.kind == AdapterKind::Cpu {
+                assert_eq!(adapter.memory().map(|m| m.total), crate::exec::host_memory().map(|m| m.total));
+            }
+        }
+    }
+}
