@@ -2,8 +2,9 @@
 
 use crate::arch;
 use crate::quant::{self, FORMATS, Format};
+use crate::session::needs::{Needs, Sizes, in_format};
 use crate::session::{Options, notes};
-use crate::tape::{BLOCK, MatrixSpec, Tape};
+use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
             report.context = f.context;
-            report.memory = quant::find("f16").ok().map(|f16| memory(&mut tape, f16, context));
+            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16, f.n_layer, context));
         }
         Err(e) => report.note = Some(e.to_string()),
     }
@@ -130,14 +131,10 @@ fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-fn memory(tape: &mut Tape, format: &'static dyn Format, context: usize) -> Memory {
-    tape.store_as(format);
-    let chunk = Options::default().chunk;
-    Memory {
-        weights: tape.matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>() + vector_bytes(tape),
-        state_per_slot: tape.states.iter().map(|s| s.total(1) as u64 * 4).sum::<u64>()
-            + (context.div_ceil(BLOCK) * tape.block_bytes()) as u64,
-        scratch: tape.vars.iter().map(|v| (v.planes * v.rows.count(chunk, 1) * v.stride() * 4) as u64).sum::<u64>()
-            + tape.rotary.map_or(0, |r| (context * r.size * 4) as u64),
-    }
+fn memory(tape: &Tape, format: &'static dyn Format, n_layer: usize, context: usize) -> Memory {
+    let blocks = context.div_ceil(BLOCK);
+    let room = Room { pages: 1, blocks, listed: blocks, context };
+    let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
+    let (needs, all) = (Needs::of(tape, n_layer, &sizes, &in_format(format)), 0..n_layer + 1);
+    Memory { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
 }

@@ -1,0 +1,115 @@
+use super::super::needs::{LayerBytes, by_device};
+use super::*;
+use crate::error::Kind;
+use crate::exec::strategy::{Placed, Strategy};
+
+const MB: u64 = 1_000_000;
+
+/// 24 layers of 100 MB in f16 and a head of 300 MB, 1 MB of state a layer and 50 MB of activations.
+fn candidates() -> Vec<Candidate> {
+    let candidate = |dtype, percent: u64| {
+        let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB };
+        let layers = (0..24).map(|_| layer(100)).chain([layer(300)]).collect();
+        Candidate { dtype, needs: Needs { layers, scratch: 50 * MB } }
+    };
+    vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
+}
+
+/// Adapters with so many usable bytes, and a host: what `usable` takes off is put on before.
+fn machine(adapters: &[u64], host: u64) -> Machine {
+    let free = |mb: u64| Some((mb * MB + (256 << 20)) / 15 * 16 + 16);
+    let adapters = adapters.iter().enumerate().map(|(i, mb)| (format!("gpu:{i}"), free(*mb))).collect();
+    Machine { adapters, host: free(host), speeds: Speeds::default() }
+}
+
+fn chosen(adapters: &[u64], host: u64) -> String {
+    let machine = machine(adapters, host);
+    let fitted = fit(&candidates(), &machine).unwrap();
+    holds(&fitted.strategy, &machine);
+    fitted.strategy
+}
+
+/// What was chosen is a strategy, and every device has room for its part.
+fn holds(text: &str, machine: &Machine) {
+    let all = candidates();
+    let strategy = Strategy::parse(text).unwrap();
+    assert!(strategy.place_notes(24).is_empty() && strategy.notes().iter().all(|n| n.starts_with("i8 is")), "{text}");
+    let placed = strategy.place(24).unwrap();
+    let of = |p: &Placed| {
+        let dtype = format!("fp16{}", p.quant.unwrap_or(""));
+        &all.iter().find(|c| c.dtype == dtype).unwrap().needs
+    };
+    for (id, bytes) in by_device(&placed, &of) {
+        let free = machine.adapters.iter().find(|(known, _)| *known == id).map_or(machine.host, |(_, free)| *free);
+        assert!(bytes.total() <= usable(free), "{text}: {id} {bytes:?}");
+    }
+}
+
+#[test]
+fn a_format_is_narrowed_before_a_second_device_is_taken() {
+    // 2700 MB of weights, 25 of state and 50 of activations.
+    assert_eq!(chosen(&[2775], 0), "gpu:0 fp16");
+    assert_eq!(chosen(&[2774], 0), "gpu:0 fp16i8");
+    assert_eq!(chosen(&[1506, 9000], 0), "gpu:0 fp16i8");
+    assert_eq!(chosen(&[1505, 9000], 0), "gpu:0 fp16i4");
+    assert_eq!(chosen(&[858], 0), "gpu:0 fp16i4");
+}
+
+#[test]
+fn adapters_share_what_one_does_not_hold() {
+    assert_eq!(chosen(&[800, 9000], 0), "gpu:0 fp16 *7 -> gpu:1 fp16");
+    assert_eq!(chosen(&[800, 800], 9000), "gpu:0 fp16i4 *24 -> gpu:1 fp16i4");
+    assert_eq!(chosen(&[90, 800, 9000], 0), "gpu:1 fp16 *7 -> gpu:2 fp16", "the first holds no layer in f16");
+}
+
+#[test]
+fn what_fits_on_no_adapter_is_streamed_or_the_cpus_by_time() {
+    assert_eq!(chosen(&[500], 9000), "gpu:0 fp16i4 *8+");
+    // Two adapters hold most of it, and the rest takes the CPU less time than the bus takes for what one adapter lacks.
+    assert_eq!(chosen(&[400, 400], 9000), "gpu:0 fp16i4 *11 -> gpu:1 fp16i4 *11 -> cpu fp16i4");
+    let mut slow = machine(&[500], 9000);
+    slow.speeds.bus = 1e9;
+    let fitted = fit(&candidates(), &slow).unwrap();
+    assert_eq!(fitted.strategy, "gpu:0 fp16i4 *15 -> cpu fp16i4");
+    assert!(fitted.why.starts_with("331.88 MiB of the weights fit on no adapter"), "{}", fitted.why);
+    // The host has room for the CPU's part, and not for what would be streamed.
+    assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
+}
+
+#[test]
+fn without_an_adapter_the_cpu_has_all() {
+    assert_eq!(chosen(&[], 9000), "cpu fp16");
+    assert_eq!(chosen(&[], 2000), "cpu fp16i8");
+    assert_eq!(chosen(&[10], 900), "cpu fp16i4");
+}
+
+#[test]
+fn an_adapter_that_does_not_say_is_taken_to_have_enough() {
+    let machine = Machine { adapters: vec![("gpu:0".into(), None)], host: None, speeds: Speeds::default() };
+    assert_eq!(fit(&candidates(), &machine).unwrap().strategy, "gpu:0 fp16");
+}
+
+#[test]
+fn a_model_that_fits_nowhere_is_an_error_that_says_how_much_there_is() {
+    let e = fit(&candidates(), &machine(&[100], 100)).unwrap_err();
+    assert_eq!(e.kind, Kind::Memory);
+    assert!(e.message.starts_with("the model needs 818.25 MiB even as fp16i4; free are gpu:0 374.79 MiB, cpu 374.79 MiB"), "{e}");
+    assert_eq!(fit(&[], &machine(&[100], 100)).unwrap_err().kind, Kind::Usage);
+}
+
+#[test]
+fn every_choice_holds() {
+    let sizes = [0, 60, 90, 150, 400, 500, 700, 850, 1200, 3000];
+    for adapters in [1, 2, 3] {
+        for n in 0..sizes.len().pow(adapters) {
+            let of: Vec<u64> = (0..adapters).map(|i| sizes[n / sizes.len().pow(i) % sizes.len()]).collect();
+            for host in [0, 300, 1000, 4000] {
+                let machine = machine(&of, host);
+                match fit(&candidates(), &machine) {
+                    Ok(fitted) => holds(&fitted.strategy, &machine),
+                    Err(e) => assert!(of.iter().sum::<u64>() + host < 2000 && e.kind == Kind::Memory, "{of:?} {host}: {e}"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a model needs on each device, from its tape alone: before anything is allocated.
+
+use crate::error::{Error, Result, size};
+use crate::exec::Memory;
+use crate::exec::strategy::Placed;
+use crate::quant::{Format, padded};
+use crate::tape::{MatrixSpec, Room, Tape};
+use crate::weights::layer_of;
+use std::ops::Range;
+
+/// Bytes of one of the L + 1 layers, on the device that has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LayerBytes {
+    /// Matrices and vectors.
+    pub weights: u64,
+    /// States and caches of all slots.
+    pub slots: u64,
+}
+
+/// What a session makes room for.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub room: Room,
+    /// Tokens of a step, at the most.
+    pub tokens: usize,
+    /// Rows of logits of a step, at the most.
+    pub outputs: usize,
+}
+
+/// A model's bytes by layer, with its matrices in certain formats.
+#[derive(Debug, Clone)]
+pub struct Needs {
+    /// L + 1; the embedding is part of the first, norm and head behind the blocks are the last.
+    pub layers: Vec<LayerBytes>,
+    /// Activations, and what depends on the context alone. Every segment has its own.
+    pub scratch: u64,
+}
+
+/// Bytes of a matrix in the format that it has.
+pub fn as_assigned(matrix: &MatrixSpec) -> u64 {
+    matrix.size_bytes() as u64
+}
+
+/// Bytes of a matrix as if it had that format.
+pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
+    move |matrix| matrix.parts.iter().map(|p| (p.rows * format.size_bytes(padded(p.k))) as u64).sum()
+}
+
+impl Needs {
+    /// Of a model of `n_layer` blocks. `matrix_bytes`: [`as_assigned`], [`in_format`], or what a mixed plan makes of a matrix.
+    pub fn of(tape: &Tape, n_layer: usize, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Needs {
+        let mut layers = vec![LayerBytes::default(); n_layer + 1];
+        // Names of no block are those of the embedding, which is the only table, and of what comes behind the blocks.
+        let at = |name: &str| layer_of(name).unwrap_or(n_layer).min(n_layer);
+        for matrix in &tape.matrices {
+            let layer = if matrix.is_table { 0 } else { at(&matrix.parts[0].tensor) };
+            layers[layer].weights += matrix_bytes(matrix);
+        }
+        for vectors in &tape.vectors {
+            layers[at(&vectors.parts[0].tensor)].weights += (vectors.parts.len() * vectors.stride() * 4) as u64;
+        }
+        for state in &tape.states {
+            layers[at(&state.name)].slots += state.total(sizes.room.pages) as u64 * 4;
+        }
+        for cache in &tape.caches {
+            layers[at(&cache.name)].slots += (sizes.room.blocks * tape.cache_format.size_bytes(cache.block_len())) as u64;
+        }
+        // Executors round the rows of a step up.
+        let (tokens, outputs) = (sizes.tokens.max(1).next_power_of_two(), sizes.outputs.max(1).next_power_of_two());
+        let vars = tape.vars.iter().map(|v| (v.planes * v.rows.count(tokens, outputs) * v.stride() * 4) as u64).sum::<u64>();
+        let angles = tape.rotary.map_or(0, |r| (sizes.room.context * r.size * 4) as u64);
+        Needs { layers, scratch: vars + angles }
+    }
+
+    /// Weights of these layers.
+    pub fn weights(&self, layers: Range<usize>) -> u64 {
+        self.layers[layers].iter().map(|l| l.weights).sum()
+    }
+
+    /// States and caches of these layers.
+    pub fn slots(&self, layers: Range<usize>) -> u64 {
+        self.layers[layers].iter().map(|l| l.slots).sum()
+    }
+
+    /// Everything that a device holds which has these layers, the first `resident` of them all the time. While one of the others is
+    /// computed the next is on its way, so there is room for two.
+    pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
+        let streamed = layers.start + resident..layers.end;
+        let largest = self.layers[streamed].iter().map(|l| l.weights).max().unwrap_or(0);
+        DeviceBytes {
+            weights: self.weights(layers.start..layers.start + resident) + 2 * largest,
+            slots: self.slots(layers),
+            scratch: self.scratch,
+        }
+    }
+}
+
+/// What a device holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceBytes {
+    pub weights: u64,
+    pub slots: u64,
+    pub scratch: u64,
+}
+
+impl DeviceBytes {
+    pub fn total(&self) -> u64 {
+        self.weights + self.slots + self.scratch
+    }
+}
+
+/// What every device of a placement holds, in the order in which they come. `needs`: of the whole model, as that segment keeps it. The
+/// host also holds what is streamed.
+pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) -> Vec<(String, DeviceBytes)> {
+    let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
+    let mut add = |device: &str, more: DeviceBytes| {
+        // The first adapter has two names.
+        let device = if device == "gpu" { "gpu:0" } else { device };
+        let known = devices.iter_mut().find(|(id, _)| id == device);
+        match known {
+            Some((_, sum)) => {
+                *sum =
+                    DeviceBytes { weights: sum.weights + more.weights, slots: sum.slots + more.slots, scratch: sum.scratch + more.scratch };
+            }
+            None => devices.push((device.into(), more)),
+        }
+    };
+    for segment in placed {
+        let needs = needs(segment);
+        add(&segment.device, needs.on_device(segment.layers.clone(), segment.resident));
+        let streamed = needs.weights(segment.layers.start + segment.resident..segment.layers.end);
+        if streamed > 0 {
+            add("cpu", DeviceBytes { weights: streamed, ..DeviceBytes::default() });
+        }
+    }
+    devices
+}
+
+/// Whether each device has room for what it is to hold. `memory`: of a device by its id; what does not say how much is free is not
+/// refused. `propose`: a strategy that would fit, asked for where this one does not.
+pub fn check(
+    devices: &[(String, DeviceBytes)],
+    memory: &dyn Fn(&str) -> Option<Memory>,
+    propose: &dyn Fn() -> Result<String>,
+) -> Result<()> {
+    for (device, bytes) in devices {
+        let Some(free) = memory(device).and_then(|m| m.free) else { continue };
+        if bytes.total() > free {
+            let text = format!(
+                "the model needs {} there ({} weights, {} state and caches, {} activations), {} are free",
+                size(bytes.total()),
+                size(bytes.weights),
+                size(bytes.slots),
+                size(bytes.scratch),
+                size(free)
+            );
+            let hint = propose().map_or_else(|e| e.message, |strategy| format!("--strategy \"{strategy}\" would fit"));
+            return Err(Error::memory(text).at(device).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use super::*;
+use crate::arch;
+use crate::error::Kind;
+use crate::exec::strategy::Strategy;
+use crate::quant;
+use crate::tape::BLOCK;
+
+fn recorded(name: &str) -> (Tape, usize) {
+    let blueprint = arch::synthetic::named(name).unwrap();
+    let mut tape = Tape::new();
+    blueprint.record(&mut tape);
+    (tape, blueprint.facts().n_layer)
+}
+
+fn sizes(n_slots: usize, context: usize) -> Sizes {
+    let blocks = n_slots * context.div_ceil(BLOCK);
+    Sizes { room: Room { pages: n_slots + 1, blocks, listed: blocks, context }, tokens: 256, outputs: n_slots }
+}
+
+fn needs(name: &str, sizes: &Sizes) -> Needs {
+    let (tape, n_layer) = recorded(name);
+    Needs::of(&tape, n_layer, sizes, &as_assigned)
+}
+
+#[test]
+fn every_byte_belongs_to_a_layer() {
+    for name in ["rwkv4-0.1b", "rwkv5-0.4b", "rwkv6-1.5b", "rwkv7-0.1b", "glm4-0.5b"] {
+        let (tape, n_layer) = recorded(name);
+        let (sizes, f32) = (sizes(3, 1000), quant::find("f32").unwrap());
+        let (f16s, f32s) = (Needs::of(&tape, n_layer, &sizes, &as_assigned), Needs::of(&tape, n_layer, &sizes, &in_format(f32)));
+        let vectors: usize = tape.vectors.iter().map(|v| v.parts.len() * v.stride() * 4).sum();
+        let matrices: usize = tape.matrices.iter().map(MatrixSpec::size_bytes).sum();
+        let all = 0..n_layer + 1;
+        assert_eq!(f16s.weights(all.clone()), (matrices + vectors) as u64, "{name}");
+        assert_eq!(f32s.weights(all.clone()), (2 * matrices + vectors) as u64, "{name}");
+        let states: usize = tape.states.iter().map(|s| s.total(4) * 4).sum();
+        assert_eq!(f16s.slots(all), (states + 3 * 16 * tape.block_bytes()) as u64, "{name}");
+        // Blocks but the first, which has the embedding, are alike but for what the first alone lacks; the head has no memory.
+        let middle = &f16s.layers[1..n_layer];
+        assert!(middle.iter().all(|l| l.weights == middle[0].weights && l.slots == middle[0].slots && l.slots > 0), "{name}");
+        assert!(f16s.layers[n_layer].slots == 0 && f16s.layers[n_layer].weights > 0, "{name}");
+        let embedding = tape.matrices.iter().find(|m| m.is_table).unwrap().size_bytes() as u64;
+        assert!(f16s.layers[0].weights.abs_diff(middle[0].weights + embedding) < embedding / 20, "{name}: {:?}", f16s.layers[0]);
+    }
+}
+
+#[test]
+fn only_what_is_of_slots_grows_with_slots() {
+    let (one, eight) = (needs("rwkv7-0.1b", &sizes(1, 0)), needs("rwkv7-0.1b", &sizes(8, 0)));
+    let all = 0..one.layers.len();
+    assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
+    // Two pages and nine.
+    assert_eq!(one.slots(all.clone()) * 9, eight.slots(all) * 2);
+    assert!(one.scratch < eight.scratch, "more rows of logits");
+}
+
+#[test]
+fn devices_add_up_their_segments() {
+    let needs = needs("rwkv7-0.1b", &sizes(1, 0));
+    let total = needs.layers.len();
+    let of = |text: &str| by_device(&Strategy::parse(text).unwrap().place(total - 1).unwrap(), &|_| &needs);
+    let whole = of("gpu fp16");
+    assert_eq!(whole, [("gpu:0".to_string(), needs.on_device(0..total, total))]);
+    // Two segments of one adapter, by both of its names, have activations each.
+    let twice = of("gpu fp16 *3 -> gpu:0 fp16");
+    assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + needs.scratch));
+    let split = of("gpu:1 fp16 *3 -> cpu fp16");
+    assert_eq!((split[0].0.as_str(), split[1].0.as_str()), ("gpu:1", "cpu"));
+    assert_eq!(split[0].1.weights + split[1].1.weights, whole[0].1.weights);
+    // What is streamed lies in host memory, and two layers of it on the device.
+    let streamed = of("gpu fp16 *2+");
+    let largest = needs.layers[2..].iter().map(|l| l.weights).max().unwrap();
+    assert_eq!(streamed[0].1.weights, needs.weights(0..2) + 2 * largest);
+    assert_eq!((streamed[0].1.slots, streamed[1].0.as_str()), (whole[0].1.slots, "cpu"));
+    assert_eq!((streamed[1].1.total(), streamed[1].1.weights), (needs.weights(2..total), needs.weights(2..total)));
+}
+
+#[test]
+fn a_device_without_room_is_named_with_what_it_lacks() {
+    const FULL: u64 = (7 << 30) + (250 << 20);
+    let bytes = |weights| DeviceBytes { weights, slots: 200 << 20, scratch: 50 << 20 };
+    let devices = [("cpu".to_string(), bytes(1 << 30)), ("gpu:1".to_string(), bytes(7 << 30))];
+    let memory = |id: &str| (id == "gpu:1").then_some(Memory { total: 8 << 30, free: Some(FULL - 1) });
+    let e = check(&devices, &memory, &|| Ok("gpu:1 fp16i8".into())).unwrap_err();
+    assert_eq!((e.kind, e.kind.exit_code(), e.place.as_deref()), (Kind::Memory, 4, Some("gpu:1")));
+    let text = "the model needs 7.24 GiB there (7.00 GiB weights, 200.00 MiB state and caches, 50.00 MiB activations), 7.24 GiB are free";
+    assert_eq!((e.message.as_str(), e.hint.as_deref()), (text, Some("--strategy \"gpu:1 fp16i8\" would fit")));
+    let enough = |_: &str| Some(Memory { total: 8 << 30, free: Some(FULL) });
+    check(&devices, &enough, &|| unreachable!("it fits")).unwrap();
+    check(&devices, &|_| Some(Memory { total: 1, free: None }), &|| unreachable!("nobody says how much is free")).unwrap();
+}
