@@ -1,7 +1,7 @@
 //! The one error type, grouped by who can act on it.
 //!
 //! A message is one line: what was expected, what was found, where, and what to do. `Display` prints all of it; the parts
-//! are kept apart for JSON. Nothing here knows about files, devices or models.
+//! are kept apart for JSON. Where the fault is in a line of the user's, an excerpt shows it to people. Nothing here knows about files, devices or models.
 
 use std::fmt;
 use std::ops::Range;

@@ -5,9 +5,9 @@
 //! 1. All layers on the first adapter. A format is narrowed before a second device is taken: a token that stays on one device waits
 //!    for nobody.
 //! 2. All layers on several adapters, each filled in the order of `devices`.
-//! 3. What fits on no adapter, in the narrowest format: streamed through the first adapter, or on the CPU behind the adapters, by which
-//!    takes less time a token. Streaming costs the streamed bytes at the speed of the bus, the CPU costs its layers' bytes at its own.
-//!    Both keep these bytes in the host's memory. A prompt's tokens share what is streamed, so it wins a draw.
+//! 3. What fits on no adapter, in the narrowest format: streamed through the adapter that holds most, or on the CPU behind all of
+//!    them, by which takes less time a token. Streaming costs the streamed bytes at the speed of the bus, the CPU costs its layers'
+//!    bytes at its own. Both keep these bytes in the host's memory. A prompt's tokens share what is streamed, so it wins a draw.
 //! 4. Without an adapter that holds a layer: all layers on the CPU.
 //!
 //! A device is filled but for a margin: drivers allocate in large blocks, and other programs come and go.
@@ -66,10 +66,10 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
     let fitted = |strategy: String, why: &str| Ok(Fitted { strategy, why: why.into() });
     let narrowest = candidates.last().ok_or_else(|| Error::usage("there is no weight format to choose from"))?;
 
-    if let Some((first, room)) = adapters.first() {
-        if let Some(c) = candidates.iter().find(|c| c.all() <= *room) {
-            return fitted(format!("{first} {}", c.dtype), "all layers fit on one adapter");
-        }
+    if let Some((first, room)) = adapters.first()
+        && let Some(c) = candidates.iter().find(|c| c.all() <= *room)
+    {
+        return fitted(format!("{first} {}", c.dtype), "all layers fit on one adapter");
     }
     for c in candidates {
         let shares = shares(&c.needs, &adapters);
@@ -79,19 +79,17 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
     }
     let shares = shares(&narrowest.needs, &adapters);
     if placed(&shares) > 0 {
-        let beside = beside_cpu(narrowest, &shares, host);
-        let stream = streamed(narrowest, adapters[0], host);
-        let seconds = |bytes: u64, speed: f64| bytes as f64 / speed;
-        let streams = match (&stream, &beside) {
-            (Some(s), Some(c)) => seconds(s.rest, machine.speeds.bus) <= seconds(c.rest, machine.speeds.cpu),
-            (stream, _) => stream.is_some(),
+        let stream = adapters.iter().filter_map(|adapter| streamed(narrowest, *adapter, host)).min_by_key(|way| way.rest);
+        let way = match (stream, beside_cpu(narrowest, &shares, host)) {
+            (Some(s), Some(c)) if s.seconds(machine.speeds.bus) <= c.seconds(machine.speeds.cpu) => {
+                Some((s, "are streamed, which takes less time than the CPU"))
+            }
+            (Some(_), Some(c)) => Some((c, "are the CPU's, which takes less time than streaming")),
+            (Some(s), None) => Some((s, "are streamed, because the host has no room to compute with the rest")),
+            (None, Some(c)) => Some((c, "are the CPU's, because there is no room to stream")),
+            (None, None) => None,
         };
-        if let Some(way) = if streams { stream } else { beside } {
-            let how = if streams {
-                "are streamed, which takes less time than the CPU"
-            } else {
-                "are the CPU's, which takes less time than streaming"
-            };
+        if let Some((way, how)) = way {
             return fitted(way.strategy, &format!("{} of the weights fit on no adapter and {how}", size(way.rest)));
         }
     } else if let Some(c) = candidates.iter().find(|c| c.all() <= host) {
@@ -147,6 +145,13 @@ struct Way {
     rest: u64,
 }
 
+impl Way {
+    /// What they take of a token's time, at so many bytes a second.
+    fn seconds(&self, speed: f64) -> f64 {
+        self.rest as f64 / speed
+    }
+}
+
 /// What the adapters do not hold, on the CPU behind them.
 fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     let (first, total) = (placed(shares), c.needs.layers.len());
@@ -155,7 +160,7 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
-/// What the first adapter does not hold, streamed through it.
+/// What one adapter does not hold, streamed through it.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.needs.layers.len();
     let resident = (0..total).rev().find(|&n| c.needs.on_device(0..total, n).total() <= room)?;

@@ -119,8 +119,9 @@ pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) ->
         let known = devices.iter_mut().find(|(id, _)| id == device);
         match known {
             Some((_, sum)) => {
-                *sum =
-                    DeviceBytes { weights: sum.weights + more.weights, slots: sum.slots + more.slots, scratch: sum.scratch + more.scratch };
+                sum.weights += more.weights;
+                sum.slots += more.slots;
+                sum.scratch += more.scratch;
             }
             None => devices.push((device.into(), more)),
         }

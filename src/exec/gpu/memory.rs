@@ -74,7 +74,11 @@ mod tests {
     /// llvmpipe is a Vulkan device like any other here: its one heap is the host's memory.
     #[test]
     fn an_adapter_of_vulkan_says_how_much_it_has() {
-        for adapter in adapters(Backend::Vulkan) {
+        let all = adapters(Backend::Vulkan);
+        if all.is_empty() {
+            return eprintln!("SKIPPED: there is no adapter");
+        }
+        for adapter in all {
             let memory = super::of(&adapter.inner).unwrap_or_else(|| panic!("{} does not say", adapter.name));
             assert!(memory.total > 1 << 27, "{}: {memory:?}", adapter.name);
             assert!(memory.free.is_none_or(|free| free <= memory.total), "{}: {memory:?}", adapter.name);

@@ -74,6 +74,9 @@ fn what_fits_on_no_adapter_is_streamed_or_the_cpus_by_time() {
     assert!(fitted.why.starts_with("331.88 MiB of the weights fit on no adapter"), "{}", fitted.why);
     // The host has room for the CPU's part, and not for what would be streamed.
     assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
+    assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
+    // A small adapter in front of a larger one is not the one that streams.
+    assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
 }
 
 #[test]
