@@ -11,7 +11,6 @@ use super::{Failure, Outcome};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
-use crate::quant;
 use crate::report::{BenchExtra, BenchRecord, Samples};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream};

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, size};
 use crate::exec::Memory;
 use crate::exec::strategy::Placed;
-use crate::quant::{Format, padded};
+use crate::quant::Format;
 use crate::tape::{MatrixSpec, Room, Tape};
 use crate::weights::layer_of;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub fn as_assigned(matrix: &MatrixSpec) -> u64 {
 
 /// Bytes of a matrix as if it had that format.
 pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
-    move |matrix| matrix.parts.iter().map(|p| (p.rows * format.size_bytes(padded(p.k))) as u64).sum()
+    move |matrix| matrix.size_in(&|_| format) as u64
 }
 
 impl Needs {
@@ -53,7 +53,7 @@ impl Needs {
         // Names of no block are those of the embedding, which is the only table, and of what comes behind the blocks.
         let at = |name: &str| layer_of(name).unwrap_or(n_layer).min(n_layer);
         for matrix in &tape.matrices {
-            let layer = if matrix.is_table { 0 } else { at(&matrix.parts[0].tensor) };
+            let layer = if matrix.is_table() { 0 } else { at(&matrix.parts[0].tensor) };
             layers[layer].weights += matrix_bytes(matrix);
         }
         for vectors in &tape.vectors {

@@ -314,23 +314,27 @@ impl MatrixSpec {
 
     /// Bytes in a file, and about as many on a device.
     pub fn size_bytes(&self) -> usize {
-        self.parts.iter().map(|p| self.part_bytes(p, p.rows)).sum()
+        self.size_in(&|part| part.format)
     }
 
-    /// Of so many rows.
-    fn part_bytes(&self, part: &Part, rows: usize) -> usize {
+    /// The same as if parts had other formats.
+    pub fn size_in(&self, format: &dyn Fn(&Part) -> &'static dyn Format) -> usize {
+        self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
+    }
+
+    /// Bytes of one row of every part, as a lookup reads it.
+    pub fn row_bytes(&self) -> usize {
+        self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
+    }
+
+    fn part_bytes(&self, part: &Part, format: &dyn Format, rows: usize) -> usize {
         let k = padded(part.k);
-        let halves = match part.format.scaling() {
+        let halves = match format.scaling() {
             Scaling::None => 0,
             Scaling::Blocks => self.axis().n_scales(rows, k),
             Scaling::Affine => 2 * (rows + k),
         };
-        part.format.size_bytes(rows * k) + 2 * halves
-    }
-
-    /// Of one row of every part, as a lookup reads it.
-    pub fn row_bytes(&self) -> usize {
-        self.parts.iter().map(|p| self.part_bytes(p, 1)).sum()
+        format.size_bytes(rows * k) + 2 * halves
     }
 }
 

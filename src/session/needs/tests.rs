@@ -39,7 +39,7 @@ fn every_byte_belongs_to_a_layer() {
         let middle = &f16s.layers[1..n_layer];
         assert!(middle.iter().all(|l| l.weights == middle[0].weights && l.slots == middle[0].slots && l.slots > 0), "{name}");
         assert!(f16s.layers[n_layer].slots == 0 && f16s.layers[n_layer].weights > 0, "{name}");
-        let embedding = tape.matrices.iter().find(|m| m.is_table).unwrap().size_bytes() as u64;
+        let embedding = tape.matrices.iter().find(|m| m.is_table()).unwrap().size_bytes() as u64;
         assert!(f16s.layers[0].weights.abs_diff(middle[0].weights + embedding) < embedding / 20, "{name}: {:?}", f16s.layers[0]);
     }
 }
