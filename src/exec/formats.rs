@@ -1,76 +1,111 @@
 //! Which matrix is kept in which format: `--dtype` and `--quant`.
 
 use crate::error::{Error, Result};
-use crate::quant::{self, Format};
+use crate::quant::{self, Format, Scaling};
 use crate::tape::{Kind, MatrixSpec, Part, Source};
 use crate::tensor::DType;
 use half::f16;
 use std::collections::HashMap;
 
-/// Formats by kind of matrix. Made from text: a name, or a format and exceptions, `i4,head=i8,low-rank=f16`.
+/// Which matrices are in which format. Made from text: a name, or a format and exceptions, `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// One a kind of [`KINDS`]; none: a float, as `--dtype` says.
-    formats: [Option<&'static dyn Format>; KINDS.len()],
+    /// Of all others; none: a float, as `--dtype` says.
+    format: Option<&'static dyn Format>,
+    /// Later ones count.
+    exceptions: Vec<(Which, Option<&'static dyn Format>)>,
 }
 
-/// Kinds of matrices and what a plan calls them.
-const KINDS: [(Kind, &str); 5] =
-    [(Kind::Plain, "plain"), (Kind::Value, "value"), (Kind::LowRank, "low-rank"), (Kind::Embedding, "embedding"), (Kind::Head, "head")];
+#[derive(Debug, Clone, PartialEq)]
+enum Which {
+    Kind(Kind),
+    /// Those whose tensor has this in its name.
+    Named(String),
+}
 
-/// Plans that have a name of their own.
-pub const NAMED: [(&str, &str); 1] = [("i4-mixed", "i4,value=i8,low-rank=f16,embedding=i8,head=i8")];
+/// Kinds of matrices that exceptions name.
+const KINDS: [(&str, Kind); 4] =
+    [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
+
+/// Plans that have a name of their own. What the first layer adds to the residual stream all others build on, and RWKV-7 mixes its
+/// values into those of all layers: docs/quantisation.md has what each costs.
+const NAMED: [(&str, &str); 1] = [(
+    "i4-mixed",
+    "i4,embedding=i8,head=i8,blocks.0.att.value=i8,blocks.0.ffn.value=i8,layers.0.self_attn.v_proj=i8,layers.0.mlp.down_proj=i8",
+)];
 
 impl Plan {
     /// Everything as floats.
-    pub const FLOATS: Plan = Plan { formats: [None; KINDS.len()] };
+    pub const FLOATS: Plan = Plan { format: None, exceptions: Vec::new() };
 
     pub fn parse(text: &str) -> Result<Plan> {
-        let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, plan)| plan);
-        let mut formats = [None; KINDS.len()];
-        for (i, word) in text.split(',').enumerate() {
-            match word.split_once('=') {
-                None if i == 0 => formats = [format(word)?; KINDS.len()],
-                None => return Err(unknown(word)),
-                Some((kind, word)) => {
-                    let at = KINDS.iter().position(|(_, name)| *name == kind).ok_or_else(|| unknown(kind))?;
-                    formats[at] = format(word)?;
-                }
-            }
-        }
-        Ok(Plan { formats })
+        let mut words = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, plan)| plan).split(',').peekable();
+        let all = words.next_if(|word| !word.contains('='));
+        let exception = |word: &str| {
+            let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
+            let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
+            // Names of tensors have dots.
+            let named = || which.contains('.').then(|| Which::Named(which.to_string()));
+            Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
+        };
+        Ok(Plan { format: all.map_or(Ok(None), format)?, exceptions: words.map(exception).collect::<Result<_>>()? })
     }
 
-    /// Formats that are no floats, for help and for tables.
+    /// What `--quant` takes but for exceptions, for help and for tables.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        let coded = quant::FORMATS.iter().map(|f| f.name()).filter(|name| !["f16", "f32"].contains(name));
+        let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| f.name());
         coded.chain(NAMED.iter().map(|(name, _)| *name))
     }
 
-    fn of(&self, part: &Part) -> Option<&'static dyn Format> {
-        KINDS.iter().zip(self.formats).find(|((kind, _), _)| *kind == part.kind).and_then(|(_, format)| format)
+    /// None: a float.
+    pub fn of(&self, part: &Part) -> Option<&'static dyn Format> {
+        self.exceptions.iter().rev().find(|(which, _)| which.is(part)).map_or(self.format, |(_, format)| *format)
+    }
+
+    /// Every name that a user gave must be somebody's.
+    fn check(&self, parts: &[&Part]) -> Result<()> {
+        for (which, _) in &self.exceptions {
+            if let Which::Named(name) = which
+                && !parts.iter().any(|part| which.is(part))
+                && !NAMED.iter().any(|(_, plan)| plan.contains(name))
+            {
+                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Which {
+    fn is(&self, part: &Part) -> bool {
+        match self {
+            Which::Kind(kind) => part.kind == *kind,
+            Which::Named(name) => part.tensor.contains(name),
+        }
     }
 }
 
 /// `f16`: as `--dtype` says.
 fn format(name: &str) -> Result<Option<&'static dyn Format>> {
-    if name == "f16" {
-        return Ok(None);
+    match quant::find(name) {
+        Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
+        Ok(format) if format.name() == "f16" => Ok(None),
+        _ => Err(unknown(name)),
     }
-    Plan::names().find(|n| *n == name).and_then(|n| quant::find(n).ok()).map(Some).ok_or_else(|| unknown(name))
 }
 
 fn unknown(word: &str) -> Error {
-    let kinds: Vec<_> = KINDS.iter().map(|(_, name)| *name).collect();
+    let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
     let names: Vec<_> = Plan::names().collect();
-    let text = format!("expected one of {}, or such with exceptions (i4,head=i8), found {word:?}", names.join(", "));
-    Error::usage(text).at("--quant").hint(format!("exceptions are for {}", kinds.join(", ")))
+    let text = format!("expected one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
+    Error::usage(text).at("--quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
 }
 
 /// Chooses the format of every matrix. Where the plan has none: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
 /// number of the stack fits its range and f32 elsewhere.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &str, plan: &Plan) -> Result<()> {
     let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
+    plan.check(&matrices.iter().flat_map(|m| &m.parts).collect::<Vec<_>>())?;
     // Several parts may be slices of one tensor, which is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &Part| match known.get(&part.tensor) {
@@ -122,21 +157,26 @@ mod tests {
 
     #[test]
     fn plans_are_a_format_and_exceptions() {
-        let of = |plan: &str, kind: Kind| {
-            let part = Part::new("w", 1, 1).of(kind);
+        let of = |plan: &str, tensor: &str, kind: Kind| {
+            let part = Part::new(tensor, 1, 1).of(kind);
             Plan::parse(plan).unwrap().of(&part).map(|f| f.name())
         };
-        assert_eq!(of("i8", Kind::Head), Some("i8"));
-        assert_eq!(of("i4,head=i8,low-rank=f16", Kind::Plain), Some("i4"));
-        assert_eq!(of("i4,head=i8,low-rank=f16", Kind::Head), Some("i8"));
-        assert_eq!(of("i4,head=i8,low-rank=f16", Kind::LowRank), None);
-        assert_eq!(of("head=i8", Kind::Plain), None);
+        assert_eq!(of("i8", "head.weight", Kind::Head), Some("i8"));
+        let plan = "i4,head=i8,low-rank=f16,blocks.3.att=nf4";
+        assert_eq!(of(plan, "blocks.2.att.key.weight", Kind::Plain), Some("i4"));
+        assert_eq!(of(plan, "blocks.3.att.key.weight", Kind::Plain), Some("nf4"));
+        assert_eq!(of(plan, "head.weight", Kind::Head), Some("i8"));
+        assert_eq!(of(plan, "blocks.2.att.w1", Kind::LowRank), None);
+        assert_eq!(of("head=i8", "blocks.2.att.key.weight", Kind::Plain), None);
         for name in Plan::names() {
             Plan::parse(name).unwrap();
         }
-        for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8"] {
+        for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8", "i8,", "head"] {
             let error = Plan::parse(wrong).unwrap_err().to_string();
             assert!(error.contains("i4-mixed"), "{error}");
         }
+        let spec = MatrixSpec { parts: vec![Part::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
+        let plan = Plan::parse("i8,att.kay=i4").unwrap();
+        assert!(plan.check(&[&spec.parts[0]]).unwrap_err().to_string().contains("att.kay"));
     }
 }
