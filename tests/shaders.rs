@@ -16,6 +16,8 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
     tape.store_as(format);
     if format.scaling() == Scaling::None {
         tape.cache_format = format;
+        // Refused where a tape has no such states.
+        tape.store_states(format).ok();
     }
     for class in CLASSES {
         let plain = Caps::plain(class, 128 << 20);

@@ -5,10 +5,10 @@ import package::lib::cursor::{n_runs, run_at};
 import package::lib::reduce::{WG, reduce_sum};
 import package::rwkv::head_params::{params, vectors, feed};
 import package::rwkv::head7::{Token, prepare};
+import package::rwkv::state_f32::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, DELTA};
 
-@group(0) @binding(4) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
-@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, stride]
+@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, stride]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -18,12 +18,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let inside = lane < HEAD;
     let c = group.x * HEAD + min(lane, HEAD - 1u);
 
-    let source = (run.page_in * params.width + c) * HEAD;
-    unroll q in QUARTERS { unroll e in 4 {
-    var s_$q_$e = 0.0;
-    if 4u * $qu + $eu < HEAD { s_$q_$e = state[source + 4u * $qu + $eu]; }
-    } }
-    unroll q in QUARTERS { var row_$q = vec4(s_$q_0, s_$q_1, s_$q_2, s_$q_3); }
+    let source = (run.page_in * params.width + c) * QUARTERS;
+    unroll q in QUARTERS { var row_$q = load4(source + $qu); }
 
     let n = f32(HEAD);
     for (var t = run.first_row; t < run.first_row + run.len; t++) {
@@ -44,6 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             o = dot(sums, vec4(1.0));
         }
+        unroll q in QUARTERS { row_$q = kept(row_$q); }
         let mean = reduce_sum(vec4(select(0.0, o, inside)), lane).x / n;
         let d = select(0.0, o - mean, inside);
         let scale = 1.0 / sqrt(reduce_sum(vec4(d * d), lane).x / n + params.eps);
@@ -52,9 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if inside { y[t * params.stride + c] = o * token.gate; }
     }
 
-    let to = (run.page_out * params.width + c) * HEAD;
     if !inside { return; }
-    unroll q in QUARTERS { unroll e in 4 {
-    if 4u * $qu + $eu < HEAD { state[to + 4u * $qu + $eu] = row_$q[$e]; }
-    } }
+    let to = (run.page_out * params.width + c) * QUARTERS;
+    unroll q in QUARTERS { store4(to + $qu, row_$q); }
 }

@@ -3,7 +3,7 @@ import package::lib::activation::{activate, sigmoid};
 import package::lib::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
 
-@group(0) @binding(6) var<storage, read_write> v_first: array<f32>; // [T, stride]
+@group(0) @binding(5) var<storage, read_write> v_first: array<f32>; // [T, stride]
 
 fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let r = projected(t, params.r, c);

@@ -4,8 +4,10 @@
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
 // A dispatch takes tokens first_row .. first_row + n_rows of the step and rows first .. end of the state, which begin with a
 // head; a run that goes on from the dispatch before finds its state on the page that it writes.
+// A state is rounded after every token as storing it would, so that it is the same however tokens are cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::feed::feed;
+import package::rwkv::state_f32::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 
 struct Params {
@@ -27,8 +29,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> values: array<f32>; // [T, 2 (v, bonus)]
-@group(0) @binding(2) var<storage, read_write> state: array<f32>; // [pages, width, HEAD]
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, stride]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>; // [T, stride]
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -39,12 +40,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let end = min(run.first_row + run.len, params.first_row + params.n_rows);
     if begin >= end { return; }
 
-    let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * HEAD;
-    unroll q in QUARTERS { unroll e in 4 {
-    var s_$q_$e = 0.0;
-    if 4u * $qu + $eu < HEAD { s_$q_$e = state[source + 4u * $qu + $eu]; }
-    } }
-    unroll q in QUARTERS { var row_$q = vec4(s_$q_0, s_$q_1, s_$q_2, s_$q_3); }
+    let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * QUARTERS;
+    unroll q in QUARTERS { var row_$q = load4(source + $qu); }
 
     let head = params.feed_at + (i / HEAD - params.first / HEAD) * VECTORS * QUARTERS;
     for (var t = begin; t < end; t++) {
@@ -65,10 +62,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             }
             y[t * params.stride + i] = dot(sums, vec4(1.0));
         }
+        unroll q in QUARTERS { row_$q = kept(row_$q); }
     }
 
-    let to = (run.page_out * params.width + i) * HEAD;
-    unroll q in QUARTERS { unroll e in 4 {
-    if 4u * $qu + $eu < HEAD { state[to + 4u * $qu + $eu] = row_$q[$e]; }
-    } }
+    let to = (run.page_out * params.width + i) * QUARTERS;
+    unroll q in QUARTERS { store4(to + $qu, row_$q); }
 }

@@ -227,7 +227,9 @@ impl Executor for CpuExecutor {
             return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
         }
         let at = page * spec.stride();
-        self.host.states[state.0][at..at + values.len()].copy_from_slice(values);
+        let to = &mut self.host.states[state.0][at..at + values.len()];
+        to.copy_from_slice(values);
+        spec.round(to);
         Ok(())
     }
 

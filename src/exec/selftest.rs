@@ -4,7 +4,7 @@ use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::quant::{FORMATS, Format, Scaling};
+use crate::quant::{self, FORMATS, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, BLOCK, Cache, Part, Room, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
@@ -31,6 +31,9 @@ impl Outcome {
 /// What rounding activations to f16 may cost: a bound for whatever a product on cooperative matrices touches.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
+/// The same of a state in half precision: a number between two halves goes to either, and all that follow start there.
+const HALF_STATE_BOUND: f64 = 1e-7;
+
 /// The device as a model may use it: units for cooperative matrices, which few drivers have and wgpu calls experimental, are used
 /// where they give what the twin gives, here and now.
 pub fn settle(mut device: Device) -> Result<Device> {
@@ -47,7 +50,7 @@ pub fn settle(mut device: Device) -> Result<Device> {
 
 /// The first case that is not right, and by how much, or what the driver says to it.
 pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<String> {
-    let format = crate::quant::find("f16").ok()?;
+    let format = quant::find("f16").ok()?;
     cases.into_iter().find_map(|case| match run(case, format, device) {
         Ok(o) if o.is_right() => None,
         Ok(o) => Some(format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)),
@@ -148,9 +151,13 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
     if format.scaling() == Scaling::None {
         tape.cache_format = format;
     }
+    // Half goes with half.
+    let is_half = format.name() == "f16" && tape.states.iter().any(StateSpec::is_matrices);
+    tape.store_states(quant::find(if is_half { "f16" } else { "f32" })?)?;
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
+    let bound = if is_half { bound.max(HALF_STATE_BOUND) } else { bound };
     // Products of codes and of offsets are summed apart or together, and partly cancel.
     let bound = if format.scaling() == Scaling::Affine { bound.max(1e-7) } else { bound };
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };

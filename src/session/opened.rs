@@ -201,7 +201,7 @@ pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation
     let mut parts = Vec::new();
     for spec in &tape.states {
         let block = spec.name.strip_suffix(".att.wkv");
-        if block.is_some() && spec.shape.len() != 3 {
+        if block.is_some() && !spec.is_matrices() {
             return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix"));
         }
         let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state")).filter(|name| source.has(name));

@@ -9,6 +9,7 @@ mod host;
 mod matrix;
 mod region;
 mod source;
+mod state;
 mod step;
 mod tuning;
 mod word;
@@ -18,10 +19,12 @@ pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, Kind, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::{Region, WORD};
 pub use source::Source;
+pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use tuning::{BATCH, FUSED, Tile, Tuning};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
+use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
 /// An activation: rows of padded columns, f32. `[rows, stride]`.
@@ -35,10 +38,6 @@ pub struct Matrix(pub(crate) usize);
 /// Vectors of weights packed into one f32 buffer. `[n, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
-
-/// Recurrent memory of every slot. `[pages, size]`, f32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State(pub(crate) usize);
 
 /// What the rows of an activation are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,49 +151,6 @@ impl VectorSpec {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct StateSpec {
-    /// Tensor name in state files.
-    pub name: String,
-    /// Shape of one slot's part.
-    pub shape: Vec<usize>,
-    /// Two halves a page, read and written in turn: for vectors that a step reads and writes in one dispatch.
-    pub halves: bool,
-    pub initial: Initial,
-}
-
-/// What a state is before the first token.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum Initial {
-    #[default]
-    Zeros,
-    /// One number for every row of the state.
-    Rows(Vec<f32>),
-    /// A tensor of the checkpoint, of the state's shape.
-    Tensor(String),
-}
-
-impl StateSpec {
-    /// Floats of one slot's part.
-    pub fn len(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Floats from one (half) page to the next.
-    pub fn stride(&self) -> usize {
-        if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
-    }
-
-    /// Floats of the whole, for `pages` pages.
-    pub fn total(&self, pages: usize) -> usize {
-        self.stride() * pages * if self.halves { 2 } else { 1 }
-    }
-}
-
 /// The program of a model, or of a test.
 pub struct Tape {
     pub vars: Vec<VarSpec>,
@@ -294,8 +250,21 @@ impl Tape {
     }
 
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
-        self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros });
+        let format = quant::find("f32").expect("a format of the list");
+        self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });
         State(self.states.len() - 1)
+    }
+
+    /// Says how the matrices of heads are stored, as f16 or f32; the other states stay f32. Refuses f16 where there are none.
+    pub fn store_states(&mut self, format: &'static dyn Format) -> Result<()> {
+        match format.name() {
+            "f32" => (),
+            "f16" if self.states.iter().any(StateSpec::is_matrices) => (),
+            "f16" => return Err(Error::usage("only RWKV-5, 6 and 7 have a state that f16 can hold").hint("leave out --state-dtype")),
+            other => return Err(Error::usage(format!("unknown --state-dtype {other:?}, expected f16 or f32"))),
+        }
+        self.states.iter_mut().filter(|s| s.is_matrices()).for_each(|s| s.format = format);
+        Ok(())
     }
 
     /// Keys or values of every token of a slot.

@@ -104,6 +104,11 @@ impl Recurrence {
         padded(self.head_size)
     }
 
+    /// How rows of the state are read and written.
+    fn state_module(&self, tape: &Tape) -> (&'static str, String) {
+        ("rwkv::state_f32", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
+    }
+
     /// A workgroup a head and token.
     pub fn grid(&self, cx: &Lowering<'_>) -> [u32; 3] {
         [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
@@ -118,7 +123,7 @@ impl Recurrence {
         }
         let (vectors, proj) = (tape.vector_spec(self.vectors), tape.var_spec(head.proj));
         let mut lora = vec![[0; 4]; 4];
-        let mut modules = vec![("rwkv::head7", head.module.to_string()), cx.caps.reduce()];
+        let mut modules = vec![("rwkv::head7", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
@@ -191,7 +196,7 @@ impl Recurrence {
         };
         Dispatch {
             shader: "rwkv/wkv",
-            modules: vec![("rwkv::feed", module.to_string())],
+            modules: vec![("rwkv::feed", module.to_string()), self.state_module(cx.tape)],
             constants: vec![
                 ("HEAD", size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),
@@ -268,7 +273,8 @@ impl Recurrence {
     pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
         let tape = host.tape.clone();
         let (n, stride) = (self.head_size, host.stride(self.y));
-        let page = tape.state_spec(self.state).stride();
+        let spec = tape.state_spec(self.state);
+        let page = spec.stride();
         let mut y = host.take(self.y);
         let mut state = host.take_state(self.state);
         for run in &host.step.runs {
@@ -284,7 +290,10 @@ impl Recurrence {
             let outputs: Vec<Vec<f32>> = heads
                 .map(|(h, s)| {
                     let mut out = vec![0.0; rows.len() * n];
-                    rows.clone().zip(out.chunks_exact_mut(n)).for_each(|(t, y)| head(host_ref, h, s, t, y));
+                    for (t, y) in rows.clone().zip(out.chunks_exact_mut(n)) {
+                        head(host_ref, h, s, t, y);
+                        spec.round(s);
+                    }
                     out
                 })
                 .collect();

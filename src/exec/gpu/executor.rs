@@ -92,7 +92,7 @@ impl GpuExecutor {
             model.device.check_binding(name, bytes, hint)?;
             model.device.buffer(name, bytes, usage)
         };
-        let state = |s: &StateSpec| memory(&s.name, s.total(room.pages) * 4, "use fewer slots");
+        let state = |s: &StateSpec| memory(&s.name, s.size_bytes(room.pages), "use fewer slots");
         let states = model.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
         let size_bytes = |numbers: usize| model.tape.cache_format.size_bytes(numbers);
         let cache = |c: &CacheSpec| memory(&c.name, size_bytes(room.blocks * c.block_len()), "use a smaller --context or fewer slots");
@@ -321,11 +321,10 @@ impl Executor for GpuExecutor {
     }
 
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
-        let spec = &self.model.tape.states[state.0];
-        let (at, len) = (page * spec.stride() * 4, spec.len() * 4);
-        let (from, mut out) = (self.states[state.0].clone(), Vec::new());
-        self.read(self.encoder(), &from, at, len, &mut out)?;
-        Ok(out)
+        let (tape, from) = (self.model.tape.clone(), self.states[state.0].clone());
+        let (spec, mut raw) = (tape.state_spec(state), Vec::new());
+        self.read(self.encoder(), &from, page * spec.page_bytes(), spec.page_bytes(), &mut raw)?;
+        Ok(spec.decode(bytemuck::cast_slice(&raw)))
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
@@ -333,7 +332,8 @@ impl Executor for GpuExecutor {
         if values.len() != spec.len() {
             return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
         }
-        self.write(&self.states[state.0], page * spec.stride() * 4, values)
+        self.model.device.queue.write_buffer(&self.states[state.0], (page * spec.page_bytes()) as u64, &spec.encode(values));
+        self.model.device.faults.check()
     }
 
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {

@@ -1,0 +1,158 @@
+//! What a model remembers of a text beside keys and values: pages of numbers of one size, whatever the text's length.
+
+use super::ROW_PAD;
+use crate::quant::{self, Format, padded};
+
+/// Recurrent memory of every slot. `[pages, size]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State(pub(crate) usize);
+
+#[derive(Clone)]
+pub struct StateSpec {
+    /// Tensor name in state files.
+    pub name: String,
+    /// Shape of one slot's part.
+    pub shape: Vec<usize>,
+    /// Two halves a page, read and written in turn: for vectors that a step reads and writes in one dispatch.
+    pub halves: bool,
+    pub initial: Initial,
+    /// How a device stores it. Twins keep floats, and round them as storing would.
+    pub format: &'static dyn Format,
+}
+
+/// What a state is before the first token.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Initial {
+    #[default]
+    Zeros,
+    /// One number for every row of the state.
+    Rows(Vec<f32>),
+    /// A tensor of the checkpoint, of the state's shape.
+    Tensor(String),
+}
+
+impl StateSpec {
+    /// Floats of one slot's part.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it is a matrix a head, `[H, S, S]`: what may be stored in half precision. Shift vectors are small, and the exponents of
+    /// RWKV-4 leave the range.
+    pub fn is_matrices(&self) -> bool {
+        self.shape.len() == 3
+    }
+
+    /// Floats from one (half) page to the next, in the memory of twins and, of vectors, on a device.
+    pub fn stride(&self) -> usize {
+        if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
+    }
+
+    /// Floats of the whole for `pages` pages, in the memory of twins.
+    pub fn total(&self, pages: usize) -> usize {
+        self.stride() * self.n_pages(pages)
+    }
+
+    /// Pages, or half pages.
+    fn n_pages(&self, pages: usize) -> usize {
+        pages * if self.halves { 2 } else { 1 }
+    }
+
+    /// Numbers of a row, and how many a device stores for it: rows of matrices are padded with zeros, as those of weights are.
+    fn row(&self) -> (usize, usize) {
+        match self.shape[..] {
+            [_, _, size] => (size, padded(size)),
+            _ => (self.len(), self.stride()),
+        }
+    }
+
+    /// Bytes from one (half) page to the next on a device.
+    pub fn page_bytes(&self) -> usize {
+        let (width, stored) = self.row();
+        self.len() / width.max(1) * self.format.size_bytes(stored)
+    }
+
+    /// Bytes of the whole for `pages` pages, on a device.
+    pub fn size_bytes(&self, pages: usize) -> usize {
+        self.page_bytes() * self.n_pages(pages)
+    }
+
+    /// A (half) page as a device stores it. What is too large becomes the largest that there is: an infinite number would stay in
+    /// the state for good.
+    pub fn encode(&self, values: &[f32]) -> Vec<u8> {
+        let (width, stored) = self.row();
+        let mut rows = vec![0.0; values.len() / width.max(1) * stored];
+        let pairs = rows.chunks_exact_mut(stored.max(1)).zip(values.chunks_exact(width.max(1)));
+        pairs.for_each(|(row, values)| row[..width].copy_from_slice(values));
+        quant::encode_within(self.format, &rows)
+    }
+
+    /// The inverse of `encode`.
+    pub fn decode(&self, bytes: &[u8]) -> Vec<f32> {
+        let (width, stored) = self.row();
+        let mut rows = vec![0.0; self.len() / width.max(1) * stored];
+        self.format.decode(bytes, &mut rows);
+        rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
+    }
+
+    /// What is left of numbers once they were stored.
+    pub fn round(&self, values: &mut [f32]) {
+        // Every float is an f32 already.
+        if self.format.largest().is_finite() {
+            self.format.decode(&quant::encode_within(self.format, values), values);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::Tape;
+
+    fn spec(size: usize, format: &str) -> StateSpec {
+        let mut tape = Tape::new();
+        tape.state("wkv".into(), &[2, size, size], false);
+        tape.store_states(quant::find(format).unwrap()).unwrap();
+        tape.states.remove(0)
+    }
+
+    #[test]
+    fn pages_read_back_as_they_were_rounded() {
+        for (size, format) in [(1, "f16"), (5, "f16"), (33, "f16"), (64, "f16"), (5, "f32"), (64, "f32")] {
+            let spec = spec(size, format);
+            let mut values: Vec<f32> = (0..spec.len()).map(|i| (i as f32 - 7.3) * 1.7f32.powi(i as i32 % 11 - 6)).collect();
+            let bytes = spec.encode(&values);
+            assert_eq!(bytes.len(), spec.page_bytes());
+            assert_eq!(spec.page_bytes() % 16, 0, "a row begins where a kernel can read four numbers");
+            let plain = values.clone();
+            spec.round(&mut values);
+            assert_eq!(spec.decode(&bytes), values, "{size} {format}");
+            assert_eq!(plain == values, format == "f32");
+        }
+        assert_eq!(2 * spec(64, "f16").size_bytes(3), spec(64, "f32").size_bytes(3));
+    }
+
+    #[test]
+    fn nothing_stored_is_infinite() {
+        let mut values = [70000.0, f32::NEG_INFINITY, 65519.0, 0.1];
+        spec(2, "f16").round(&mut values);
+        assert_eq!(values, [65504.0, -65504.0, 65504.0, 0.099975586]);
+    }
+
+    #[test]
+    fn only_matrices_are_stored_in_half() {
+        let mut tape = Tape::new();
+        tape.state("shift".into(), &[8], true);
+        tape.wkv4_state("wkv".into(), 8);
+        let f16 = quant::find("f16").unwrap();
+        assert!(tape.store_states(f16).is_err());
+        tape.state("blocks.0.att.wkv".into(), &[1, 8, 8], false);
+        tape.store_states(f16).unwrap();
+        let names: Vec<_> = tape.states.iter().map(|s| s.format.name()).collect();
+        assert_eq!(names, ["f32", "f32", "f16"]);
+    }
+}
