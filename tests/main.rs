@@ -10,5 +10,6 @@ mod invariants;
 mod layers;
 mod session;
 mod shaders;
+mod state_dtype;
 mod support;
 mod words;

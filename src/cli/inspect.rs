@@ -31,6 +31,9 @@ pub struct Args {
     /// How a GLM keeps keys and values
     #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]
     cache_dtype: String,
+    /// How RWKV-5, 6 and 7 keep the matrices that they remember a text in
+    #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"])]
+    state_dtype: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -41,7 +44,8 @@ pub fn run(args: Args) -> Outcome {
         Some(path) => Checkpoint::open(path)?,
         None => embedded()?,
     };
-    let options = Options { context: args.context.map(|n| n as usize), cache_dtype: args.cache_dtype, ..Options::default() };
+    let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype, args.state_dtype);
+    let options = Options { context, cache_dtype, state_dtype, ..Options::default() };
     let report = inspect(&checkpoint, args.tensors, &options);
     let mut out = Output::new(false);
     if args.json {

@@ -50,6 +50,9 @@ pub struct RunArgs {
     /// How a GLM keeps keys and values: f16 or f32
     #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], help_heading = "Model", hide_short_help = true)]
     pub cache_dtype: String,
+    /// How RWKV-5, 6 and 7 keep the matrices that they remember a text in: f32, or f16 in half the memory; other models refuse f16
+    #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], help_heading = "Model", hide_short_help = true)]
+    pub state_dtype: String,
     /// Base of a GLM's rotary positions, where its file has the wrong one [default: the file's]
     #[arg(long, value_name = "X", value_parser = rope_theta, help_heading = "Model", hide_short_help = true)]
     pub rope_theta: Option<f64>,
@@ -118,6 +121,7 @@ impl RunArgs {
             chunk: self.chunk as usize,
             context: self.context.map(|n| n as usize),
             cache_dtype: self.cache_dtype.clone(),
+            state_dtype: self.state_dtype.clone(),
             rope_theta: self.rope_theta,
             deterministic: self.deterministic,
             state_orientation: self.state_orientation,

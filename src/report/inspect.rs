@@ -109,7 +109,10 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
-            report.note = Some(notes(checkpoint, &tape, "f16")).filter(|n| !n.is_empty()).map(|n| n.join("; "));
+            let mut notes = notes(checkpoint, &tape, "f16");
+            // What running it with these options would say.
+            notes.extend(quant::find(&options.state_dtype).and_then(|f| tape.store_states(f)).err().map(|e| e.to_string()));
+            report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
             report.context = f.context;

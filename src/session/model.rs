@@ -45,6 +45,8 @@ pub struct Options {
     pub context: Option<usize>,
     /// How keys and values are kept, `f16` or `f32`.
     pub cache_dtype: String,
+    /// How the matrices that RWKV-5, 6 and 7 remember a text in are kept, `f16` or `f32`; computed with in f32 either way.
+    pub state_dtype: String,
     /// Base of the rotary position embedding, in the place of what the file says.
     pub rope_theta: Option<f64>,
     /// One kernel class for every batch size.
@@ -78,6 +80,7 @@ impl Default for Options {
             chunk: 256,
             context: None,
             cache_dtype: "f16".into(),
+            state_dtype: "f32".into(),
             rope_theta: None,
             deterministic: false,
             cache: None,
@@ -150,6 +153,7 @@ impl Model {
         let plan = options.quant.as_deref().map_or(Ok(Plan::FLOATS), Plan::parse)?;
         assign_formats(&mut tape.matrices, opened.source.as_ref(), &options.dtype, &plan)?;
         tape.cache_format = quant::find(&options.cache_dtype)?;
+        tape.store_states(quant::find(&options.state_dtype)?)?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));

@@ -60,7 +60,7 @@ impl Needs {
             layers[at(&vectors.parts[0].tensor)].weights += (vectors.parts.len() * vectors.stride() * 4) as u64;
         }
         for state in &tape.states {
-            layers[at(&state.name)].slots += state.total(sizes.room.pages) as u64 * 4;
+            layers[at(&state.name)].slots += state.size_bytes(sizes.room.pages) as u64;
         }
         for cache in &tape.caches {
             layers[at(&cache.name)].slots += (sizes.room.blocks * tape.cache_format.size_bytes(cache.block_len())) as u64;

@@ -42,6 +42,9 @@ impl Session {
         }
         file.floats("last_logits", &[memory.logits.len()], &memory.logits);
         file.put("n_tokens", memory.n_tokens.to_string());
+        if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
+            file.put("state_dtype", matrices.format.name().into());
+        }
         // A model with attention can go back to any of its tokens, so they are part of what it remembers.
         if let Some(tokens) = tokens.or(Some(memory.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
