@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 10] =
-    ["generate", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "completions"];
+const VERBS: [&str; 11] =
+    ["generate", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions"];
 
 /// Runs the program with nothing on stdin.
 fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
@@ -495,4 +495,39 @@ fn an_interrupt_ends_with_130_and_what_there_is() {
     assert_eq!(last["finish"], "interrupted");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(state.exists());
+}
+
+#[test]
+fn quality_is_a_table_or_an_object() {
+    let golden = golden();
+    let tokens = ids(&golden.tokens);
+    let n = golden.tokens.len() as u64;
+    let report = json(&run(&["quality", "--tokens", &tokens, "--dtype", "f16,f32", "--json"]));
+    assert_eq!((report["n"].as_u64(), report["n_windows"].as_u64(), report["window"].as_u64()), (Some(n - 1), Some(1), Some(2048)));
+    assert_eq!((report["reference"]["name"].as_str(), report["reference"]["dtype"].as_str()), (Some("auto"), Some("f16")));
+    let [same, wide] = [&report["variants"][0], &report["variants"][1]];
+    assert_eq!(
+        (same["kl_max"].as_f64(), same["agreement_percent"].as_f64(), same["loss_percent"].as_f64()),
+        (Some(0.0), Some(100.0), Some(0.0))
+    );
+    assert_eq!(same["perplexity"], report["reference"]["perplexity"]);
+    let size = |variant: &Value| variant["weight_bytes"].as_u64().unwrap();
+    assert_eq!((wide["name"].as_str(), size(wide)), (Some("f32"), 2 * size(same)));
+    assert!((wide["bits_per_weight"].as_f64().unwrap() / 32.0 - 1.0).abs() < 0.05);
+    let scored = json(&run(&["score", "--tokens", &tokens, "--json"]));
+    let [perplexity, expected] = [&report["reference"], &scored].map(|r| r["perplexity"].as_f64().unwrap());
+    assert!((perplexity - expected).abs() < 1e-5 * expected);
+
+    // Without --dtype: what the reference is not; and a state in half precision.
+    let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows.len() == 6 && rows[2].starts_with("| auto (f16) |") && rows[3].starts_with("| f32 |"), "{table}");
+    assert!(rows[5].contains("of 16"), "{table}");
+    let half = json(&run(&["quality", "--text", "In the beginning", "--dtype", "auto", "--state-dtype", "f16", "--json"]));
+    assert_eq!(half["variants"][0]["name"], "auto, f16 state");
+    assert!(half["variants"][0]["kl_mean"].as_f64().unwrap() > 0.0);
+
+    refused(&run(&words("quality --tokens 5")), 1, "two tokens");
+    refused(&run(&words("quality --tokens 5,6 --window 1")), 2, "--window");
+    refused(&run(&words("quality --tokens 5,6 --dtype f17")), 2, "f17");
 }

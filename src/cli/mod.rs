@@ -16,6 +16,7 @@ mod model_options;
 mod output;
 mod progress;
 mod prompt;
+mod quality;
 mod sampling_options;
 mod score;
 mod signals;
@@ -61,6 +62,7 @@ enum Verb {
     Devices(devices::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Quality(quality::Args),
     Completions(completions::Args),
 }
 
@@ -110,6 +112,7 @@ pub fn run() -> ExitCode {
         Verb::Devices(args) => devices::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Quality(args) => quality::run(args),
         Verb::Completions(args) => completions::run(args),
     };
     match outcome {

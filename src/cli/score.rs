@@ -7,7 +7,7 @@ use super::prompt;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
 use crate::report::ScoreReport;
-use crate::session::{Prompt, Session, Slot};
+use crate::session::{Prompt, Session, Slot, logprob, too_short};
 use crate::tensor::DType;
 use crate::vocab::Vocab;
 use crate::weights::{Entry, write_safetensors};
@@ -56,8 +56,7 @@ pub fn run(args: Args) -> Outcome {
     signals::stop_on_interrupt(&session.stop_flag());
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
     if tokens.is_empty() || (tokens.len() < 2 && args.logits.is_none()) {
-        let text = format!("expected at least two tokens, found {}: the first one has no probability", tokens.len());
-        return Err(Error::input(text).into());
+        return Err(too_short(tokens.len()).into());
     }
     let (slot, _) = args.model.open_slot(&mut session)?;
     let mut reader = Reader { bar: Progress::new("scoring", Unit::Tokens), logprobs: vec![None] };
@@ -115,17 +114,6 @@ fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], 
     write_safetensors(path, &BTreeMap::new(), entries, &mut |_, _| ())
 }
 
-/// logits[token] − log Σ exp(logits), in f64.
-fn logprob(logits: &[f32], token: u32) -> Result<f64> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&x| (f64::from(x) - f64::from(max)).exp()).sum();
-    let p = f64::from(logits[token as usize]) - f64::from(max) - sum.ln();
-    if !p.is_finite() {
-        return Err(Error::model(format!("the logit of token {token} is not a finite number")).hint("try --dtype f32"));
-    }
-    Ok(p)
-}
-
 fn table(report: &ScoreReport, vocab: Option<&Vocab>, out: &mut Output) -> std::result::Result<(), super::Failure> {
     for (&token, p) in report.tokens.iter().zip(&report.logprobs) {
         let text = vocab.map_or_else(String::new, |v| format!("{:?}", printable(&String::from_utf8_lossy(v.token(token)))));
@@ -138,16 +126,4 @@ fn table(report: &ScoreReport, vocab: Option<&Vocab>, out: &mut Output) -> std::
         out.line(format_args!("tokens {}, nll {:.4}, perplexity {perplexity:.4}", report.n, report.nll))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::logprob;
-
-    #[test]
-    fn a_log_probability_is_stable_and_natural() {
-        let half = logprob(&[1000.0, 1000.0, -1000.0], 0).unwrap();
-        assert!((half + std::f64::consts::LN_2).abs() < 1e-12);
-        assert!(logprob(&[f32::NAN, 0.0], 0).is_err());
-    }
 }

@@ -9,6 +9,7 @@ mod device;
 mod error;
 mod generate;
 mod inspect;
+mod quality;
 mod score;
 
 pub use bench::{BenchExtra, BenchRecord, Samples};
@@ -17,4 +18,5 @@ pub use device::{DeviceReport, Features, Limits, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
 pub use inspect::{Hyper, InspectReport, Memory, TensorReport, inspect};
+pub use quality::{QualityReport, VariantReport, WeightsReport};
 pub use score::ScoreReport;

@@ -13,6 +13,7 @@ mod model;
 pub mod needs;
 mod opened;
 mod pages;
+mod quality;
 mod state;
 
 pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
@@ -20,6 +21,8 @@ pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream,
 pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
 pub use opened::{StateOrientation, notes};
+pub(crate) use quality::too_short;
+pub use quality::{Quality, Windows, logprob, quality};
 pub use state::{LoadedState, tuned_into_state};
 
 use crate::error::{Error, Result};
@@ -378,8 +381,13 @@ impl Session {
     fn max_rows(&self, want: &Want<'_>) -> usize {
         match want {
             Want::Last => usize::MAX,
-            Want::All(_) => ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256),
+            Want::All(_) => self.max_scored(),
         }
+    }
+
+    /// The same, of those that `score` hands over.
+    fn max_scored(&self) -> usize {
+        ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256)
     }
 
     fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {

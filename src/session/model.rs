@@ -232,6 +232,11 @@ impl Model {
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
+    /// What a weight of a matrix takes on average, with scales and padding.
+    pub fn bits_per_weight(&self) -> f64 {
+        let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
+        8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
+    }
     /// Bytes of those of which a token reads only what its input is not zero for.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()

@@ -1,0 +1,184 @@
+//! `quality`: what formats of the weights cost on a text, against a reference.
+
+use super::model_options::{self, RunArgs};
+use super::output::Output;
+use super::progress::{Progress, Unit};
+use super::prompt::{self, Given};
+use super::{Failure, Outcome, inspect, signals};
+use crate::error::{Error, Result};
+use crate::report::{ModelReport, QualityReport, VariantReport, WeightsReport, device_of};
+use crate::session::{Model, ModelSource, Options, Prompt, Session, Windows, quality};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat quality -m model.pth -f wikitext.txt
+  wingbeat quality -m model.pth -f wikitext.txt --dtype f16 --against f32 --json
+  wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
+
+/// What formats of the weights cost on a text: perplexity, KL divergence, agreement
+///
+/// Each variant reads the text beside a reference: the model as it is, unless --against says otherwise, its state in f32. The text is cut
+/// into windows that do not overlap and begin with an empty state each, as chunks of Hugging Face's perplexity do; a window's first token
+/// is not predicted, and a text of one window has the perplexity that `score` prints. The table: bits that a weight takes on average, and
+/// all matrices; perplexity, and by how many percent it is above the reference's; the divergence KL(reference || variant) in nats a token, its
+/// mean, what 99 % of the tokens do not exceed, and its largest; how often both find the same token likeliest. Reference and variant
+/// are in memory together, the variants one after another.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The text; also from standard input
+    #[arg(long, conflicts_with_all = ["file", "tokens"])]
+    text: Option<String>,
+    /// Read the text from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
+    file: Option<PathBuf>,
+    /// The text as token ids
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// A checkpoint; none: the tiny model built in
+    #[arg(short, long, value_name = "PATH", help_heading = "Model")]
+    model: Option<PathBuf>,
+    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
+    #[arg(long, value_name = "PATH", help_heading = "Model")]
+    vocab: Option<PathBuf>,
+    /// Format of the reference's weights: auto (f16 where the range allows), f16, f32
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
+    against: String,
+    /// Formats of the weights to compare, one after another: auto, f16, f32; none: those that the reference does not have
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
+    dtype: Vec<String>,
+    /// Tokens of a window at the most [default: 2048, or the context of a GLM where that is less]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    window: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Tokens of a window, where nobody says.
+const WINDOW: usize = 2048;
+
+/// What every row of the table begins with, and how to open the model for it.
+struct Variant {
+    name: String,
+    options: Options,
+}
+
+impl Variant {
+    fn new(name: &str, options: Options) -> Variant {
+        // The reference's is f32.
+        let state = if options.state_dtype == "f32" { String::new() } else { format!(", {} state", options.state_dtype) };
+        Variant { name: format!("{name}{state}"), options }
+    }
+}
+
+/// What is asked for; else all that the reference is not.
+fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
+    let of_dtype = |kind: &str| Variant::new(kind, Options { dtype: kind.into(), ..plain.clone() });
+    let asked: Vec<Variant> = args.dtype.iter().map(|kind| of_dtype(kind)).collect();
+    if !asked.is_empty() {
+        return asked;
+    }
+    let differs = |kind: &&str| *kind != reference.dtype() || plain.state_dtype != "f32";
+    ["f16", "f32"].into_iter().filter(differs).map(of_dtype).collect()
+}
+
+pub fn run(args: Args) -> Outcome {
+    let flags = "--text TEXT, -f FILE, --tokens IDS";
+    let given = prompt::require(args.text.clone(), args.file.as_deref(), args.tokens.as_deref(), flags)?;
+    args.run.measure_once()?;
+    let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
+    let plain = args.run.options(args.vocab.clone())?;
+    let against = Options { dtype: args.against.clone(), state_dtype: "f32".into(), ..plain.clone() };
+    let model = model_options::load(&source, &against)?;
+    let mut reference = Session::new(&model, 1)?;
+    reference.check_speaks()?;
+    signals::stop_on_interrupt(&reference.stop_flag());
+    let (start, tokens) = text(&reference, given)?;
+    let most = model.context().map_or(WINDOW, |context| context.min(WINDOW));
+    let windows = Windows { start: &start, tokens: &tokens, len: args.window.map_or(most, |n| n as usize) };
+
+    let mut table = Table { out: Output::new(false), json: args.json, report: None };
+    for Variant { name, options } in variants(&args, &plain, &model) {
+        let variant = model_options::load(&source, &options)?;
+        let mut session = Session::new(&variant, 1)?;
+        let mut bar = Progress::new("comparing", Unit::Tokens);
+        let q = quality(&mut reference, &mut session, &windows, &mut |done, total| bar.show(done as u64, total as u64))?;
+        drop(bar);
+        if table.report.is_none() {
+            table.begin(QualityReport {
+                version: env!("CARGO_PKG_VERSION"),
+                model: ModelReport::from(&model),
+                device: device_of(model.device(), args.run.on.backend()?),
+                n: q.n,
+                window: windows.len,
+                n_windows: windows.count(),
+                reference: WeightsReport::new(args.against.as_str(), &model, q.reference_perplexity),
+                variants: Vec::new(),
+            })?;
+        }
+        table.row(VariantReport::new(name, &variant, &q))?;
+    }
+    table.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What stands before every window, and the text's own ids.
+fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
+    let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
+    let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
+    Ok(match tokens.strip_prefix(start.as_slice()) {
+        Some(own) => (start, own.to_vec()),
+        None => (Vec::new(), tokens),
+    })
+}
+
+/// Rows as they come, or one object at the end.
+struct Table {
+    out: Output,
+    json: bool,
+    report: Option<QualityReport>,
+}
+
+impl Table {
+    fn begin(&mut self, report: QualityReport) -> std::result::Result<(), Failure> {
+        if !self.json {
+            self.out.line("| weights | bits | size | perplexity | loss % | KL mean | KL 99 % | KL max | same top % |")?;
+            self.out.line("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")?;
+            self.out.line(format_args!("{} - | - | - | - | - |", cells(&report.reference)))?;
+        }
+        self.report = Some(report);
+        Ok(())
+    }
+
+    fn row(&mut self, v: VariantReport) -> std::result::Result<(), Failure> {
+        if !self.json {
+            let nats = [v.kl_mean, v.kl_p99, v.kl_max].map(|kl| format!("{kl:.3e}")).join(" | ");
+            let (loss, agreement) = (v.loss_percent, v.agreement_percent);
+            self.out.line(format_args!("{} {loss:.4} | {nats} | {agreement:.2} |", cells(&v.weights)))?;
+        }
+        self.report.iter_mut().for_each(|report| report.variants.push(v.clone()));
+        Ok(())
+    }
+
+    fn finish(mut self) -> std::result::Result<(), Failure> {
+        match &self.report {
+            Some(report) if self.json => self.out.json(report)?,
+            Some(report) => {
+                self.out.line(format_args!("\n{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?
+            }
+            None => return Err(Error::usage("nothing differs from the reference").hint("name what to compare with --dtype").into()),
+        }
+        self.out.finish()
+    }
+}
+
+/// What every row has, up to the perplexity.
+fn cells(w: &WeightsReport) -> String {
+    let dtype = if w.name == w.dtype { String::new() } else { format!(" ({})", w.dtype) };
+    format!("| {}{dtype} | {:.2} | {} | {:.4} |", w.name, w.bits_per_weight, inspect::size(w.weight_bytes), w.perplexity)
+}

@@ -1,0 +1,247 @@
+//! What a format of the weights costs: how a model predicts a text beside a reference that has the same vocabulary.
+//!
+//! Knows nothing of formats: any two models will do. Both read the text side by side, some rows at a time, so that neither's logits
+//! are ever in memory for all of it.
+
+use super::{Session, Slot};
+use crate::error::{Error, Kind, Result};
+use rayon::prelude::*;
+use std::sync::atomic::Ordering;
+
+/// A text to predict, in windows that each begin with an empty state.
+#[derive(Debug, Clone, Copy)]
+pub struct Windows<'a> {
+    /// What stands before every window and is never predicted. Where nothing does, a window's first token has no probability.
+    pub start: &'a [u32],
+    pub tokens: &'a [u32],
+    /// Tokens of a window at the most, those of `start` among them.
+    pub len: usize,
+}
+
+impl Windows<'_> {
+    /// Of a window, those that are predicted begin here.
+    fn first(&self) -> usize {
+        self.start.len().max(1)
+    }
+
+    /// Every window that has a token to predict.
+    fn iter(&self) -> impl Iterator<Item = Vec<u32>> {
+        let pieces = self.tokens.chunks(self.len.saturating_sub(self.start.len()).max(1));
+        pieces.map(|piece| [self.start, piece].concat()).filter(|window| window.len() > self.first())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// How many tokens are predicted.
+    fn n_predicted(&self) -> usize {
+        self.iter().map(|window| window.len() - self.first()).sum()
+    }
+}
+
+/// How a model predicts a text, beside a reference. Natural logarithms; probabilities over the whole vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quality {
+    /// Tokens that were predicted.
+    pub n: usize,
+    /// exp of the mean of −log p(token): the reference's, and the model's.
+    pub reference_perplexity: f64,
+    pub perplexity: f64,
+    /// KL(p of the reference || p of the model), in nats a token: the mean, what 99 % of the tokens do not exceed, the largest.
+    pub kl_mean: f64,
+    pub kl_p99: f64,
+    pub kl_max: f64,
+    /// Percent of the tokens before which both find the same one likeliest.
+    pub agreement_percent: f64,
+}
+
+impl Quality {
+    /// By how many percent perplexity is above the reference's.
+    pub fn loss_percent(&self) -> f64 {
+        100.0 * (self.perplexity / self.reference_perplexity - 1.0)
+    }
+}
+
+/// Reads the text with both. Progress: tokens read, tokens in all. The reference's stop flag ends it between two steps.
+///
+/// # Errors
+/// Where no token has a probability, where vocabularies differ, or where a logit is not finite; and whatever reading comes to.
+pub fn quality(
+    reference: &mut Session,
+    model: &mut Session,
+    text: &Windows<'_>,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Quality> {
+    reference.check_speaks()?;
+    let [expected, found] = [&*reference, &*model].map(|s| s.model().facts().n_vocab);
+    if expected != found {
+        return Err(Error::model(format!("expected a vocabulary of {expected} tokens, as the reference has, found {found}")));
+    }
+    if text.len <= text.first() {
+        let least = text.first() + 1;
+        return Err(Error::input(format!("expected windows of at least {least} tokens, found {}", text.len)));
+    }
+    let total = text.n_predicted();
+    if total == 0 {
+        return Err(too_short(text.tokens.len()));
+    }
+    let mut seen = Vec::with_capacity(total);
+    for window in text.iter() {
+        let slots = (reference.open()?, model.open()?);
+        let read = read_window((&mut *reference, slots.0), (&mut *model, slots.1), &window, text.first(), &mut |tokens| {
+            seen.extend(tokens);
+            progress(seen.len(), total);
+        });
+        reference.close(slots.0)?;
+        model.close(slots.1)?;
+        read?;
+    }
+    Ok(summary(&seen))
+}
+
+/// What a text without a token to predict is answered with.
+pub(crate) fn too_short(n_tokens: usize) -> Error {
+    Error::input(format!("expected at least two tokens, found {n_tokens}: the first one has no probability"))
+}
+
+/// One predicted token.
+struct Predicted {
+    /// −log p, the reference's and the model's.
+    reference_nll: f64,
+    nll: f64,
+    kl: f64,
+    agrees: bool,
+}
+
+type Reader<'a> = (&'a mut Session, Slot);
+
+/// Reads a window in as many steps as logits fit into, and compares those that predict its tokens from `first` on.
+fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
+    let n_vocab = reference.0.model().facts().n_vocab;
+    let (mut p, mut q) = (Vec::new(), Vec::new());
+    // The last token predicts nothing.
+    let read = &window[..window.len() - 1];
+    let step = reference.0.max_scored();
+    for (part, from) in read.chunks(step).zip((0..).step_by(step)) {
+        if reference.0.stop.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Interrupted, format!("interrupted after {from} of {} tokens", window.len())));
+        }
+        for ((session, slot), rows) in [(&mut *reference.0, reference.1), (&mut *model.0, model.1)].into_iter().zip([&mut p, &mut q]) {
+            rows.clear();
+            let mut keep = |_: usize, row: &[f32]| {
+                rows.extend_from_slice(row);
+                Ok(())
+            };
+            session.score(slot, part, &mut keep, &mut |_, _| ())?;
+        }
+        let next = &window[from + 1..];
+        let pairs = p.par_chunks_exact(n_vocab).zip(q.par_chunks_exact(n_vocab)).zip(next.par_iter().take(part.len()));
+        let skipped = first.saturating_sub(from + 1);
+        each(pairs.skip(skipped).map(|((p, q), &next)| compare(p, q, next)).collect::<Result<_>>()?);
+    }
+    Ok(())
+}
+
+fn compare(p: &[f32], q: &[f32], next: u32) -> Result<Predicted> {
+    let (reference_nll, nll) = (-logprob(p, next)?, -logprob(q, next)?);
+    let (p_sum, q_sum) = (log_sum(p), log_sum(q));
+    let term = |(&p, &q): (&f32, &f32)| {
+        let log_p = f64::from(p) - p_sum;
+        log_p.exp() * (log_p - (f64::from(q) - q_sum))
+    };
+    // Rounding may leave a little less than nothing.
+    let kl = p.iter().zip(q).map(term).sum::<f64>();
+    if !kl.is_finite() {
+        return Err(not_finite(next));
+    }
+    Ok(Predicted { reference_nll, nll, kl: kl.max(0.0), agrees: likeliest(p) == likeliest(q) })
+}
+
+fn summary(seen: &[Predicted]) -> Quality {
+    let n = seen.len() as f64;
+    let mean = |of: fn(&Predicted) -> f64| seen.iter().map(of).sum::<f64>() / n;
+    let mut kls: Vec<f64> = seen.iter().map(|s| s.kl).collect();
+    kls.sort_by(f64::total_cmp);
+    Quality {
+        n: seen.len(),
+        reference_perplexity: mean(|s| s.reference_nll).exp(),
+        perplexity: mean(|s| s.nll).exp(),
+        kl_mean: mean(|s| s.kl),
+        kl_p99: kls[(kls.len() * 99).div_ceil(100) - 1],
+        kl_max: kls[kls.len() - 1],
+        agreement_percent: 100.0 * mean(|s| f64::from(u8::from(s.agrees))),
+    }
+}
+
+/// Index of the largest; the first of several.
+fn likeliest(logits: &[f32]) -> usize {
+    (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best })
+}
+
+/// log Σ exp(logits), in f64.
+fn log_sum(logits: &[f32]) -> f64 {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    max + logits.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
+}
+
+/// Natural logarithm of a token's probability: logits[token] − log Σ exp(logits), in f64.
+pub fn logprob(logits: &[f32], token: u32) -> Result<f64> {
+    let p = f64::from(logits[token as usize]) - log_sum(logits);
+    if p.is_finite() { Ok(p) } else { Err(not_finite(token)) }
+}
+
+fn not_finite(token: u32) -> Error {
+    Error::model(format!("a logit before token {token} is not a finite number")).hint("try --dtype f32")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_probability_is_stable_and_natural() {
+        let half = logprob(&[1000.0, 1000.0, -1000.0], 0).unwrap();
+        assert!((half + std::f64::consts::LN_2).abs() < 1e-12);
+        assert!(logprob(&[f32::NAN, 0.0], 0).is_err() && logprob(&[0.0, f32::NAN], 0).is_err());
+    }
+
+    #[test]
+    fn divergence_is_that_of_the_formula() {
+        let (p, q) = ([1f32, 2.0, 3.0], [2f32, -1.0, 3.0]);
+        let softmax = |x: [f32; 3]| x.map(|v| f64::from(v).exp() / x.iter().map(|&v| f64::from(v).exp()).sum::<f64>());
+        let expected: f64 = softmax(p).iter().zip(softmax(q)).map(|(p, q)| p * (p / q).ln()).sum();
+        let far = compare(&p.map(|v| v + 900.0), &q.map(|v| v - 900.0), 1).unwrap();
+        assert!((far.kl - expected).abs() < 1e-9 && expected > 0.1 && far.agrees);
+        assert!((far.nll + softmax(q)[1].ln()).abs() < 1e-9);
+        assert_eq!(compare(&p, &p, 0).unwrap().kl, 0.0);
+        assert!(!compare(&p, &[9.0, 2.0, 3.0], 0).unwrap().agrees);
+        assert!(compare(&p, &[f32::NEG_INFINITY, 0.0, 0.0], 2).is_err());
+    }
+
+    #[test]
+    fn the_99th_percentile_is_what_so_many_do_not_exceed() {
+        let seen = |n: usize| -> Vec<Predicted> {
+            (1..=n).map(|i| Predicted { reference_nll: 1.0, nll: 2.0, kl: i as f64, agrees: i % 4 == 0 }).collect()
+        };
+        let q = summary(&seen(200));
+        assert_eq!((q.n, q.kl_p99, q.kl_max, q.kl_mean, q.agreement_percent), (200, 198.0, 200.0, 100.5, 25.0));
+        assert!((q.loss_percent() - 100.0 * (1f64.exp() - 1.0)).abs() < 1e-9);
+        assert_eq!((summary(&seen(1)).kl_p99, summary(&seen(2)).kl_p99), (1.0, 2.0));
+    }
+
+    #[test]
+    fn windows_begin_alike_and_predict_every_other_token_once() {
+        let tokens: Vec<u32> = (0..10).collect();
+        let of = |start: &[u32], len| {
+            let text = Windows { start, tokens: &tokens, len };
+            (text.iter().collect::<Vec<_>>(), text.n_predicted())
+        };
+        // A last window of one token predicts nothing.
+        assert_eq!(of(&[], 3), (vec![vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8]], 6));
+        assert_eq!(of(&[], 100), (vec![tokens.clone()], 9));
+        let (windows, n) = of(&[90, 91], 6);
+        assert_eq!((windows[0].as_slice(), windows[2].as_slice(), n), (&[90, 91, 0, 1, 2, 3][..], &[90, 91, 8, 9][..], 10));
+    }
+}
