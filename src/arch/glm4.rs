@@ -158,9 +158,12 @@ impl Blueprint for Glm4 {
         t.rotary = Some(Rotary { size: self.config.rotary_size, base: self.config.rope_theta });
         let table = t.table(Part::new(EMBED, self.n_vocab, self.n_embd));
         let x = t.embed(table, None);
+        t.carry(x);
         for index in 0..self.n_layer {
+            t.begin_layer();
             self.block(t, &|tensor| layer(index, tensor), x);
         }
+        t.begin_layer();
         let norm = self.norm(t, "model.norm.weight".into());
         let head = |name, rows| Part::new(name, rows, self.n_embd);
         match &self.labels {

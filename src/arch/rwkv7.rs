@@ -77,7 +77,12 @@ impl Blueprint for Rwkv7 {
 
     fn record(&self, t: &mut Tape) {
         let mut v_first = None;
-        self.base.record(t, |t, layer, x| v_first = Some(self.block(t, layer, x, v_first)));
+        self.base.record(t, |t, layer, x| {
+            let v = self.block(t, layer, x, v_first);
+            if v_first.replace(v).is_none() {
+                t.carry(v);
+            }
+        });
     }
 }
 

@@ -141,9 +141,12 @@ impl Base {
         let table = t.table(Part::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
         let x = t.embed(table, ln0);
+        t.carry(x);
         for index in 0..self.n_layer {
+            t.begin_layer();
             block(t, &Layer { base: self, index }, x);
         }
+        t.begin_layer();
         let ln_out = t.vectors(self.n_embd, norm("ln_out").into());
         t.head(x, Norm::layer(ln_out), Part::new("head.weight", self.n_vocab, self.n_embd), None);
     }

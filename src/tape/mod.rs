@@ -8,6 +8,7 @@ mod checkpoint;
 mod host;
 mod matrix;
 mod region;
+mod section;
 mod source;
 mod state;
 mod step;
@@ -18,6 +19,7 @@ pub use cache::{BLOCK, Cache, CacheSpec, Room, Rotary};
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, Kind, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::{Region, WORD};
+pub use section::{Extent, Held, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
@@ -167,6 +169,10 @@ pub struct Tape {
     pub logits: Option<Var>,
     /// What the head multiplies: the normalised last activation. `[outputs, width]`.
     pub hidden: Option<Var>,
+    /// What later layers read of earlier ones.
+    pub carried: Vec<Var>,
+    /// Where each layer begins.
+    marks: Vec<section::Mark>,
 }
 
 impl Default for Tape {
@@ -182,6 +188,8 @@ impl Default for Tape {
             words: Vec::new(),
             logits: None,
             hidden: None,
+            carried: Vec::new(),
+            marks: Vec::new(),
         }
     }
 }

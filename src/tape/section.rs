@@ -1,0 +1,184 @@
+//! Consecutive layers of a tape: what one device holds where several share a model.
+//!
+//! Handles keep the indices that they have in the whole tape, so words know nothing of it.
+
+use super::{Tape, Var, Word};
+use crate::error::{Error, Result};
+use std::ops::{Index, Range};
+use std::sync::Arc;
+
+/// How many there are of each kind, at some point of the recording.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mark {
+    words: usize,
+    matrices: usize,
+    vectors: usize,
+    states: usize,
+    caches: usize,
+}
+
+/// What some layers own of each kind: indices in the whole tape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    pub words: Range<usize>,
+    pub matrices: Range<usize>,
+    pub vectors: Range<usize>,
+    pub states: Range<usize>,
+    pub caches: Range<usize>,
+}
+
+impl Tape {
+    /// Says that what is created from here on belongs to the next layer. What comes before the first layer belongs to that, too; what
+    /// follows the last, the norm and the head, is called like a layer of its own. A tape without layers counts as one.
+    pub fn begin_layer(&mut self) {
+        self.marks.push(self.mark());
+    }
+
+    /// Says that later layers read what earlier ones wrote to this activation.
+    pub fn carry(&mut self, var: Var) {
+        self.carried.push(var);
+    }
+
+    /// Layers, the head among them.
+    pub fn n_layers(&self) -> usize {
+        self.marks.len().max(1)
+    }
+
+    /// What these layers own.
+    pub fn extent(&self, layers: &Range<usize>) -> Extent {
+        let mark = |layer: usize| match layer {
+            0 => Mark::default(),
+            end if end == self.n_layers() => self.mark(),
+            layer => self.marks[layer],
+        };
+        let (from, to) = (mark(layers.start), mark(layers.end));
+        Extent {
+            words: from.words..to.words,
+            matrices: from.matrices..to.matrices,
+            vectors: from.vectors..to.vectors,
+            states: from.states..to.states,
+            caches: from.caches..to.caches,
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            words: self.words.len(),
+            matrices: self.matrices.len(),
+            vectors: self.vectors.len(),
+            states: self.states.len(),
+            caches: self.caches.len(),
+        }
+    }
+}
+
+/// Consecutive layers of a tape.
+#[derive(Clone)]
+pub struct Section {
+    pub tape: Arc<Tape>,
+    pub layers: Range<usize>,
+    pub own: Extent,
+}
+
+impl From<Arc<Tape>> for Section {
+    /// All of them.
+    fn from(tape: Arc<Tape>) -> Section {
+        let layers = 0..tape.n_layers();
+        Section { own: tape.extent(&layers), layers, tape }
+    }
+}
+
+impl Section {
+    /// Cuts a tape. The ranges must follow one another from 0 to [`Tape::n_layers`], none of them empty.
+    pub fn cut(tape: &Arc<Tape>, layers: &[Range<usize>]) -> Result<Vec<Section>> {
+        let mut next = 0;
+        for range in layers {
+            if range.start != next || range.end <= next || range.end > tape.n_layers() {
+                let text = format!("expected layers from {next} to at most {}, found {range:?}", tape.n_layers());
+                return Err(Error::usage(text).hint("every layer belongs to one part; the head counts as the last one"));
+            }
+            next = range.end;
+        }
+        if next < tape.n_layers() {
+            return Err(Error::usage(format!("expected parts for {} layers, the head among them, found {next}", tape.n_layers())));
+        }
+        let section = |layers: &Range<usize>| Section { own: tape.extent(layers), layers: layers.clone(), tape: tape.clone() };
+        Ok(layers.iter().map(section).collect())
+    }
+
+    /// Its words, in order.
+    pub fn words(&self) -> impl Iterator<Item = &dyn Word> {
+        self.tape.words[self.own.words.clone()].iter().map(AsRef::as_ref)
+    }
+
+    /// Whether it has the tape's end, and so what the tape knows as logits.
+    pub fn is_last(&self) -> bool {
+        self.layers.end == self.tape.n_layers()
+    }
+}
+
+/// What a section has of one kind, found by the index in the whole tape.
+#[derive(Clone)]
+pub struct Held<T> {
+    first: usize,
+    items: Vec<T>,
+}
+
+impl<T> Held<T> {
+    /// `make` gets these indices, one after another.
+    pub fn new(indices: &Range<usize>, make: impl FnMut(usize) -> Result<T>) -> Result<Held<T>> {
+        Ok(Held { first: indices.start, items: indices.clone().map(make).collect::<Result<_>>()? })
+    }
+}
+
+impl<T> Index<usize> for Held<T> {
+    type Output = T;
+
+    fn index(&self, index: usize) -> &T {
+        &self.items[index - self.first]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::{Part, vector};
+
+    /// Three layers of one matrix each, a table before them.
+    fn tape() -> Arc<Tape> {
+        let mut t = Tape::new();
+        t.table(Part::new("table", 2, 8));
+        for i in 0..3 {
+            t.begin_layer();
+            t.matrix(vec![Part::new(format!("w{i}"), 8, 8)]);
+            t.vectors(8, vec![vector("v")]);
+            if i < 2 {
+                t.state(format!("s{i}"), &[8], false);
+            }
+        }
+        Arc::new(t)
+    }
+
+    #[test]
+    fn sections_own_everything_once() {
+        let tape = tape();
+        let sections = Section::cut(&tape, &[0..1, 1..3]).unwrap();
+        let own = sections.iter().map(|s| (s.own.matrices.clone(), s.own.vectors.clone(), s.own.states.clone(), s.is_last()));
+        assert!(own.eq([(0..2, 0..1, 0..1, false), (2..4, 1..3, 1..2, true)]));
+        let whole = Section::from(tape.clone());
+        assert_eq!((whole.layers.clone(), whole.own.matrices.clone(), whole.is_last()), (0..3, 0..4, true));
+        assert_eq!(whole.own, Section::cut(&tape, std::slice::from_ref(&(0..3))).unwrap()[0].own);
+        // Without layers there is one.
+        assert_eq!(Section::from(Arc::new(Tape::new())).layers, 0..1);
+    }
+
+    #[test]
+    fn gaps_and_empty_parts_are_refused() {
+        let tape = tape();
+        for wrong in
+            [vec![], vec![0..2], vec![1..3], vec![0..1, 2..3], vec![0..1, 1..1, 1..3], vec![0..2, 1..3], vec![0..4], vec![0..3, 3..4]]
+        {
+            assert!(Section::cut(&tape, &wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
