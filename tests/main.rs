@@ -8,6 +8,7 @@ mod glm4;
 mod golden;
 mod invariants;
 mod layers;
+mod parts;
 mod quality;
 mod session;
 mod shaders;

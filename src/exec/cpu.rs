@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
-    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Source, State, Step, Tape, Var,
-    Word,
+    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Rows, Section, Source,
+    State, Step, Tape, Var, Word,
 };
 use crate::tensor::DType;
 use std::sync::Arc;
@@ -15,27 +15,34 @@ use std::time::Instant;
 
 /// Weights in host memory; matrices that the file stores as we do are read from its map.
 pub struct CpuModel {
-    tape: Arc<Tape>,
+    section: Section,
+    /// One of each that the tape has; those of other sections are empty.
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
-    initial: Vec<Option<Vec<f32>>>,
+    initial: Vec<(State, Vec<f32>)>,
     batch_invariant: bool,
 }
 
 impl CpuModel {
-    pub fn load(tape: Arc<Tape>, source: &dyn Source, batch_invariant: bool, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
-        let total: usize = tape.matrices.iter().map(MatrixSpec::size_bytes).sum();
+    /// Of a tape, or of a section of one.
+    pub fn load(section: impl Into<Section>, source: &dyn Source, batch_invariant: bool, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+        let section = section.into();
+        let (tape, own) = (&section.tape, &section.own);
+        let total: usize = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum();
         let mut done = 0;
-        let mut matrices = Vec::new();
-        for spec in &tape.matrices {
-            let parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), source)).collect::<Result<Vec<_>>>()?;
-            matrices.push(HostMatrix { parts });
+        let mut matrices: Vec<HostMatrix> = tape.matrices.iter().map(|_| HostMatrix::default()).collect();
+        for m in own.matrices.clone() {
+            let spec = &tape.matrices[m];
+            matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), source)).collect::<Result<Vec<_>>>()?;
             done += spec.size_bytes();
             progress(done as u64, total as u64);
         }
-        let vectors = tape.vectors.iter().map(|v| pack_vectors(v, source)).collect::<Result<_>>()?;
-        let initial = initial_states(&tape, source)?;
-        Ok(Arc::new(CpuModel { tape, matrices, vectors, initial, batch_invariant }))
+        let mut vectors = vec![Vec::new(); tape.vectors.len()];
+        for v in own.vectors.clone() {
+            vectors[v] = pack_vectors(&tape.vectors[v], source)?;
+        }
+        let initial = initial_states(&section, source)?;
+        Ok(Arc::new(CpuModel { section, matrices, vectors, initial, batch_invariant }))
     }
 }
 
@@ -65,17 +72,23 @@ fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
 }
 
 impl Loaded for CpuModel {
-    fn tape(&self) -> &Arc<Tape> {
-        &self.tape
+    fn section(&self) -> &Section {
+        &self.section
     }
 
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
-        let tape = self.tape.clone();
+        let (tape, own) = (self.section.tape.clone(), &self.section.own);
+        let mut states = vec![Vec::new(); tape.states.len()];
+        own.states.clone().for_each(|i| states[i] = vec![0.0; tape.states[i].total(room.pages)]);
+        let mut caches: Vec<HostCache> = tape.caches.iter().map(|_| HostCache::default()).collect();
+        for i in own.caches.clone() {
+            caches[i] = HostCache::new(&tape.caches[i], tape.cache_format, room.blocks)?;
+        }
         let host = Host {
             matrices: self.matrices.clone(),
             vectors: self.vectors.clone(),
-            states: tape.states.iter().map(|s| vec![0.0; s.total(room.pages)]).collect(),
-            caches: tape.caches.iter().map(|c| HostCache::new(c, tape.cache_format, room.blocks)).collect::<Result<_>>()?,
+            states,
+            caches,
             angles: tape.rotary.map_or_else(Vec::new, |r| r.angles(room.context)),
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
@@ -83,8 +96,8 @@ impl Loaded for CpuModel {
             capacity: 0,
             tape,
         };
-        let mut executor = CpuExecutor { host, samplers: Vec::new(), exempt: Vec::new() };
-        write_initial(&mut executor, &self.tape, &self.initial)?;
+        let mut executor = CpuExecutor { host, section: self.section.clone(), samplers: Vec::new(), exempt: Vec::new() };
+        write_initial(&mut executor, self.tape(), &self.initial)?;
         Ok(Box::new(executor))
     }
 
@@ -103,6 +116,7 @@ impl Loaded for CpuModel {
 
 struct CpuExecutor {
     host: Host,
+    section: Section,
     /// For whom it draws, and which ids count nothing in penalties.
     samplers: Vec<Sampler>,
     exempt: Vec<u32>,
@@ -141,10 +155,11 @@ impl Executor for CpuExecutor {
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
         let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens, context: step.context() };
+        let host = &mut self.host;
         let one = |word: &dyn Word| {
             let dispatches = word.lower(&cx);
             let started = Instant::now();
-            word.twin(&mut self.host);
+            word.twin(host);
             WordTime {
                 word: word.name(),
                 dispatches: 0,
@@ -152,13 +167,13 @@ impl Executor for CpuExecutor {
                 weight_bytes: weight_bytes(&tape, &dispatches),
             }
         };
-        Ok(tape.words.iter().map(AsRef::as_ref).filter(|w| !w.is_head() || outputs > 0).map(one).collect())
+        Ok(self.section.words().filter(|w| !w.is_head() || outputs > 0).map(one).collect())
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let tape = self.prepare(step);
         let mut shares = Vec::new();
-        for word in tape.words.iter().filter(|w| !w.is_head()) {
+        for word in self.section.words().filter(|w| !w.is_head()) {
             if let Some((var, range)) = word.sparse_input(&tape) {
                 let stride = self.host.stride(var);
                 shares.push(share_of_zeros(&self.host.var(var)[..step.tokens.len() * stride], stride, &range));
@@ -174,14 +189,11 @@ impl Executor for CpuExecutor {
 
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         let tape = self.prepare(step);
-        for word in &tape.words {
-            if word.is_head() && step.outputs.is_empty() {
-                continue;
-            }
+        for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {
             word.twin(&mut self.host);
         }
         logits.clear();
-        if let Some(var) = tape.logits {
+        if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {
             let spec = tape.var_spec(var);
             let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
             rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
@@ -249,6 +261,11 @@ impl Executor for CpuExecutor {
         self.host.caches.iter_mut().for_each(|cache| cache.copy_block(from, to));
     }
 
+    fn make_room(&mut self, step: &Step) -> Result<()> {
+        self.grow(step.tokens.len(), step.outputs.len());
+        Ok(())
+    }
+
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         if self.host.tape.var_spec(var).device_only {
             return Ok(Vec::new());
@@ -265,7 +282,11 @@ impl Executor for CpuExecutor {
             return Ok(());
         }
         let rows = values.len() / (planes * stride);
-        self.grow(rows, rows);
+        match self.host.tape.var_spec(var).rows {
+            Rows::Tokens => self.grow(rows, 0),
+            Rows::Outputs => self.grow(0, rows),
+            Rows::Fixed(_) => {}
+        }
         let plane = self.plane(var);
         for (p, values) in values.chunks_exact(rows * stride).enumerate() {
             self.host.vars[var.0][p * plane * stride..][..rows * stride].copy_from_slice(values);

@@ -3,7 +3,7 @@
 use super::Executor;
 use crate::error::Result;
 use crate::quant::{Affine, Axis, BLOCK, Encoded, Scaling, Survey, encode_rows, padded};
-use crate::tape::{Initial, Part, Source, State, StateSpec, Tape, VectorSpec};
+use crate::tape::{Initial, Part, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::{DType, View};
 use rayon::prelude::*;
 
@@ -170,27 +170,27 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
     Ok(packed)
 }
 
-/// What every state is before the first token; none where that is zero.
-pub fn initial_states(tape: &Tape, source: &dyn Source) -> Result<Vec<Option<Vec<f32>>>> {
-    let numbers = |spec: &StateSpec| match &spec.initial {
-        Initial::Zeros => Ok(None),
-        Initial::Rows(rows) => Ok(Some(rows.iter().flat_map(|&row| vec![row; spec.len() / rows.len()]).collect())),
-        Initial::Tensor(name) => {
-            let mut numbers = vec![0.0; spec.len()];
-            source.with(name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?;
-            Ok(Some(numbers))
+/// What states of the section are before the first token, those that are not zero.
+pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(State, Vec<f32>)>> {
+    let mut found = Vec::new();
+    for i in section.own.states.clone() {
+        let spec = &section.tape.states[i];
+        let mut numbers = vec![0.0; spec.len()];
+        match &spec.initial {
+            Initial::Zeros => continue,
+            Initial::Rows(rows) => numbers.chunks_exact_mut(spec.len() / rows.len()).zip(rows).for_each(|(n, &row)| n.fill(row)),
+            Initial::Tensor(name) => source.with(name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?,
         }
-    };
-    tape.states.iter().map(numbers).collect()
+        found.push((State(i), numbers));
+    }
+    Ok(found)
 }
 
 /// Writes them to page 0, which no slot ever changes; vectors in halves to both.
-pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[Option<Vec<f32>>]) -> Result<()> {
-    for (i, numbers) in initial.iter().enumerate() {
-        let pages = if tape.states[i].halves { 2 } else { 1 };
-        for page in 0..numbers.as_ref().map_or(0, |_| pages) {
-            executor.write_state(State(i), page, numbers.as_deref().unwrap_or_default())?;
-        }
+pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[(State, Vec<f32>)]) -> Result<()> {
+    for (state, numbers) in initial {
+        let pages = if tape.state_spec(*state).halves { 2 } else { 1 };
+        (0..pages).try_for_each(|page| executor.write_state(*state, page, numbers))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! `gpu` is the only place that names wgpu; `cpu` plays the twins. Both take plain data and give plain data back.
 
+mod chain;
 mod choose;
 pub mod cpu;
 mod formats;
@@ -15,19 +16,26 @@ pub mod tune;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, State, Step, Tape, Var};
+use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, Section, State, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use chain::{Chain, Link};
 pub use choose::{Choice, Chosen, choose};
 pub use formats::{Plan, assign_formats};
 pub use load::Progress;
 pub use memory::{Memory, host_memory};
 
-/// A tape with its weights on a device. Shared by sessions.
+/// A tape, or some layers of it, with the weights on a device. Shared by sessions.
 pub trait Loaded: Send + Sync {
-    fn tape(&self) -> &Arc<Tape>;
+    /// Which layers.
+    fn section(&self) -> &Section;
+
+    /// The whole tape.
+    fn tape(&self) -> &Arc<Tape> {
+        &self.section().tape
+    }
 
     /// Fresh memory for so much, all zero.
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
@@ -110,7 +118,7 @@ pub trait Executor: Send {
     /// Plays a step word by word and says what each took. The step's results are as of `run`.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
-    /// Plays a step as far as it takes to say which share of the inputs that words expect to be mostly zero is zero, the mean of
+    /// Plays a step, but for the head, and says which share of the inputs that words expect to be mostly zero is zero, the mean of
     /// these words; none where there are no such words.
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
 
@@ -139,7 +147,10 @@ pub trait Executor: Send {
     /// Copies a block of every cache.
     fn copy_block(&mut self, from: u32, to: u32);
 
-    /// Activations of the last step, `[planes, rows, stride]`; for tests.
+    /// Makes room for such a step. What is written to activations then is there when it is played.
+    fn make_room(&mut self, step: &Step) -> Result<()>;
+
+    /// Activations of the last step, `[planes, rows, stride]`; for tests, and for who plays the layers that follow.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>>;
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()>;
 }

@@ -13,6 +13,7 @@ mod model;
 pub mod needs;
 mod opened;
 mod pages;
+mod place;
 mod quality;
 mod state;
 
@@ -21,6 +22,7 @@ pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream,
 pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
 pub use opened::{StateOrientation, notes};
+pub use place::PartOn;
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use state::{LoadedState, tuned_into_state};

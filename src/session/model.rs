@@ -2,13 +2,14 @@
 
 use super::identity::weights_hash;
 use super::opened::{Opened, StateOrientation, notes};
+use super::place::{PartOn, place};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
-use crate::exec::gpu::{self, Backend, GpuModel};
-use crate::exec::{Chosen, Loaded, Plan, assign_formats, choose, cpu::CpuModel, tune};
+use crate::exec::gpu::{self, Backend};
+use crate::exec::{Loaded, Plan, assign_formats};
 use crate::quant;
 use crate::sample::Sampling;
-use crate::tape::{MatrixSpec, Source, Tape};
+use crate::tape::{MatrixSpec, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct Options {
     /// `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name.
     pub device: String,
     pub backend: Backend,
+    /// Several devices that share the layers, in order; where it is empty, all are on `device`.
+    pub parts: Vec<PartOn>,
     /// `auto`, `f16` or `f32`.
     pub dtype: String,
     /// Which matrices are kept in fewer bits, and how: [`Plan`] has the grammar. None: all are floats.
@@ -51,7 +54,7 @@ pub struct Options {
     pub rope_theta: Option<f64>,
     /// One kernel class for every batch size.
     pub deterministic: bool,
-    /// Where measurements of adapters are kept: [`tune::measure_once`] writes them, opening a
+    /// Where measurements of adapters are kept: [`measure_once`](crate::exec::tune::measure_once) writes them, opening a
     /// model reads them. None: kernels have their default sizes.
     pub cache: Option<PathBuf>,
     /// On a GPU, read of the ffn's value matrix only what its input is not zero for; off to compare.
@@ -60,7 +63,7 @@ pub struct Options {
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7; none: what the file says, else 64e-5.
     pub group_norm_eps: Option<f32>,
-    /// A device that the caller opened; `device`, `backend`, `deterministic` and `sparse` are then not looked at: its caps count.
+    /// A device that the caller opened, which parts know as `own`; `device`, `backend`, `deterministic` and `sparse` are then not looked at: its caps count.
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
@@ -74,6 +77,7 @@ impl Default for Options {
         Options {
             device: "auto".into(),
             backend: Backend::Auto,
+            parts: Vec::new(),
             dtype: "auto".into(),
             quant: None,
             vocab: None,
@@ -102,7 +106,7 @@ impl Options {
 /// What a model runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// `cpu` or `gpu:N`, as the option takes it; `own` for the caller's.
+    /// `cpu` or `gpu:N`, as the option takes it; `own` for the caller's. Several, in this and in the others, have an arrow between them.
     pub id: String,
     pub name: String,
     /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for our own executor.
@@ -165,7 +169,7 @@ impl Model {
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let (loaded, device) = place(Arc::new(tape), opened.source.as_ref(), options, progress)?;
+        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, progress)?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,
@@ -295,46 +299,4 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<
         return Err(Error::input(text).hint("give the model's own with --vocab"));
     }
     Ok(Choice::Found(vocab))
-}
-
-fn place(tape: Arc<Tape>, source: &dyn Source, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Arc<dyn Loaded>, Device)> {
-    if let Some(device) = &options.gpu {
-        let text = |s: &str| s.to_string();
-        let own = Device {
-            id: text("own"),
-            name: text("caller's device"),
-            backend: text("wgpu"),
-            kind: text("other"),
-            driver: String::new(),
-            why: text("given by the caller"),
-        };
-        return Ok((GpuModel::load(device.clone(), tape, source, progress)?, own));
-    }
-    let choice = choose(&options.device, options.backend)?;
-    Ok(match choice.chosen {
-        Chosen::Cpu => {
-            let device = Device {
-                id: choice.id,
-                name: format!("{} threads", rayon::current_num_threads()),
-                backend: "cpu".into(),
-                kind: "builtin".into(),
-                driver: String::new(),
-                why: choice.why,
-            };
-            (CpuModel::load(tape, source, options.deterministic, progress)?, device)
-        }
-        Chosen::Gpu(adapter) => {
-            let device = Device {
-                id: choice.id,
-                name: adapter.name.clone(),
-                backend: adapter.backend.clone(),
-                kind: adapter.kind.name().into(),
-                driver: adapter.driver.clone(),
-                why: choice.why,
-            };
-            let mut opened = tune::open(&adapter, options.deterministic, options.cache.as_deref())?;
-            opened.caps.sparse = options.sparse;
-            (GpuModel::load(Arc::new(opened), tape, source, progress)?, device)
-        }
-    })
 }

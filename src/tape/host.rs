@@ -35,7 +35,7 @@ pub struct HostPart {
     pub scales: Arc<Scales>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct HostMatrix {
     pub parts: Vec<HostPart>,
 }

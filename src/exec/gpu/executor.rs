@@ -6,10 +6,10 @@ use super::model::GpuModel;
 use super::plan::Plan;
 use super::readback::Readback;
 use crate::error::{Error, Result};
-use crate::exec::{Executor, WordTime, mean, share_of_zeros};
+use crate::exec::{Executor, Loaded, WordTime, mean, share_of_zeros};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, CacheSpec, Lowering, Room, Rows, State, StateSpec, Step, Tape, Var, WINDOW_BYTES};
+use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, Rows, Section, State, Step, Tape, Var, WINDOW_BYTES};
 use std::collections::HashMap;
 use std::sync::Arc;
 use wgpu::BufferUsages;
@@ -65,8 +65,8 @@ impl Size {
 
 pub struct GpuExecutor {
     model: Arc<GpuModel>,
-    states: Vec<wgpu::Buffer>,
-    caches: Vec<wgpu::Buffer>,
+    states: Held<wgpu::Buffer>,
+    caches: Held<wgpu::Buffer>,
     /// Of one block: no buffer is copied to itself.
     passing: wgpu::Buffer,
     /// The step's, of all slots.
@@ -92,18 +92,22 @@ impl GpuExecutor {
             model.device.check_binding(name, bytes, hint)?;
             model.device.buffer(name, bytes, usage)
         };
-        let state = |s: &StateSpec| memory(&s.name, s.size_bytes(room.pages), "use fewer slots");
-        let states = model.tape.states.iter().map(state).collect::<Result<Vec<_>>>()?;
-        let size_bytes = |numbers: usize| model.tape.cache_format.size_bytes(numbers);
-        let cache = |c: &CacheSpec| memory(&c.name, size_bytes(room.blocks * c.block_len()), "use a smaller --context or fewer slots");
-        let caches = model.tape.caches.iter().map(cache).collect::<Result<Vec<_>>>()?;
-        let largest = model.tape.caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
+        let (tape, own) = (&model.section.tape, &model.section.own);
+        let states = Held::new(&own.states, |i| memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer slots"))?;
+        let size_bytes = |numbers: usize| tape.cache_format.size_bytes(numbers);
+        let caches = Held::new(&own.caches, |i| {
+            let spec = &tape.caches[i];
+            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller --context or fewer slots")
+        })?;
+        let own_caches = &tape.caches[own.caches.clone()];
+        let largest = own_caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
         let passing = model.device.buffer("block", largest, BufferUsages::COPY_SRC | BufferUsages::COPY_DST)?;
         let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller --context or fewer slots")?;
-        if let Some(rotary) = model.tape.rotary {
+        let rotary = tape.rotary.filter(|_| !own_caches.is_empty());
+        if let Some(rotary) = rotary {
             model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller --context")?;
         }
-        let table = model.tape.rotary.map_or_else(|| vec![0.0; 4], |r| r.angles(room.context));
+        let table = rotary.map_or_else(|| vec![0.0; 4], |r| r.angles(room.context));
         let angles = memory("angles", table.len() * 4, "use a smaller --context")?;
         model.device.queue.write_buffer(&angles, 0, bytemuck::cast_slice(&table));
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
@@ -135,7 +139,7 @@ impl GpuExecutor {
         let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), outputs: size.outputs.max(self.capacity.outputs), ..size };
         let device = &self.model.device;
         let mut vars = Vec::new();
-        for spec in &self.model.tape.vars {
+        for spec in &self.model.tape().vars {
             let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
             device.check_binding(spec.name, bytes, "use a smaller --chunk or fewer slots")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
@@ -152,7 +156,7 @@ impl GpuExecutor {
             let model = &self.model;
             let Size { tokens, runs, outputs, context } = size;
             let capacity = self.capacity.tokens;
-            let cx = Lowering { tape: &model.tape, caps: &model.device.caps, tokens, runs, outputs, capacity, context };
+            let cx = Lowering { tape: model.tape(), caps: &model.device.caps, tokens, runs, outputs, capacity, context };
             let resolve = |binding: Binding| match binding {
                 Binding::Var(v) => without_spare(&self.vars[v.0]),
                 Binding::Vector(v) => model.vectors[v.0].as_entire_binding(),
@@ -166,7 +170,7 @@ impl GpuExecutor {
                 Binding::Nothing => model.nothing.as_entire_binding(),
                 Binding::Spare => model.spare.as_entire_binding(),
             };
-            let plan = Plan::new(&model.device, &cx, &self.cursor, &resolve)?;
+            let plan = Plan::new(&model.device, &cx, &model.section, &self.cursor, &resolve)?;
             log::debug!("plan for {size:?}: {} dispatches", plan.n_dispatches());
             self.plans.insert(size, plan);
         }
@@ -193,7 +197,7 @@ impl GpuExecutor {
 
     /// A plan for so many steps from this one on, and its cursor on the device.
     fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
-        let size = Size::of(step, n_steps, &self.model.tape);
+        let size = Size::of(step, n_steps, self.model.tape());
         self.plan(size)?;
         self.write_cursor(step)?;
         Ok(size)
@@ -230,12 +234,12 @@ impl Executor for GpuExecutor {
             return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
         }
         let size = self.prepare(step, 1)?;
-        let n = 2 * self.model.tape.words.len();
+        let n = 2 * self.model.section.own.words.len();
         let queries =
             device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
         let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
         let mut encoder = self.encoder();
-        let mut words = self.plans[&size].encode_timed(&mut encoder, &queries, &self.model.tape, !step.outputs.is_empty());
+        let mut words = self.plans[&size].encode_timed(&mut encoder, &queries, self.model.tape(), !step.outputs.is_empty());
         encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
         let mut raw = Vec::new();
         self.read(encoder, &stamps, 0, words.len() * 2 * STAMP, &mut raw)?;
@@ -250,10 +254,10 @@ impl Executor for GpuExecutor {
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let size = self.prepare(step, 1)?;
-        let tape = self.model.tape.clone();
-        let (mut shares, mut played, mut rows) = (Vec::new(), 0, Vec::new());
-        for (i, word) in tape.words.iter().enumerate() {
-            let Some((var, range)) = word.sparse_input(&tape) else { continue };
+        let Section { tape, own, .. } = self.model.section.clone();
+        let (mut shares, mut played, mut rows) = (Vec::new(), own.words.start, Vec::new());
+        for i in own.words.clone() {
+            let Some((var, range)) = tape.words[i].sparse_input(&tape) else { continue };
             let mut encoder = self.encoder();
             self.plans[&size].encode_words(&mut encoder, played..i);
             played = i;
@@ -261,11 +265,15 @@ impl Executor for GpuExecutor {
             self.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
             shares.push(share_of_zeros(&rows, stride, &range));
         }
+        let mut encoder = self.encoder();
+        self.plans[&size].encode_words(&mut encoder, played..own.words.end);
+        self.model.device.queue.submit([encoder.finish()]);
+        self.model.device.faults.check()?;
         Ok(mean(&shares))
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
-        let size = Size::of(step, 1, &self.model.tape);
+        let size = Size::of(step, 1, self.model.tape());
         self.plan(size)?;
         Ok(Some(self.plans[&size].n_dispatches()))
     }
@@ -275,9 +283,10 @@ impl Executor for GpuExecutor {
         let mut encoder = self.encoder();
         self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
         logits.clear();
-        match self.model.tape.logits.filter(|_| !step.outputs.is_empty()) {
+        let section = &self.model.section;
+        match section.tape.logits.filter(|_| section.is_last() && !step.outputs.is_empty()) {
             Some(var) => {
-                let spec = self.model.tape.var_spec(var);
+                let spec = section.tape.var_spec(var);
                 let (stride, width, rows) = (spec.stride(), spec.columns[0], step.outputs.len());
                 let from = self.vars[var.0].clone();
                 self.read(encoder, &from, 0, rows * stride * 4, logits)?;
@@ -300,10 +309,10 @@ impl Executor for GpuExecutor {
         let n = samplers.len();
         // Makes room now: growing would drop what is begun here.
         self.grow(Size::room(n))?;
-        let logits = self.model.tape.logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
+        let logits = self.model.tape().logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
         let device = &self.model.device;
         if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
-            let sizes = DrawSizes::of(self.model.tape.var_spec(logits), n.next_power_of_two());
+            let sizes = DrawSizes::of(self.model.tape().var_spec(logits), n.next_power_of_two());
             self.ahead = Some(Ahead::new(device, sizes, without_spare(&self.vars[logits.0]), &self.cursor)?);
         }
         self.ahead.as_mut().expect("made above").begin(device, samplers, exempt)
@@ -321,14 +330,14 @@ impl Executor for GpuExecutor {
     }
 
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
-        let (tape, from) = (self.model.tape.clone(), self.states[state.0].clone());
+        let (tape, from) = (self.model.tape().clone(), self.states[state.0].clone());
         let (spec, mut raw) = (tape.state_spec(state), Vec::new());
         self.read(self.encoder(), &from, page * spec.page_bytes(), spec.page_bytes(), &mut raw)?;
         Ok(spec.decode(bytemuck::cast_slice(&raw)))
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
-        let spec = self.model.tape.state_spec(state);
+        let spec = self.model.tape().state_spec(state);
         if values.len() != spec.len() {
             return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
         }
@@ -337,7 +346,7 @@ impl Executor for GpuExecutor {
     }
 
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
-        let tape = self.model.tape.clone();
+        let tape = self.model.tape().clone();
         let (spec, bytes) = (tape.cache_spec(cache), tape.cache_format.size_bytes(tape.cache_spec(cache).block_len()));
         let (from, width) = (self.caches[cache.0].clone(), spec.width());
         let (mut raw, mut block, mut all) = (Vec::new(), vec![0.0; spec.block_len()], Vec::with_capacity(n * width));
@@ -351,7 +360,7 @@ impl Executor for GpuExecutor {
     }
 
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
-        let tape = &self.model.tape;
+        let tape = self.model.tape();
         let (spec, format) = (tape.cache_spec(cache), tape.cache_format);
         let width = spec.width();
         for (values, &at) in values.chunks(BLOCK * width).zip(blocks) {
@@ -365,17 +374,22 @@ impl Executor for GpuExecutor {
 
     fn copy_block(&mut self, from: u32, to: u32) {
         let mut encoder = self.encoder();
-        let tape = &self.model.tape;
-        for (buffer, spec) in self.caches.iter().zip(&tape.caches) {
-            let bytes = tape.cache_format.size_bytes(spec.block_len()) as u64;
+        let section = &self.model.section;
+        for i in section.own.caches.clone() {
+            let (buffer, spec) = (&self.caches[i], &section.tape.caches[i]);
+            let bytes = section.tape.cache_format.size_bytes(spec.block_len()) as u64;
             encoder.copy_buffer_to_buffer(buffer, u64::from(from) * bytes, &self.passing, 0, bytes);
             encoder.copy_buffer_to_buffer(&self.passing, 0, buffer, u64::from(to) * bytes, bytes);
         }
         self.model.device.queue.submit([encoder.finish()]);
     }
 
+    fn make_room(&mut self, step: &Step) -> Result<()> {
+        self.grow(Size::of(step, 1, self.model.tape()))
+    }
+
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        let spec = self.model.tape.var_spec(var);
+        let spec = self.model.tape().var_spec(var);
         let (stride, planes, plane) = (spec.stride() * 4, spec.planes, self.capacity.rows(spec.rows));
         let (from, mut all, mut out) = (self.vars[var.0].clone(), Vec::new(), Vec::new());
         for p in 0..planes {
@@ -386,11 +400,12 @@ impl Executor for GpuExecutor {
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
-        let spec = self.model.tape.var_spec(var);
+        let spec = self.model.tape().var_spec(var);
         let (stride, rows) = (spec.stride(), values.len() / (spec.stride() * spec.planes));
-        let n = rows.next_power_of_two();
         let kind = spec.rows;
-        self.grow(Size::room(n))?;
+        if self.capacity.rows(kind) < rows {
+            self.grow(Size::room(rows))?;
+        }
         let plane = self.capacity.rows(kind);
         for (p, values) in values.chunks_exact(rows * stride).enumerate() {
             self.write(&self.vars[var.0], p * plane * stride * 4, values)?;

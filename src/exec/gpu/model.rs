@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{BLOCK, Class, MatrixSpec, Room, Source, Tape};
+use crate::tape::{BLOCK, Class, Held, MatrixSpec, Room, Section, Source, State};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -16,33 +16,36 @@ use wgpu::BufferUsages;
 #[derive(Clone)]
 pub struct GpuModel {
     pub(super) device: Arc<Device>,
-    pub(super) tape: Arc<Tape>,
+    pub(super) section: Section,
     /// One buffer a piece.
-    pub(super) matrices: Vec<Vec<wgpu::Buffer>>,
-    pub(super) vectors: Vec<wgpu::Buffer>,
-    initial: Vec<Option<Vec<f32>>>,
+    pub(super) matrices: Held<Vec<wgpu::Buffer>>,
+    pub(super) vectors: Held<wgpu::Buffer>,
+    initial: Vec<(State, Vec<f32>)>,
     pub(super) nothing: wgpu::Buffer,
     pub(super) spare: wgpu::Buffer,
 }
 
 impl GpuModel {
-    pub fn load(device: Arc<Device>, tape: Arc<Tape>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
-        let total = tape.matrices.iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
+    /// Of a tape, or of a section of one.
+    pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
+        let section = section.into();
+        let (tape, own) = (&section.tape, &section.own);
+        let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let mut upload = Upload::new(&device, total, progress);
-        let matrices = tape.matrices.iter().map(|spec| upload.matrix(spec, source)).collect::<Result<_>>()?;
-        let mut vectors = Vec::new();
-        for spec in &tape.vectors {
+        let matrices = Held::new(&own.matrices, |m| upload.matrix(&tape.matrices[m], source))?;
+        let vectors = Held::new(&own.vectors, |v| {
+            let spec = &tape.vectors[v];
             let packed = pack_vectors(spec, source)?;
             let buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
             upload.write(&buffer, 0, bytemuck::cast_slice(&packed))?;
-            vectors.push(buffer);
-        }
+            Ok(buffer)
+        })?;
         let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);
         device.queue.submit([]);
         device.wait()?;
-        let initial = initial_states(&tape, source)?;
-        Ok(Arc::new(GpuModel { device, tape, matrices, vectors, initial, nothing, spare }))
+        let initial = initial_states(&section, source)?;
+        Ok(Arc::new(GpuModel { device, section, matrices, vectors, initial, nothing, spare }))
     }
 
     /// The same weights under other caps, which must lay them out alike.
@@ -52,24 +55,26 @@ impl GpuModel {
 }
 
 impl Loaded for GpuModel {
-    fn tape(&self) -> &Arc<Tape> {
-        &self.tape
+    fn section(&self) -> &Section {
+        &self.section
     }
 
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
-        let (tape, initial) = (self.tape.clone(), self.initial.clone());
+        let (tape, initial) = (self.tape().clone(), self.initial.clone());
         let mut executor = GpuExecutor::new(self, room)?;
         write_initial(&mut executor, &tape, &initial)?;
         Ok(Box::new(executor))
     }
 
     fn sparse_bytes(&self) -> u64 {
-        let sparse = self.tape.matrices.iter().filter(|m| self.device.caps.by_columns(m));
+        let own = &self.section.tape.matrices[self.section.own.matrices.clone()];
+        let sparse = own.iter().filter(|m| self.device.caps.by_columns(m));
         sparse.map(|m| m.size_bytes() as u64).sum()
     }
 
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool> {
-        let sizes = self.tape.logits.map(|v| DrawSizes::of(self.tape.var_spec(v), n_streams.next_power_of_two()));
+        let tape = self.tape();
+        let sizes = tape.logits.map(|v| DrawSizes::of(tape.var_spec(v), n_streams.next_power_of_two()));
         let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
         Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits)
     }
@@ -79,7 +84,7 @@ impl Loaded for GpuModel {
             Class::Groups => usize::MAX,
             // Software adapters end all loops of a lane after 65 535 iterations, without a word: so many a block are more than enough.
             Class::Lanes => {
-                let units = self.tape.caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
+                let units = self.tape().caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
                 65535 / (8 * (1 + units) + 2 * BLOCK) * BLOCK
             }
         }

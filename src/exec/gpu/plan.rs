@@ -4,7 +4,7 @@ use super::device::Device;
 use super::op::{Op, ready};
 use crate::error::Result;
 use crate::exec::{WordTime, weight_bytes};
-use crate::tape::{Binding, Dispatch, Lowering, Tape};
+use crate::tape::{Binding, Dispatch, Held, Lowering, Section, Tape};
 use std::ops::Range;
 
 /// A dispatch in its place.
@@ -19,29 +19,30 @@ struct Placed {
 pub struct Plan {
     ops: Vec<Placed>,
     /// Bytes of weights of every word.
-    weight_bytes: Vec<u64>,
+    weight_bytes: Held<u64>,
 }
 
 impl Plan {
-    /// `resolve` gives what lies behind a binding.
+    /// Of a section's words. `resolve` gives what lies behind a binding.
     pub fn new<'b>(
         device: &Device,
         cx: &Lowering<'_>,
+        section: &Section,
         cursor: &wgpu::Buffer,
         resolve: &dyn Fn(Binding) -> wgpu::BindingResource<'b>,
     ) -> Result<Plan> {
         let mut dispatches: Vec<(Dispatch, usize)> = Vec::new();
-        let mut bytes = Vec::new();
-        for (i, word) in cx.tape.words.iter().enumerate() {
-            let own = word.lower(cx);
-            bytes.push(weight_bytes(cx.tape, &own));
+        let weight_bytes = Held::new(&section.own.words, |i| {
+            let own = cx.tape.words[i].lower(cx);
+            let bytes = weight_bytes(cx.tape, &own);
             dispatches.extend(own.into_iter().map(|d| (d, i)));
-        }
+            Ok(bytes)
+        })?;
         let flat: Vec<&Dispatch> = dispatches.iter().map(|(d, _)| d).collect();
         let ready = ready(device, &flat, cursor, &|_, binding| resolve(binding))?;
         let place = |(op, (_, word)): (Op, &(Dispatch, usize))| Placed { op, is_head: cx.tape.words[*word].is_head(), word: *word };
         let ops = ready.into_iter().zip(&dispatches).map(place).collect();
-        Ok(Plan { ops, weight_bytes: bytes })
+        Ok(Plan { ops, weight_bytes })
     }
 
     /// Encodes every dispatch.
@@ -49,10 +50,10 @@ impl Plan {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape into one pass.
+    /// Encodes these words of the tape, but for the head, into one pass.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: Range<usize>) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        self.ops.iter().filter(|op| words.contains(&op.word)).for_each(|placed| placed.op.encode(&mut pass));
+        self.ops.iter().filter(|op| words.contains(&op.word) && !op.is_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
     /// Encodes a pass a word, between two timestamps each; gives what each word is but for its time.

@@ -1,0 +1,196 @@
+//! A model whose layers lie on several devices says what it says on one.
+
+use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use wingbeat::exec::gpu::{Device, adapters};
+use wingbeat::sample::Sampling;
+use wingbeat::session::{Model, Options, PartOn, Request, Session, Slot};
+use wingbeat::tape::{Caps, Class};
+use wingbeat::weights::Checkpoint;
+
+/// One part a device: the first has layer 0 alone, a third one has only the head.
+fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
+    let ends: &[usize] = if devices.len() == 2 { &[1, n_layer + 1] } else { &[1, n_layer, n_layer + 1] };
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    devices.iter().zip(starts.zip(ends)).map(|(device, (start, &end))| PartOn { device: device.to_string(), layers: start..end }).collect()
+}
+
+/// Opens it on these devices.
+fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
+    let mut options = base.clone();
+    options.chunk = 16;
+    match on {
+        [device] => options.device = device.to_string(),
+        several => options.parts = parts(several, 6),
+    }
+    let model = tiny.load(&options);
+    assert_eq!(model.device().id, on.join(" -> "));
+    model
+}
+
+/// What a model says, in numbers and in tokens.
+#[derive(PartialEq)]
+struct Said {
+    numbers: Vec<(String, Vec<f32>)>,
+    greedy: Vec<u32>,
+}
+
+impl Said {
+    /// The worst error of all numbers; texts have to be the same.
+    fn error(&self, expected: &Said) -> f64 {
+        assert_eq!(self.greedy, expected.greedy);
+        let errors = self.numbers.iter().zip(&expected.numbers).map(|((_, found), (_, expected))| nmse(found, expected));
+        errors.fold(0.0, f64::max)
+    }
+}
+
+/// Several slots in chunks, decoding together, a fork, a state file, what the head sees, how much is zero, a text.
+fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
+    let mut numbers = Vec::new();
+    let mut session = Session::new(model, 4).unwrap();
+    let golden = tiny.golden();
+    // A transformer remembers in blocks of 64.
+    let longest = if tiny.name == "glm4" { 70 } else { 21 };
+    let prompts: Vec<Vec<u32>> = [1, longest, 6].iter().enumerate().map(|(i, &n)| golden.prompt(n, i)).collect();
+    let slots: Vec<Slot> = prompts.iter().map(|_| session.open().unwrap()).collect();
+    let work: Vec<(Slot, &[u32])> = slots.iter().zip(&prompts).map(|(s, p)| (*s, p.as_slice())).collect();
+    session.prefill_many(&work, &mut |_, _| ()).unwrap();
+    let fork = session.fork(slots[1]).unwrap();
+    session.decode_many(&[(slots[0], 50), (slots[1], 60), (fork, 70)]).unwrap();
+    for slot in [slots[0], slots[1], slots[2], fork] {
+        numbers.push(("logits".into(), session.logits(slot).unwrap().to_vec()));
+    }
+    session.save(fork, state, None, None).unwrap();
+    let file = Checkpoint::open(state).unwrap();
+    for name in file.names() {
+        if let Some(view) = file.tensor(name).filter(|view| view.dtype().is_weight()) {
+            numbers.push((name.to_string(), view.to_f32().unwrap()));
+        }
+    }
+    session.close(slots[0]).unwrap();
+    // Into a page that was in use, by way of the file.
+    let (loaded, _) = session.load(state, false).unwrap();
+    numbers.push(("logits after loading".into(), session.decode(loaded, 80).unwrap().to_vec()));
+    numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
+    session.close(slots[2]).unwrap();
+    numbers.extend(session.ffn_sparsity(loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
+    let request = Request { stop_ids: Some(vec![]), ..Request::new(12) };
+    let go = &mut |_: &str| ControlFlow::Continue(());
+    let greedy = session.generate(golden.tokens[..20].to_vec().as_slice(), &Sampling::greedy(0), &request, go).unwrap().tokens;
+    Said { numbers, greedy }
+}
+
+#[test]
+fn parts_on_one_kind_of_device_say_the_same_to_the_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    for tiny in goldens() {
+        for device in devices().iter().map(|device| if *device == "gpu" { "gpu:0" } else { *device }) {
+            let expected = ask(&open(tiny, &[device], &options(device)), tiny, &state);
+            for n in [2, 3] {
+                let found = ask(&open(tiny, &vec![device; n], &options(device)), tiny, &state);
+                let differs = found.numbers.iter().zip(&expected.numbers).find(|(found, expected)| found != expected);
+                assert!(found == expected, "{} in {n} parts on {device}: {:?}", tiny.name, differs.map(|((name, _), _)| name));
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_on_kernels_for_gpus_say_the_same_to_the_bit() {
+    let Some(adapter) = adapter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let base = Device::open(&adapter, false).unwrap();
+    for tiny in goldens() {
+        let mut options = options("own");
+        options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding: 100_000, ..caps(base.caps.clone(), Class::Groups) })));
+        let expected = ask(&open(tiny, &["own"], &options), tiny, &state);
+        assert!(ask(&open(tiny, &["own", "own"], &options), tiny, &state) == expected, "{}", tiny.name);
+    }
+}
+
+#[test]
+fn parts_on_a_gpu_and_on_the_cpu_say_the_same() {
+    if !devices().contains(&"gpu") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let n_adapters = adapters(Default::default()).len();
+    if n_adapters < 2 {
+        eprintln!("SKIPPED on two adapters: there is one");
+    }
+    for tiny in goldens() {
+        let expected = ask(&open(tiny, &["cpu"], &options("cpu")), tiny, &state);
+        let mixes: [&[&str]; 5] =
+            [&["gpu:0", "cpu"], &["cpu", "gpu:0"], &["gpu:0", "cpu", "gpu:0"], &["gpu:0", "gpu:1"], &["gpu:1", "cpu", "gpu:0"]];
+        for on in mixes.into_iter().filter(|on| n_adapters > 1 || !on.contains(&"gpu:1")) {
+            let error = ask(&open(tiny, on, &options("auto")), tiny, &state).error(&expected);
+            assert!(error <= 1e-9, "{} on {on:?}: {error:.2e}", tiny.name);
+        }
+    }
+}
+
+#[test]
+fn a_state_goes_on_wherever_the_layers_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let mut placements: Vec<&[&str]> = vec![&["cpu"], &["cpu", "cpu"]];
+    if devices().contains(&"gpu") {
+        placements.extend([["gpu:0", "cpu"].as_slice(), &["cpu", "gpu:0", "gpu:0"]]);
+    }
+    for tiny in goldens() {
+        let models: Vec<Model> = placements.iter().map(|on| open(tiny, on, &options("auto"))).collect();
+        let tokens = tiny.golden().prompt(70, 3);
+        for (from, to) in models.iter().zip(models[1..].iter().chain(&models[..1])) {
+            let mut session = Session::new(from, 1).unwrap();
+            let slot = session.open().unwrap();
+            session.prefill(slot, &tokens).unwrap();
+            session.save(slot, &path, None, None).unwrap();
+            let expected = session.decode(slot, 5).unwrap();
+            let mut other = Session::new(to, 2).unwrap();
+            other.open().unwrap();
+            let (slot, _) = other.load(&path, false).unwrap();
+            let error = nmse(other.decode(slot, 5).unwrap(), expected);
+            assert!(error <= 1e-9, "{}, {} to {}: {error:.2e}", tiny.name, from.device().id, to.device().id);
+        }
+    }
+}
+
+#[test]
+fn wrong_parts_are_named_before_anything_is_loaded() {
+    let tiny = goldens().find(|t| t.name == "rwkv7").unwrap();
+    let refused = |parts: Vec<PartOn>| {
+        let mut options = options("cpu");
+        options.parts = parts;
+        Model::load(&tiny.source(), &options, &mut |_, _| panic!("loads")).err().unwrap().to_string()
+    };
+    let cpu = |layers| PartOn { device: "cpu".into(), layers };
+    let text = refused(vec![cpu(0..2), cpu(3..7)]);
+    assert!(text.contains("expected layers from 2") && text.contains("found 3..7"), "{text}");
+    let text = refused(vec![cpu(0..6)]);
+    assert!(text.contains("expected parts for 7 layers, the head among them, found 6"), "{text}");
+    let text = refused(vec![PartOn { device: "gpu:99".into(), layers: 0..7 }]);
+    assert!(text.contains("gpu:99"), "{text}");
+}
+
+#[test]
+fn what_is_measured_covers_every_part() {
+    let tiny = goldens().find(|t| t.name == "rwkv7").unwrap();
+    let words = |on: &[&str]| {
+        let model = open(tiny, on, &options("auto"));
+        let mut session = Session::new(&model, 1).unwrap();
+        let profile = session.profile(3).unwrap();
+        (profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>(), session.dispatches_per_token().unwrap())
+    };
+    let (whole, _) = words(&["cpu"]);
+    assert_eq!(words(&["cpu", "cpu", "cpu"]), (whole.clone(), None));
+    if devices().contains(&"gpu") {
+        let alone = words(&["gpu:0"]).1.unwrap();
+        assert_eq!(words(&["gpu:0", "gpu:0"]).1, Some(alone));
+        let some = words(&["gpu:0", "cpu"]).1.unwrap();
+        assert!(some > 0 && some < alone);
+    }
+}
