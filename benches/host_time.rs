@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --bench host_time`
 
+#[path = "../tests/support/made.rs"]
+mod made;
 #[path = "../tests/support/null.rs"]
 mod null;
 

@@ -84,6 +84,8 @@ fn ours() -> Vec<String> {
     ours
 }
 
+#[path = "support/made.rs"]
+mod made;
 #[path = "support/null.rs"]
 mod null;
 

@@ -1,11 +1,12 @@
 //! A model whose layers lie on several devices says what it says on one.
 
-use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options};
-use std::ops::ControlFlow;
+use crate::support::{Tiny, adapter, caps, devices, goldens, made, nmse, options, read};
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use wingbeat::arch::{Base, Ranks, Rwkv7};
 use wingbeat::exec::gpu::{Device, adapters};
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, Options, PartOn, Request, Session, Slot};
+use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot};
 use wingbeat::tape::{Caps, Class};
 use wingbeat::weights::Checkpoint;
 
@@ -13,7 +14,12 @@ use wingbeat::weights::Checkpoint;
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
     let ends: &[usize] = if devices.len() == 2 { &[1, n_layer + 1] } else { &[1, n_layer, n_layer + 1] };
     let starts = [0].into_iter().chain(ends.iter().copied());
-    devices.iter().zip(starts.zip(ends)).map(|(device, (start, &end))| PartOn { device: device.to_string(), layers: start..end }).collect()
+    devices.iter().zip(starts.zip(ends)).map(|(device, (start, &end))| part(device, start..end)).collect()
+}
+
+/// Layers that stay on a device.
+fn part(device: &str, layers: Range<usize>) -> PartOn {
+    PartOn { device: device.into(), resident: layers.len(), layers }
 }
 
 /// Opens it on these devices.
@@ -133,6 +139,91 @@ fn parts_on_a_gpu_and_on_the_cpu_say_the_same() {
     }
 }
 
+/// The same with layers that are streamed: only so many of each part stay on the device.
+fn streamed(tiny: &Tiny, on: &[&str], resident: usize, base: &Options) -> Model {
+    let mut options = base.clone();
+    options.chunk = 16;
+    options.parts = if on.len() == 1 { vec![part(on[0], 0..7)] } else { parts(on, 6) };
+    options.parts.iter_mut().for_each(|p| p.resident = resident);
+    tiny.load(&options)
+}
+
+#[test]
+fn streamed_layers_say_the_same_to_the_bit() {
+    let Some(adapter) = adapter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let base = Device::open(&adapter, false).unwrap();
+    for tiny in goldens() {
+        // Tables and matrices in several pieces, too: the tokens of a step are then in several of them.
+        let cases: [(Class, usize, &[usize]); 2] = [(base.caps.class, 128 << 20, &[4, 0]), (Class::Groups, 20_000, &[2])];
+        for (class, max_binding, residents) in cases {
+            let mut options = options("own");
+            options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, ..caps(base.caps.clone(), class) })));
+            let whole = open(tiny, &["own"], &options);
+            let expected = ask(&whole, tiny, &state);
+            let mut last = whole.device_bytes();
+            for &resident in residents {
+                let model = streamed(tiny, &["own"], resident, &options);
+                assert!(model.device_bytes() < last, "{}: {resident} layers stay in {} bytes", tiny.name, model.device_bytes());
+                last = model.device_bytes();
+                let found = ask(&model, tiny, &state);
+                assert!(found == expected, "{} {class:?}, {resident} stay: {:.2e}", tiny.name, found.error(&expected));
+            }
+        }
+        let error = ask(&streamed(tiny, &["gpu:0", "cpu", "gpu:0"], 0, &options("auto")), tiny, &state).error(&ask(
+            &open(tiny, &["cpu"], &options("auto")),
+            tiny,
+            &state,
+        ));
+        assert!(error <= 1e-9, "{}: {error:.2e}", tiny.name);
+    }
+}
+
+#[test]
+fn a_deep_model_passes_through_a_tenth_of_its_size() {
+    if !devices().contains(&"gpu") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep.safetensors");
+    let n_layer = 48;
+    let ranks = Ranks { w: 8, a: 8, v: 8, g: 8 };
+    made::write(&Rwkv7 { base: Base { n_layer, ..Base::new(128, 512, 64, 2000) }, ranks }, &path);
+    let open = |resident: Option<usize>| {
+        let mut options = options("gpu");
+        options.parts = resident.map(|resident| PartOn { device: "gpu".into(), layers: 0..n_layer + 1, resident }).into_iter().collect();
+        Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap()
+    };
+    let (whole, streamed) = (open(None), open(Some(0)));
+    let (all, passing) = (whole.device_bytes(), streamed.device_bytes());
+    assert!(passing > 0 && 10 * passing < all, "{passing} of {all} bytes");
+    assert_eq!(open(Some(n_layer + 1)).device_bytes(), all);
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 37) % 2000).collect();
+    // Sessions share what the layers pass through.
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = [&tokens[..], &tokens[7..], &tokens[30..31]]
+            .map(|tokens| (tokens, scope.spawn(|| logits_of(&streamed, tokens))))
+            .into_iter()
+            .collect();
+        for (tokens, reader) in readers {
+            assert!(reader.join().unwrap() == logits_of(&whole, tokens), "{} tokens", tokens.len());
+        }
+    });
+    assert!(read(&streamed, &tokens) == read(&whole, &tokens));
+}
+
+/// Logits after a prompt, and after each of three tokens more.
+fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    let mut logits = session.prefill(slot, tokens).unwrap().to_vec();
+    for token in [3, 1999, 3] {
+        logits.extend_from_slice(session.decode(slot, token).unwrap());
+    }
+    logits
+}
+
 #[test]
 fn a_state_goes_on_wherever_the_layers_lie() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,12 +258,12 @@ fn wrong_parts_are_named_before_anything_is_loaded() {
         options.parts = parts;
         Model::load(&tiny.source(), &options, &mut |_, _| panic!("loads")).err().unwrap().to_string()
     };
-    let cpu = |layers| PartOn { device: "cpu".into(), layers };
+    let cpu = |layers| part("cpu", layers);
     let text = refused(vec![cpu(0..2), cpu(3..7)]);
     assert!(text.contains("expected layers from 2") && text.contains("found 3..7"), "{text}");
     let text = refused(vec![cpu(0..6)]);
     assert!(text.contains("expected parts for 7 layers, the head among them, found 6"), "{text}");
-    let text = refused(vec![PartOn { device: "gpu:99".into(), layers: 0..7 }]);
+    let text = refused(vec![part("gpu:99", 0..7)]);
     assert!(text.contains("gpu:99"), "{text}");
 }
 

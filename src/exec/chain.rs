@@ -49,6 +49,10 @@ impl Loaded for Chain {
         Ok(Box::new(ChainExecutor { tape: self.whole.tape.clone(), players }))
     }
 
+    fn device_bytes(&self) -> u64 {
+        self.parts().map(Loaded::device_bytes).sum()
+    }
+
     fn sparse_bytes(&self) -> u64 {
         self.parts().map(Loaded::sparse_bytes).sum()
     }

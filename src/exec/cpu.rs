@@ -101,6 +101,11 @@ impl Loaded for CpuModel {
         Ok(Box::new(executor))
     }
 
+    fn device_bytes(&self) -> u64 {
+        let matrices: usize = self.matrices.iter().flatten().map(|p| p.bytes.as_slice().len()).sum();
+        (matrices + self.vectors.iter().map(|v| v.len() * 4).sum::<usize>()) as u64
+    }
+
     fn sparse_bytes(&self) -> u64 {
         0
     }

@@ -40,6 +40,10 @@ pub trait Loaded: Send + Sync {
     /// Fresh memory for so much, all zero.
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
 
+    /// Bytes of weights that are on the device at a time: those that stay there, and buffers through which others pass. Host memory,
+    /// for the CPU.
+    fn device_bytes(&self) -> u64;
+
     /// Bytes of the matrices of which a token reads only what its input is not zero for.
     fn sparse_bytes(&self) -> u64;
 

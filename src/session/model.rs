@@ -232,7 +232,7 @@ impl Model {
         let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
         self.tape().matrices.iter().map(|m| read(m) as u64).sum()
     }
-    /// Bytes of all matrices on the device.
+    /// Bytes of all matrices.
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
@@ -240,6 +240,10 @@ impl Model {
     pub fn bits_per_weight(&self) -> f64 {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
+    }
+    /// Bytes of weights on the device at a time, fewer where layers are streamed.
+    pub fn device_bytes(&self) -> u64 {
+        self.0.loaded.device_bytes()
     }
     /// Bytes of those of which a token reads only what its input is not zero for.
     pub fn sparse_bytes(&self) -> u64 {

@@ -15,6 +15,9 @@ pub struct PartOn {
     pub device: String,
     /// The norm and the head behind the last layer count as one more; the embedding belongs to layer 0.
     pub layers: Range<usize>,
+    /// So many of these, the first ones, stay on the device, at most all. The others stay in host memory and come to the device in every
+    /// step, one after another. On the CPU there is nothing to stream.
+    pub resident: usize,
 }
 
 /// The caller's device.
@@ -32,7 +35,8 @@ pub fn place(tape: &Arc<Tape>, source: &dyn Source, options: &Options, progress:
     for (part, section) in options.parts.iter().zip(Section::cut(tape, &layers)?) {
         let own = bytes(&tape.matrices[section.own.matrices.clone()]);
         let progress = &mut |n: u64, _: u64| progress(done + n, bytes(&tape.matrices));
-        let (loaded, device) = load(&part.device, section, source, options, progress).map_err(|e| e.at(&part.device))?;
+        let (loaded, device) =
+            load(&part.device, section.resident(part.resident), source, options, progress).map_err(|e| e.at(&part.device))?;
         done += own;
         links.push(Link { device: device.id.clone(), part: loaded });
         devices.push(device);

@@ -77,6 +77,8 @@ impl Tape {
 pub struct Section {
     pub tape: Arc<Tape>,
     pub layers: Range<usize>,
+    /// So many layers, the first of them, stay on a device; the others come from host memory in each step.
+    pub n_resident: usize,
     pub own: Extent,
 }
 
@@ -84,7 +86,7 @@ impl From<Arc<Tape>> for Section {
     /// All of them.
     fn from(tape: Arc<Tape>) -> Section {
         let layers = 0..tape.n_layers();
-        Section { own: tape.extent(&layers), layers, tape }
+        Section { own: tape.extent(&layers), n_resident: layers.len(), layers, tape }
     }
 }
 
@@ -102,8 +104,18 @@ impl Section {
         if next < tape.n_layers() {
             return Err(Error::usage(format!("expected parts for {} layers, the head among them, found {next}", tape.n_layers())));
         }
-        let section = |layers: &Range<usize>| Section { own: tape.extent(layers), layers: layers.clone(), tape: tape.clone() };
+        let section = |layers: &Range<usize>| Section {
+            own: tape.extent(layers),
+            n_resident: layers.len(),
+            layers: layers.clone(),
+            tape: tape.clone(),
+        };
         Ok(layers.iter().map(section).collect())
+    }
+
+    /// The same with only the first `n_resident` of its layers on a device that streams.
+    pub fn resident(self, n_resident: usize) -> Section {
+        Section { n_resident: n_resident.min(self.layers.len()), ..self }
     }
 
     /// Its words, in order.

@@ -1,5 +1,7 @@
 //! Devices to test on, the official numbers, and the one number that judges.
 
+pub mod made;
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use wingbeat::exec::gpu::{Adapter, adapters};

@@ -5,9 +5,9 @@
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};
-use super::executor::Size;
 use super::plan::Plan;
 use super::readback::Readback;
+use super::size::Size;
 use crate::error::Result;
 use crate::sample::Sampler;
 

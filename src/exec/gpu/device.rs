@@ -306,7 +306,16 @@ impl Device {
 
     /// Waits until all submitted work is done.
     pub fn wait(&self) -> Result<()> {
-        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Waits until that submission is done, and those before it.
+    pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+    }
+
+    fn poll(&self, until: wgpu::PollType) -> Result<()> {
+        let polled = self.device.poll(until);
         self.faults.check()?;
         polled.map(|_| ()).map_err(|e| lost(&e.to_string()))
     }
@@ -320,8 +329,13 @@ impl Device {
         Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, the adapter allows {limit}")).hint(hint))
     }
 
+    /// How many bytes a buffer has that is to hold so many.
+    pub fn buffer_bytes(bytes: usize) -> usize {
+        bytes.max(32).next_multiple_of(16)
+    }
+
     pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
-        let size = (bytes.max(32) as u64).next_multiple_of(16);
+        let size = Self::buffer_bytes(bytes) as u64;
         let limit = self.device.limits().max_buffer_size;
         if size > limit {
             let text = format!("{label} needs one buffer of {size} bytes, the adapter allows {limit}");

@@ -5,12 +5,16 @@ use super::draws::DrawSizes;
 use super::model::GpuModel;
 use super::plan::Plan;
 use super::readback::Readback;
+use super::size::Size;
+use super::stream::Turn;
+use super::weights::Stage;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Loaded, WordTime, mean, share_of_zeros};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, Rows, Section, State, Step, Tape, Var, WINDOW_BYTES};
+use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, Var, WINDOW_BYTES};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -30,39 +34,6 @@ fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
 }
 
-/// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Size {
-    tokens: usize,
-    runs: usize,
-    outputs: usize,
-    /// Tokens of the longest slot; 0 where the tape has no caches.
-    context: usize,
-}
-
-impl Size {
-    /// Of this many steps, each after the one before.
-    fn of(step: &Step, n_steps: usize, tape: &Tape) -> Size {
-        let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
-        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
-    }
-
-    /// Room for so many rows, whatever they are.
-    fn room(n: usize) -> Size {
-        Size { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
-    }
-
-    fn rounded(self) -> Size {
-        let round = |n: usize| n.max(1).next_power_of_two();
-        let context = if self.context == 0 { 0 } else { round(self.context).max(BLOCK) };
-        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
-    }
-
-    fn rows(&self, rows: Rows) -> usize {
-        rows.count(self.tokens, self.outputs)
-    }
-}
-
 pub struct GpuExecutor {
     model: Arc<GpuModel>,
     states: Held<wgpu::Buffer>,
@@ -74,6 +45,8 @@ pub struct GpuExecutor {
     angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
+    /// The table's, where it does not stay on the device.
+    table: Vec<wgpu::Buffer>,
     /// Rows that the activations have room for.
     capacity: Size,
     plans: HashMap<Size, Plan>,
@@ -114,6 +87,7 @@ impl GpuExecutor {
         let cursor = model.device.buffer("cursor", CURSOR_WORDS * 4, usage)?;
         let mut executor = GpuExecutor {
             vars: Vec::new(),
+            table: Vec::new(),
             capacity: Size { tokens: 0, runs: 0, outputs: 0, context: 0 },
             plans: HashMap::new(),
             ahead: None,
@@ -144,6 +118,9 @@ impl GpuExecutor {
             device.check_binding(spec.name, bytes, "use a smaller --chunk or fewer slots")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
+        if let Some(table) = &self.model.weights.table {
+            self.table = table.room(device, capacity.tokens)?;
+        }
         (self.vars, self.capacity) = (vars, capacity);
         self.plans.clear();
         self.ahead = None;
@@ -164,8 +141,9 @@ impl GpuExecutor {
                 Binding::Cache(c) => self.caches[c.0].as_entire_binding(),
                 Binding::Blocks => self.blocks.as_entire_binding(),
                 Binding::Angles => self.angles.as_entire_binding(),
-                Binding::Piece(m, i) => model.matrices[m.0][i].as_entire_binding(),
-                Binding::Window(m, buffer, at) => window(&model.matrices[m.0][buffer], at),
+                Binding::Piece(m, i) if model.weights.table.as_ref().is_some_and(|t| t.matrix == m) => self.table[i].as_entire_binding(),
+                Binding::Piece(m, i) => model.weights.matrices[m.0][i].as_entire_binding(),
+                Binding::Window(m, buffer, at) => window(&model.weights.matrices[m.0][buffer], at),
                 Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
                 Binding::Nothing => model.nothing.as_entire_binding(),
                 Binding::Spare => model.spare.as_entire_binding(),
@@ -205,13 +183,41 @@ impl GpuExecutor {
 
     fn write_cursor(&mut self, step: &Step) -> Result<()> {
         let mut words = std::mem::take(&mut self.words);
-        step.encode(&mut words)?;
+        match &self.model.weights.table {
+            Some(table) => table.write(&self.model.device, &self.table, step).encode(&mut words)?,
+            None => step.encode(&mut words)?,
+        }
         self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
         self.words = words;
         if !step.blocks.is_empty() {
             self.model.device.queue.write_buffer(&self.blocks, 0, bytemuck::cast_slice(&step.blocks));
         }
         Ok(())
+    }
+
+    /// Plays these words, a stage after the other; `encode` is called for each, and what it gives for the last one is left to submit.
+    fn play(
+        &mut self,
+        turn: &mut Option<Turn<'_>>,
+        with_head: bool,
+        mut encode: impl FnMut(&mut Self, &Range<usize>) -> Result<wgpu::CommandEncoder>,
+    ) -> Result<wgpu::CommandEncoder> {
+        let model = self.model.clone();
+        let is_played = |s: &&Stage| with_head || !model.section.tape.words[s.words.clone()].iter().all(|w| w.is_head());
+        let mut last: Option<(wgpu::CommandEncoder, Option<usize>)> = None;
+        for stage in model.weights.stages.iter().filter(is_played) {
+            if let Some((encoder, streamed)) = last.take() {
+                let submission = model.device.queue.submit([encoder.finish()]);
+                if let (Some(turn), Some(layer)) = (turn.as_mut(), streamed) {
+                    turn.submitted(layer, submission);
+                }
+            }
+            if let (Some(turn), Some(layer)) = (turn.as_mut(), stage.streamed) {
+                turn.write(&model.device, layer)?;
+            }
+            last = Some((encode(self, &stage.words)?, stage.streamed));
+        }
+        Ok(last.map_or_else(|| self.encoder(), |(encoder, _)| encoder))
     }
 
     fn encoder(&self) -> wgpu::CommandEncoder {
@@ -238,8 +244,13 @@ impl Executor for GpuExecutor {
         let queries =
             device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
         let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
-        let mut encoder = self.encoder();
-        let mut words = self.plans[&size].encode_timed(&mut encoder, &queries, self.model.tape(), !step.outputs.is_empty());
+        let (model, with_head, mut words) = (self.model.clone(), !step.outputs.is_empty(), Vec::new());
+        let mut turn = model.weights.turn()?;
+        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
+            let mut encoder = own.encoder();
+            own.plans[&size].encode_timed(&mut encoder, &queries, model.tape(), stage, with_head, &mut words);
+            Ok(encoder)
+        })?;
         encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
         let mut raw = Vec::new();
         self.read(encoder, &stamps, 0, words.len() * 2 * STAMP, &mut raw)?;
@@ -254,21 +265,24 @@ impl Executor for GpuExecutor {
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let size = self.prepare(step, 1)?;
-        let Section { tape, own, .. } = self.model.section.clone();
-        let (mut shares, mut played, mut rows) = (Vec::new(), own.words.start, Vec::new());
-        for i in own.words.clone() {
-            let Some((var, range)) = tape.words[i].sparse_input(&tape) else { continue };
-            let mut encoder = self.encoder();
-            self.plans[&size].encode_words(&mut encoder, played..i);
-            played = i;
-            let (from, stride) = (self.vars[var.0].clone(), tape.var_spec(var).stride());
-            self.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
-            shares.push(share_of_zeros(&rows, stride, &range));
-        }
-        let mut encoder = self.encoder();
-        self.plans[&size].encode_words(&mut encoder, played..own.words.end);
-        self.model.device.queue.submit([encoder.finish()]);
-        self.model.device.faults.check()?;
+        let model = self.model.clone();
+        let (tape, mut turn) = (model.tape(), model.weights.turn()?);
+        let (mut shares, mut rows) = (Vec::new(), Vec::new());
+        let encoder = self.play(&mut turn, false, |own, stage| {
+            let (mut encoder, mut played) = (own.encoder(), stage.start);
+            for i in stage.clone() {
+                let Some((var, range)) = tape.words[i].sparse_input(tape) else { continue };
+                own.plans[&size].encode_words(&mut encoder, &(played..i), false);
+                let (from, stride) = (own.vars[var.0].clone(), tape.var_spec(var).stride());
+                own.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
+                shares.push(share_of_zeros(&rows, stride, &range));
+                (encoder, played) = (own.encoder(), i);
+            }
+            own.plans[&size].encode_words(&mut encoder, &(played..stage.end), false);
+            Ok(encoder)
+        })?;
+        model.device.queue.submit([encoder.finish()]);
+        model.device.faults.check()?;
         Ok(mean(&shares))
     }
 
@@ -280,11 +294,16 @@ impl Executor for GpuExecutor {
 
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         let size = self.prepare(step, 1)?;
-        let mut encoder = self.encoder();
-        self.plans[&size].encode(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), !step.outputs.is_empty());
+        let (model, with_head) = (self.model.clone(), !step.outputs.is_empty());
+        let mut turn = model.weights.turn()?;
+        let encoder = self.play(&mut turn, with_head, |own, stage| {
+            let mut encoder = own.encoder();
+            own.plans[&size].encode_words(&mut encoder, stage, with_head);
+            Ok(encoder)
+        })?;
         logits.clear();
-        let section = &self.model.section;
-        match section.tape.logits.filter(|_| section.is_last() && !step.outputs.is_empty()) {
+        let section = &model.section;
+        match section.tape.logits.filter(|_| section.is_last() && with_head) {
             Some(var) => {
                 let spec = section.tape.var_spec(var);
                 let (stride, width, rows) = (spec.stride(), spec.columns[0], step.outputs.len());
@@ -306,6 +325,9 @@ impl Executor for GpuExecutor {
     }
 
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
+        if self.model.weights.stream.is_some() {
+            return Err(Error::device("a model whose layers are streamed draws its tokens on the host"));
+        }
         let n = samplers.len();
         // Makes room now: growing would drop what is begun here.
         self.grow(Size::room(n))?;

@@ -12,7 +12,11 @@ mod op;
 mod plan;
 mod readback;
 mod reflect;
+mod size;
+mod stream;
+mod table;
 mod upload;
+mod weights;
 
 pub use compose::{Recipe, compose};
 pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters};

@@ -4,6 +4,7 @@ use super::Device;
 use super::draws::DrawSizes;
 use super::executor::GpuExecutor;
 use super::upload::Upload;
+use super::weights::Weights;
 use crate::error::Result;
 use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
@@ -17,12 +18,12 @@ use wgpu::BufferUsages;
 pub struct GpuModel {
     pub(super) device: Arc<Device>,
     pub(super) section: Section,
-    /// One buffer a piece.
-    pub(super) matrices: Held<Vec<wgpu::Buffer>>,
+    pub(super) weights: Arc<Weights>,
     pub(super) vectors: Held<wgpu::Buffer>,
     initial: Vec<(State, Vec<f32>)>,
     pub(super) nothing: wgpu::Buffer,
     pub(super) spare: wgpu::Buffer,
+    device_bytes: u64,
 }
 
 impl GpuModel {
@@ -33,19 +34,21 @@ impl GpuModel {
         let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let mut upload = Upload::new(&device, total, progress);
-        let matrices = Held::new(&own.matrices, |m| upload.matrix(&tape.matrices[m], source))?;
+        let weights = Weights::load(&device, &section, source, &mut upload)?;
+        let mut device_bytes = weights.device_bytes;
         let vectors = Held::new(&own.vectors, |v| {
             let spec = &tape.vectors[v];
             let packed = pack_vectors(spec, source)?;
-            let buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
-            upload.write(&buffer, 0, bytemuck::cast_slice(&packed))?;
+            let mut buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
+            upload.write(&mut buffer, 0, bytemuck::cast_slice(&packed))?;
+            device_bytes += buffer.size();
             Ok(buffer)
         })?;
         let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);
         device.queue.submit([]);
         device.wait()?;
         let initial = initial_states(&section, source)?;
-        Ok(Arc::new(GpuModel { device, section, matrices, vectors, initial, nothing, spare }))
+        Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }
 
     /// The same weights under other caps, which must lay them out alike.
@@ -72,11 +75,16 @@ impl Loaded for GpuModel {
         sparse.map(|m| m.size_bytes() as u64).sum()
     }
 
+    fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool> {
         let tape = self.tape();
         let sizes = tape.logits.map(|v| DrawSizes::of(tape.var_spec(v), n_streams.next_power_of_two()));
         let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
-        Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits)
+        // Layers that are streamed pass between the words of every step.
+        Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits && self.weights.stream.is_none())
     }
 
     fn longest_context(&self) -> usize {

@@ -50,23 +50,31 @@ impl Plan {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape, but for the head, into one pass.
-    pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: Range<usize>) {
+    /// Encodes these words of the tape into one pass.
+    pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        self.ops.iter().filter(|op| words.contains(&op.word) && !op.is_head).for_each(|placed| placed.op.encode(&mut pass));
+        self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// Encodes a pass a word, between two timestamps each; gives what each word is but for its time.
+    /// The dispatches of these words.
+    fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
+        let at = |word: usize| self.ops.partition_point(|op| op.word < word);
+        self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
+    }
+
+    /// Encodes a pass a word, between two timestamps each, behind those that are timed already; adds what each word is but for its time.
     pub fn encode_timed(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         queries: &wgpu::QuerySet,
         tape: &Tape,
+        words: &Range<usize>,
         with_head: bool,
-    ) -> Vec<WordTime> {
-        let mut words = Vec::new();
-        for ops in self.ops.chunk_by(|a, b| a.word == b.word).filter(|ops| with_head || !ops[0].is_head) {
-            let first = 2 * words.len() as u32;
+        timed: &mut Vec<WordTime>,
+    ) {
+        let ops: Vec<&Placed> = self.of(words, with_head).collect();
+        for ops in ops.chunk_by(|a, b| a.word == b.word) {
+            let first = 2 * timed.len() as u32;
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
                 label: None,
                 timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
@@ -78,9 +86,8 @@ impl Plan {
             ops.iter().for_each(|placed| placed.op.encode(&mut pass));
             let word = ops[0].word;
             let name = tape.words[word].name();
-            words.push(WordTime { word: name, dispatches: ops.len(), seconds: 0.0, weight_bytes: self.weight_bytes[word] });
+            timed.push(WordTime { word: name, dispatches: ops.len(), seconds: 0.0, weight_bytes: self.weight_bytes[word] });
         }
-        words
     }
 
     pub fn n_dispatches(&self) -> usize {

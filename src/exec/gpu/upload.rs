@@ -11,6 +11,38 @@ use wgpu::BufferUsages;
 /// Bytes uploaded before we wait for the device: bounds the staging memory that wgpu holds.
 const UPLOAD_BATCH: usize = 16 << 20;
 
+/// What takes the bytes of a matrix.
+pub trait Sink: Sized {
+    fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self>;
+    fn write(&mut self, device: &Device, at: u64, bytes: &[u8]);
+}
+
+impl Sink for wgpu::Buffer {
+    fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
+        device.buffer(label, bytes, usage)
+    }
+
+    fn write(&mut self, device: &Device, at: u64, bytes: &[u8]) {
+        device.queue.write_buffer(self, at, bytes);
+    }
+}
+
+/// Host memory with what a buffer of that usage is to hold.
+pub struct Kept {
+    pub usage: BufferUsages,
+    pub bytes: Vec<u8>,
+}
+
+impl Sink for Kept {
+    fn new(_device: &Device, _label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
+        Ok(Kept { usage, bytes: vec![0; Device::buffer_bytes(bytes)] })
+    }
+
+    fn write(&mut self, _device: &Device, at: u64, bytes: &[u8]) {
+        self.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
 /// Sends bytes in order and waits now and then.
 pub struct Upload<'a> {
     device: &'a Device,
@@ -26,7 +58,7 @@ impl<'a> Upload<'a> {
     }
 
     /// A matrix as the device's kernels read it.
-    pub fn matrix(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+    pub fn matrix<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {
@@ -37,18 +69,18 @@ impl<'a> Upload<'a> {
     }
 
     /// Rows as they are, a storage buffer a piece.
-    fn pieces(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+    fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
         for piece in spec.pieces(self.device.caps.max_binding) {
-            let buffer = self.storage(&spec.parts[0].tensor, &piece)?;
+            let mut buffer: S = self.storage(&spec.parts[0].tensor, &piece)?;
             for s in &piece.segments {
                 let (part, affine) = (&spec.parts[s.part], surveys[s.part].as_ref());
                 encode_part(part, spec.axis(), affine, s.first_row, s.rows, source, &mut |row, encoded| {
-                    self.rows(&buffer, s, row - s.first_row, encoded)
+                    self.rows(&mut buffer, s, row - s.first_row, encoded)
                 })?;
                 if let Some(affine) = affine {
-                    self.write(&buffer, s.scales * WORD, &s.region.place_affine(affine, s.first_row))?;
+                    self.write(&mut buffer, s.scales * WORD, &s.region.place_affine(affine, s.first_row))?;
                 }
             }
             buffers.push(buffer);
@@ -56,34 +88,34 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    fn storage(&mut self, name: &str, piece: &Piece) -> Result<wgpu::Buffer> {
-        self.device.buffer(name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
+    fn storage<S: Sink>(&mut self, name: &str, piece: &Piece) -> Result<S> {
+        S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
     /// Rows of a segment, from its row `first` on.
-    fn rows(&mut self, buffer: &wgpu::Buffer, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
+    fn rows(&mut self, to: &mut impl Sink, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
         // Row after row, what lies before need not end with a word.
-        self.write(buffer, s.codes * WORD + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
+        self.write(to, s.codes * WORD + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());
         }
-        self.write(buffer, (s.scales + before.scale_words()) * WORD, &region.place_scales(&encoded.scales))
+        self.write(to, (s.scales + before.scale_words()) * WORD, &region.place_scales(&encoded.scales))
     }
 
     /// A row an input channel, of which every storage buffer has some columns.
-    fn columns(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+    fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::turned);
         let (part, axis) = (spec.parts[0].turned(), spec.axis().turned());
         let pieces = spec.column_pieces(self.device.caps.max_binding);
-        let buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<_>>>()?;
+        let mut buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<S>>>()?;
         let bytes_of = |units: usize| part.format.size_bytes(units * PAD);
         let blocks = part.units().div_ceil(BLOCK / PAD);
         let mut own = Encoded::default();
         encode_part(&part, axis, affine.as_ref(), 0, part.rows, source, &mut |row, encoded| {
-            for (piece, buffer) in pieces.iter().zip(&buffers) {
+            for (piece, buffer) in pieces.iter().zip(&mut buffers) {
                 let s = &piece.segments[0];
                 let (first, units) = (s.first_row / PAD, s.region.units);
                 own.codes.clear();
@@ -98,7 +130,7 @@ impl<'a> Upload<'a> {
             }
             Ok(())
         })?;
-        for (piece, buffer) in pieces.iter().zip(&buffers).filter(|_| affine.is_some()) {
+        for (piece, buffer) in pieces.iter().zip(&mut buffers).filter(|_| affine.is_some()) {
             let s = &piece.segments[0];
             let affine = affine.as_ref().expect("filtered").columns(s.first_row, s.region.units * PAD);
             self.write(buffer, s.scales * WORD, &s.region.place_affine(&affine, 0))?;
@@ -107,12 +139,12 @@ impl<'a> Upload<'a> {
     }
 
     /// Rows in tiles of 64 KiB.
-    fn blocks(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<wgpu::Buffer>> {
+    fn blocks<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
-        let mut buffers: Vec<wgpu::Buffer> = Vec::new();
+        let mut buffers: Vec<S> = Vec::new();
         for group in blocks.chunk_by(|a, b| a.buffer == b.buffer) {
             let bytes = group.last().map_or(0, Block::buffer_bytes);
-            buffers.push(self.device.buffer(&spec.parts[0].tensor, bytes, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?);
+            buffers.push(S::new(self.device, &spec.parts[0].tensor, bytes, BufferUsages::UNIFORM | BufferUsages::COPY_DST)?);
         }
         for group in blocks.chunk_by(|a, b| a.part == b.part) {
             let part = &spec.parts[group[0].part];
@@ -126,7 +158,7 @@ impl<'a> Upload<'a> {
                 while let Some(block) = left.next_if(|b| part.format.size_bytes(b.rows * part.units() * PAD) <= codes.len()) {
                     let region = spec.region(part, block.rows);
                     let size = part.format.size_bytes(block.rows * part.units() * PAD);
-                    let buffer = &buffers[block.buffer];
+                    let buffer = &mut buffers[block.buffer];
                     for tile in 0..block.n_tiles {
                         let placed = region.place_tile(&codes[..size], tile * block.tile_units, block.tile_units);
                         self.write(buffer, block.at + tile * block.tile_bytes, &placed)?;
@@ -144,11 +176,11 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    pub fn write(&mut self, buffer: &wgpu::Buffer, at: usize, bytes: &[u8]) -> Result<()> {
+    pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.device.queue.write_buffer(buffer, at as u64, bytes);
+        to.write(self.device, at as u64, bytes);
         self.done += bytes.len() as u64;
         self.pending += bytes.len();
         if self.pending >= UPLOAD_BATCH {

@@ -1,0 +1,133 @@
+//! Weights that stay in host memory: in each step they pass through two sets of buffers on the device, a layer through one of them
+//! while the layer before it is still being multiplied in the other.
+
+use super::Device;
+use super::upload::Kept;
+use crate::error::{Error, Result};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wgpu::BufferUsages;
+
+/// A buffer of a set, as large as the largest that passes through it.
+struct Place {
+    usage: BufferUsages,
+    bytes: usize,
+}
+
+/// Layers in host memory, as the device's kernels read them, and the sets of buffers through which they pass.
+pub struct Stream {
+    /// Of each layer, what goes into which buffers of its set.
+    layers: Vec<Vec<(usize, Vec<u8>)>>,
+    sets: Vec<Vec<wgpu::Buffer>>,
+    /// Sessions share the sets: one step at a time.
+    alone: Mutex<()>,
+}
+
+/// Buffers that a layer's matrices are bound as, a list each.
+pub type Bound = Vec<Vec<wgpu::Buffer>>;
+
+impl Stream {
+    /// Of layers that each have some matrices in some pieces; gives what these are bound as.
+    pub fn new(device: &Device, layers: Vec<Vec<Vec<Kept>>>) -> Result<(Stream, Vec<Bound>)> {
+        // Layers take the sets in turn.
+        let mut places = [Vec::new(), Vec::new()];
+        let mut placed: Vec<Vec<Vec<(usize, Vec<u8>)>>> = Vec::new();
+        for (i, layer) in layers.into_iter().enumerate() {
+            placed.push(place(&mut places[i % 2], layer));
+        }
+        let buffer = |p: &Place| device.buffer("streamed weights", p.bytes, p.usage);
+        let sets = places.iter().map(|set| set.iter().map(buffer).collect()).collect::<Result<Vec<Vec<_>>>>()?;
+        let mut bound = Vec::new();
+        for (layer, matrices) in placed.iter().enumerate() {
+            let set = &sets[layer % 2];
+            bound.push(matrices.iter().map(|pieces| pieces.iter().map(|(at, _)| set[*at].clone()).collect()).collect());
+        }
+        let layers = placed.into_iter().map(|matrices| matrices.into_iter().flatten().collect()).collect();
+        Ok((Stream { layers, sets, alone: Mutex::default() }, bound))
+    }
+
+    /// Bytes on the device.
+    pub fn device_bytes(&self) -> u64 {
+        self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
+    }
+
+    /// A step's turn: it lasts until all that the step has submitted is in the queue.
+    pub fn turn(&self) -> Result<Turn<'_>> {
+        let failed = |_: PoisonError<_>| Error::device("another thread failed while it played a step");
+        Ok(Turn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })
+    }
+}
+
+/// Gives every piece of a layer a place, the largest first, so that large ones of different layers share theirs.
+fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Vec<Vec<(usize, Vec<u8>)>> {
+    let mut order: Vec<(usize, usize)> =
+        layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
+    order.sort_by_key(|&(m, piece)| std::cmp::Reverse(layer[m][piece].bytes.len()));
+    let mut taken = vec![false; places.len()];
+    let mut at: Vec<Vec<usize>> = layer.iter().map(|pieces| vec![0; pieces.len()]).collect();
+    for (m, piece) in order {
+        let Kept { usage, bytes } = &layer[m][piece];
+        let free = (0..places.len()).find(|&i| !taken[i] && places[i].usage == *usage);
+        let i = free.unwrap_or_else(|| {
+            places.push(Place { usage: *usage, bytes: 0 });
+            taken.push(false);
+            places.len() - 1
+        });
+        places[i].bytes = places[i].bytes.max(bytes.len());
+        taken[i] = true;
+        at[m][piece] = i;
+    }
+    let with_bytes = |(pieces, at): (Vec<Kept>, Vec<usize>)| at.into_iter().zip(pieces.into_iter().map(|kept| kept.bytes)).collect();
+    layer.into_iter().zip(at).map(with_bytes).collect()
+}
+
+/// The layers of one step on their way through the sets.
+pub struct Turn<'a> {
+    stream: &'a Stream,
+    _alone: MutexGuard<'a, ()>,
+    /// Which submission of this step read each set last.
+    readers: [Option<wgpu::SubmissionIndex>; 2],
+}
+
+impl Turn<'_> {
+    /// Brings a layer's weights onto the device, for the next submission. It waits for who read the set before, although the queue keeps
+    /// the order anyway: what is written is copied to memory that the driver holds until then, and this bounds how much that is.
+    pub fn write(&mut self, device: &Device, layer: usize) -> Result<()> {
+        if let Some(reader) = self.readers[layer % 2].take() {
+            device.wait_for(reader)?;
+        }
+        for (place, bytes) in &self.stream.layers[layer] {
+            device.queue.write_buffer(&self.stream.sets[layer % 2][*place], 0, bytes);
+        }
+        device.faults.check()
+    }
+
+    /// Says which submission reads a layer.
+    pub fn submitted(&mut self, layer: usize, reader: wgpu::SubmissionIndex) {
+        self.readers[layer % 2] = Some(reader);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_pieces_of_different_layers_share_a_place() {
+        let kept = |usage, n: usize| Kept { usage, bytes: vec![0; n] };
+        let (storage, uniform) = (BufferUsages::STORAGE, BufferUsages::UNIFORM);
+        let mut places = Vec::new();
+        let layer = vec![vec![kept(storage, 10), kept(storage, 40)], vec![kept(uniform, 70)]];
+        let at = |placed: Vec<Vec<(usize, Vec<u8>)>>| -> Vec<Vec<(usize, usize)>> {
+            placed.into_iter().map(|m| m.into_iter().map(|(at, bytes)| (at, bytes.len())).collect()).collect()
+        };
+        let first = at(place(&mut places, layer));
+        let second = at(place(&mut places, vec![vec![kept(storage, 50)]]));
+        assert_eq!(second[0][0].0, first[0][1].0, "the largest of both");
+        let mut all: Vec<usize> = first.iter().flatten().map(|(at, _)| *at).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2], "each piece of a layer has its own");
+        let mut sizes: Vec<usize> = places.iter().map(|p| p.bytes).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [10, 50, 70]);
+    }
+}

@@ -1,0 +1,77 @@
+//! The matrices of a section: those that stay on the device, and those of layers that pass through it.
+
+use super::Device;
+use super::stream::{Stream, Turn};
+use super::table::Table;
+use super::upload::{Kept, Upload};
+use crate::error::Result;
+use crate::quant::padded;
+use crate::tape::{Held, Matrix, Section, Source};
+use std::ops::Range;
+
+/// Matrices, and the words that are submitted together because theirs are on the device at once.
+pub struct Weights {
+    /// One buffer a piece; for those of streamed layers, one that they pass through.
+    pub matrices: Held<Vec<wgpu::Buffer>>,
+    pub stages: Vec<Stage>,
+    pub stream: Option<Stream>,
+    /// The table, where it does not stay on the device.
+    pub table: Option<Table>,
+    /// Bytes on the device.
+    pub device_bytes: u64,
+}
+
+/// Words that are submitted together.
+pub struct Stage {
+    pub words: Range<usize>,
+    /// Which of the streamed layers it is.
+    pub streamed: Option<usize>,
+}
+
+impl Weights {
+    pub fn load(device: &Device, section: &Section, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Weights> {
+        let tape = &section.tape;
+        let split = section.layers.start + section.n_resident;
+        let resident = tape.extent(&(section.layers.start..split));
+        let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
+        for m in resident.matrices {
+            matrices.push(upload.matrix(&tape.matrices[m], source)?);
+        }
+        let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
+        let mut stages = vec![Stage { words: resident.words, streamed: None }];
+        let (mut layers, mut table) = (Vec::new(), None);
+        for layer in split..section.layers.end {
+            let own = tape.extent(&(layer..layer + 1));
+            let mut kept: Vec<Vec<Kept>> = Vec::new();
+            for m in own.matrices {
+                let (spec, pieces) = (&tape.matrices[m], upload.matrix(&tape.matrices[m], source)?);
+                if spec.is_table {
+                    let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
+                    table = Some(Table::new(Matrix(m), pieces, rows, spec.format.size_bytes(padded(spec.parts[0].k))));
+                    // What is bound for it belongs to an executor.
+                    kept.push(Vec::new());
+                } else {
+                    kept.push(pieces);
+                }
+            }
+            stages.push(Stage { words: own.words, streamed: Some(layers.len()) });
+            layers.push(kept);
+        }
+        stages.retain(|stage| !stage.words.is_empty());
+        let mut stream = None;
+        if !layers.is_empty() {
+            let (made, bound) = Stream::new(device, layers)?;
+            matrices.extend(bound.into_iter().flatten());
+            device_bytes += made.device_bytes();
+            stream = Some(made);
+        }
+        let mut matrices = matrices.into_iter();
+        let matrices = Held::new(&section.own.matrices, |_| Ok(matrices.next().expect("there is one for each")))?;
+        Ok(Weights { matrices, stages, stream, table, device_bytes })
+    }
+
+    /// A step's turn to stream layers, where there are such.
+    pub fn turn(&self) -> Result<Option<Turn<'_>>> {
+        self.stream.as_ref().map(Stream::turn).transpose()
+    }
+}
