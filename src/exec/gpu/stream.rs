@@ -22,6 +22,9 @@ pub struct Stream {
     alone: Mutex<()>,
 }
 
+/// The pieces of each of a layer's matrices, with the place in its set.
+type Placed = Vec<Vec<(usize, Vec<u8>)>>;
+
 /// Buffers that a layer's matrices are bound as, a list each.
 pub type Bound = Vec<Vec<wgpu::Buffer>>;
 
@@ -30,7 +33,7 @@ impl Stream {
     pub fn new(device: &Device, layers: Vec<Vec<Vec<Kept>>>) -> Result<(Stream, Vec<Bound>)> {
         // Layers take the sets in turn.
         let mut places = [Vec::new(), Vec::new()];
-        let mut placed: Vec<Vec<Vec<(usize, Vec<u8>)>>> = Vec::new();
+        let mut placed: Vec<Placed> = Vec::new();
         for (i, layer) in layers.into_iter().enumerate() {
             placed.push(place(&mut places[i % 2], layer));
         }
@@ -58,7 +61,7 @@ impl Stream {
 }
 
 /// Gives every piece of a layer a place, the largest first, so that large ones of different layers share theirs.
-fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Vec<Vec<(usize, Vec<u8>)>> {
+fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     let mut order: Vec<(usize, usize)> =
         layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
     order.sort_by_key(|&(m, piece)| std::cmp::Reverse(layer[m][piece].bytes.len()));
@@ -117,7 +120,7 @@ mod tests {
         let (storage, uniform) = (BufferUsages::STORAGE, BufferUsages::UNIFORM);
         let mut places = Vec::new();
         let layer = vec![vec![kept(storage, 10), kept(storage, 40)], vec![kept(uniform, 70)]];
-        let at = |placed: Vec<Vec<(usize, Vec<u8>)>>| -> Vec<Vec<(usize, usize)>> {
+        let at = |placed: Placed| -> Vec<Vec<(usize, usize)>> {
             placed.into_iter().map(|m| m.into_iter().map(|(at, bytes)| (at, bytes.len())).collect()).collect()
         };
         let first = at(place(&mut places, layer));
