@@ -4,6 +4,7 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
+use crate::exec::strategy::Strategy;
 use crate::exec::{Chosen, Plan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ pub struct ModelArgs {
     /// Keep matrices in fewer bits: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (sensitive ones wider), or a format with exceptions: i4,head=i8,low-rank=f16
     #[arg(long, value_name = "KIND", value_parser = quant, help_heading = "Model")]
     pub quant: Option<String>,
+    /// Which layers run where and in which format, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (the rest streamed), or auto (what fits the free memory); docs/strategies.md
+    #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], help_heading = "Model")]
+    pub strategy: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
     /// Start from a state: one made with `generate --save-state`, or a tuned initial state
@@ -105,8 +109,12 @@ impl RunArgs {
 
     /// The first run on a GPU finds out which kernels suit it.
     pub fn measure_once(&self) -> Result<()> {
+        self.measure(&self.on.device())
+    }
+
+    fn measure(&self, device: &str) -> Result<()> {
         let Some(folder) = self.cache() else { return Ok(()) };
-        if let Chosen::Gpu(adapter) = choose(&self.on.device(), self.on.backend()?)?.chosen {
+        if let Chosen::Gpu(adapter) = choose(device, self.on.backend()?)?.chosen {
             let mut bar = Progress::new("measuring this GPU, once", Unit::Steps);
             tune::measure_once(&adapter, &folder, &mut |done, total| bar.show(done as u64, total as u64))?;
         }
@@ -148,9 +156,14 @@ impl ModelArgs {
     }
 
     pub fn load(&self) -> Result<Model> {
-        self.run.measure_once()?;
-        let (dtype, quant) = (self.dtype.clone(), self.quant.clone());
-        load(&self.source(), &Options { dtype, quant, ..self.run.options(self.vocab.clone())? })
+        match self.strategy.as_deref() {
+            // Whatever it chooses is on adapters that any other run measures.
+            Some("auto") => {}
+            Some(text) => Strategy::parse(text)?.devices().iter().try_for_each(|device| self.run.measure(device))?,
+            None => self.run.measure_once()?,
+        }
+        let (dtype, quant, strategy) = (self.dtype.clone(), self.quant.clone(), self.strategy.clone());
+        load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
     }
 
     /// A slot at the beginning, or where the state file ends.

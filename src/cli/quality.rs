@@ -4,8 +4,9 @@ use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
 use super::prompt::{self, Given};
-use super::{Failure, Outcome, inspect, signals};
-use crate::error::{Error, Result};
+use super::{Failure, Outcome, signals};
+use crate::error::{Error, Result, size};
+use crate::exec::Plan;
 use crate::report::{ModelReport, QualityReport, VariantReport, WeightsReport, device_of};
 use crate::session::{Model, ModelSource, Options, Prompt, Session, Windows, quality};
 use std::path::PathBuf;
@@ -46,9 +47,12 @@ pub struct Args {
     /// Format of the reference's weights: auto (f16 where the range allows), f16, f32
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Formats of the weights to compare, one after another: auto, f16, f32; none: those that the reference does not have
+    /// Formats of the weights to compare, one after another: auto, f16, f32 [default, without --quant: all formats that the reference does not have]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
+    /// Formats of fewer bits to compare: i8, i4-mixed and so on, as with other verbs; repeatable
+    #[arg(long, value_name = "KIND", value_parser = model_options::quant)]
+    quant: Vec<String>,
     /// Tokens of a window at the most [default: 2048, or the context of a GLM where that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     window: Option<u32>,
@@ -79,12 +83,13 @@ impl Variant {
 /// What is asked for; else all that the reference is not.
 fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
     let of_dtype = |kind: &str| Variant::new(kind, Options { dtype: kind.into(), ..plain.clone() });
-    let asked: Vec<Variant> = args.dtype.iter().map(|kind| of_dtype(kind)).collect();
+    let of_quant = |kind: &str| Variant::new(kind, Options { quant: Some(kind.into()), ..plain.clone() });
+    let asked: Vec<Variant> = args.dtype.iter().map(|d| of_dtype(d)).chain(args.quant.iter().map(|q| of_quant(q))).collect();
     if !asked.is_empty() {
         return asked;
     }
     let differs = |kind: &&str| *kind != reference.dtype() || plain.state_dtype != "f32";
-    ["f16", "f32"].into_iter().filter(differs).map(of_dtype).collect()
+    ["f16", "f32"].into_iter().filter(differs).map(of_dtype).chain(Plan::names().map(of_quant)).collect()
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -180,5 +185,5 @@ impl Table {
 /// What every row has, up to the perplexity.
 fn cells(w: &WeightsReport) -> String {
     let dtype = if w.name == w.dtype { String::new() } else { format!(" ({})", w.dtype) };
-    format!("| {}{dtype} | {:.2} | {} | {:.4} |", w.name, w.bits_per_weight, inspect::size(w.weight_bytes), w.perplexity)
+    format!("| {}{dtype} | {:.2} | {} | {:.4} |", w.name, w.bits_per_weight, size(w.weight_bytes), w.perplexity)
 }

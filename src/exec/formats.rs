@@ -29,10 +29,14 @@ const KINDS: [(&str, Kind); 4] =
 
 /// Plans that have a name of their own. What the first layer adds to the residual stream all others build on, and RWKV-7 mixes its
 /// values into those of all layers: docs/quantisation.md has what each costs.
-const NAMED: [(&str, &str); 1] = [(
-    "i4-mixed",
-    "i4,embedding=i8,head=i8,blocks.0.att.value=i8,blocks.0.ffn.value=i8,layers.0.self_attn.v_proj=i8,layers.0.mlp.down_proj=i8",
-)];
+const NAMED: [(&str, &str); 2] = [
+    (
+        "i4-mixed",
+        "i4,embedding=i8,head=i8,blocks.0.att.value=i8,blocks.0.ffn.value=i8,layers.0.self_attn.v_proj=i8,layers.0.mlp.down_proj=i8",
+    ),
+    // As the official package has it.
+    ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
+];
 
 impl Plan {
     /// Everything as floats.
@@ -54,7 +58,13 @@ impl Plan {
     /// What `--quant` takes but for exceptions, for help and for tables.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| f.name());
-        coded.chain(NAMED.iter().map(|(name, _)| *name))
+        coded.chain(["i4-mixed"])
+    }
+
+    /// The same with floats for one kind.
+    pub fn but(mut self, kind: Kind) -> Plan {
+        self.exceptions.push((Which::Kind(kind), None));
+        self
     }
 
     /// None: a float.

@@ -65,6 +65,14 @@ impl Strategy {
         parse::strategy(text)
     }
 
+    /// Its devices as `--device` takes them, each once.
+    pub fn devices(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// What a user should know: words that mean something else here than in the package. Each is said once.
     pub fn notes(&self) -> &[String] {
         &self.notes

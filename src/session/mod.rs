@@ -9,6 +9,7 @@ mod chunk;
 pub mod fit;
 mod generate;
 mod identity;
+mod layout;
 mod model;
 pub mod needs;
 mod opened;

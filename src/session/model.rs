@@ -2,11 +2,13 @@
 
 use super::identity::weights_hash;
 use super::opened::{Opened, StateOrientation, notes};
-use super::place::{PartOn, place};
+use super::layout::{fitted, lay_out, sizes};
+use super::needs::{Needs, as_assigned};
+use super::place::{PartOn, check_memory, choose_devices, place};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend};
-use crate::exec::{Loaded, Plan, assign_formats};
+use crate::exec::Loaded;
 use crate::quant;
 use crate::sample::Sampling;
 use crate::tape::{MatrixSpec, Tape};
@@ -38,7 +40,10 @@ pub struct Options {
     pub parts: Vec<PartOn>,
     /// `auto`, `f16` or `f32`.
     pub dtype: String,
-    /// Which matrices are kept in fewer bits, and how: [`Plan`] has the grammar. None: all are floats.
+    /// Which layers lie on which device and in which format, as `docs/strategies.md` says, or `auto`. In the place of `device`, `dtype`
+    /// and `quant`.
+    pub strategy: Option<String>,
+    /// Which matrices are kept in fewer bits, and how: [`Plan`](crate::exec::Plan) has the grammar. None: all are floats.
     pub quant: Option<String>,
     /// A vocabulary file; else by the number of embeddings: built in, or beside the model.
     pub vocab: Option<PathBuf>,
@@ -80,6 +85,7 @@ impl Default for Options {
             parts: Vec::new(),
             dtype: "auto".into(),
             quant: None,
+            strategy: None,
             vocab: None,
             chunk: 256,
             context: None,
@@ -154,22 +160,26 @@ impl Model {
         let facts = opened.blueprint.facts();
         let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
         let mut tape = std::mem::take(&mut opened.tape);
-        let plan = options.quant.as_deref().map_or(Ok(Plan::FLOATS), Plan::parse)?;
-        assign_formats(&mut tape.matrices, opened.source.as_ref(), &options.dtype, &plan)?;
         tape.cache_format = quant::find(&options.cache_dtype)?;
         tape.store_states(quant::find(&options.state_dtype)?)?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
         }
+        let layout = lay_out(&mut tape, facts.n_layer, opened.source.as_ref(), options, context)?;
         let hash = weights_hash(&tape, opened.source.as_ref())?;
         let dtype = tape.formats().join("+");
-        let notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
+        let mut notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
+        notes.extend(layout.notes);
         let tensors = tape.tensors();
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, progress)?;
+        let needs = Needs::of(&tape, facts.n_layer, &sizes(options, context), &as_assigned);
+        let propose = || fitted(&tape, facts.n_layer, options, context).map(|f| f.strategy);
+        let chosen = choose_devices(&layout.parts, options)?;
+        check_memory(&chosen, &needs, &propose)?;
+        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,

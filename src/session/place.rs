@@ -1,9 +1,11 @@
 //! Where a model's layers lie: all on one device, or in parts on several.
 
+use super::needs::{Needs, by_device, check};
 use super::{Device, Options};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
-use crate::exec::{Chain, Chosen, Link, Loaded, Progress, choose, cpu::CpuModel, tune};
+use crate::exec::strategy::Placed;
+use crate::exec::{Chain, Choice, Chosen, Link, Loaded, Progress, choose, cpu::CpuModel, host_memory, tune};
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,20 +25,64 @@ pub struct PartOn {
 /// The caller's device.
 const OWN: &str = "own";
 
-/// Loads a tape as the options say.
-pub fn place(tape: &Arc<Tape>, source: &dyn Source, options: &Options, progress: Progress<'_>) -> Result<(Arc<dyn Loaded>, Device)> {
-    if options.parts.is_empty() {
-        let device = if options.gpu.is_some() { OWN } else { &options.device };
-        return load(device, tape.clone().into(), source, options, progress);
+/// Layers and the device that was chosen for them.
+pub struct ChosenPart {
+    part: PartOn,
+    /// None for the caller's device.
+    choice: Option<Choice>,
+}
+
+/// Chooses a device for every part; without any, one for all layers.
+pub fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenPart>> {
+    let device = if options.gpu.is_some() { OWN } else { &options.device };
+    let whole = [PartOn { device: device.into(), layers: 0..usize::MAX, resident: usize::MAX }];
+    let parts = if parts.is_empty() { &whole } else { parts };
+    let one = |part: &PartOn| {
+        let is_own = part.device == OWN && options.gpu.is_some();
+        let choice = if is_own { None } else { Some(choose(&part.device, options.backend)?) };
+        Ok(ChosenPart { part: part.clone(), choice })
+    };
+    parts.iter().map(one).collect()
+}
+
+/// Whether every device has room for what it is to hold, as far as it says. The caller's knows what it does.
+pub fn check_memory(chosen: &[ChosenPart], needs: &Needs, propose: &dyn Fn() -> Result<String>) -> Result<()> {
+    let n = needs.layers.len();
+    let named = chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| (choice, &c.part)));
+    let placed: Vec<Placed> = named
+        .clone()
+        .map(|(choice, part)| {
+            let layers = part.layers.start..part.layers.end.min(n);
+            Placed { device: choice.id.clone(), dtype: "auto", quant: None, resident: part.resident.min(layers.len()), layers }
+        })
+        .collect();
+    let memory = |device: &str| match named.clone().find(|(choice, _)| choice.id == device).map(|(choice, _)| &choice.chosen) {
+        Some(Chosen::Gpu(adapter)) => adapter.memory(),
+        _ => host_memory(),
+    };
+    check(&by_device(&placed, &|_| needs), &memory, propose)
+}
+
+/// Loads a tape onto the devices chosen for it.
+pub fn place(
+    tape: &Arc<Tape>,
+    source: &dyn Source,
+    options: &Options,
+    mut chosen: Vec<ChosenPart>,
+    progress: Progress<'_>,
+) -> Result<(Arc<dyn Loaded>, Device)> {
+    if let [ChosenPart { part, .. }] = chosen.as_slice()
+        && part.layers == (0..usize::MAX)
+    {
+        return load(chosen.remove(0).choice, tape.clone().into(), source, options, progress);
     }
-    let layers: Vec<Range<usize>> = options.parts.iter().map(|p| p.layers.clone()).collect();
+    let layers: Vec<Range<usize>> = chosen.iter().map(|c| c.part.layers.clone()).collect();
     let bytes = |matrices: &[MatrixSpec]| matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>();
     let (mut links, mut devices, mut done) = (Vec::new(), Vec::new(), 0);
-    for (part, section) in options.parts.iter().zip(Section::cut(tape, &layers)?) {
+    for (ChosenPart { part, choice }, section) in chosen.into_iter().zip(Section::cut(tape, &layers)?) {
         let own = bytes(&tape.matrices[section.own.matrices.clone()]);
         let progress = &mut |n: u64, _: u64| progress(done + n, bytes(&tape.matrices));
-        let (loaded, device) =
-            load(&part.device, section.resident(part.resident), source, options, progress).map_err(|e| e.at(&part.device))?;
+        let (loaded, device) = load(choice, section.resident(part.resident), source, options, progress).map_err(|e| e.at(&part.device))?;
         done += own;
         links.push(Link { device: device.id.clone(), part: loaded });
         devices.push(device);
@@ -44,15 +90,16 @@ pub fn place(tape: &Arc<Tape>, source: &dyn Source, options: &Options, progress:
     Ok(if links.len() == 1 { (links.remove(0).part, devices.remove(0)) } else { (Chain::new(links)?, together(&devices)) })
 }
 
+/// None: onto the caller's device.
 fn load(
-    device: &str,
+    choice: Option<Choice>,
     section: Section,
     source: &dyn Source,
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<(Arc<dyn Loaded>, Device)> {
     let text = |s: &str| s.to_string();
-    if let Some(opened) = options.gpu.as_ref().filter(|_| device == OWN) {
+    let Some(choice) = choice else {
         let own = Device {
             id: text(OWN),
             name: text("caller's device"),
@@ -61,9 +108,9 @@ fn load(
             driver: String::new(),
             why: text("given by the caller"),
         };
-        return Ok((GpuModel::load(opened.clone(), section, source, progress)?, own));
-    }
-    let choice = choose(device, options.backend)?;
+        let opened = options.gpu.clone().expect("chosen because it is there");
+        return Ok((GpuModel::load(opened, section, source, progress)?, own));
+    };
     Ok(match choice.chosen {
         Chosen::Cpu => {
             let device = Device {

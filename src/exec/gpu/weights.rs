@@ -5,7 +5,6 @@ use super::stream::{Stream, Turn};
 use super::table::Table;
 use super::upload::{Kept, Upload};
 use crate::error::Result;
-use crate::quant::padded;
 use crate::tape::{Held, Matrix, Section, Source};
 use std::ops::Range;
 
@@ -45,9 +44,9 @@ impl Weights {
             let mut kept: Vec<Vec<Kept>> = Vec::new();
             for m in own.matrices {
                 let (spec, pieces) = (&tape.matrices[m], upload.matrix(&tape.matrices[m], source)?);
-                if spec.is_table {
+                if spec.is_table() {
                     let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
-                    table = Some(Table::new(Matrix(m), pieces, rows, spec.format.size_bytes(padded(spec.parts[0].k))));
+                    table = Some(Table::new(Matrix(m), pieces, rows, spec.row_bytes()));
                     // What is bound for it belongs to an executor.
                     kept.push(Vec::new());
                 } else {
