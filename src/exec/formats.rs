@@ -14,6 +14,8 @@ pub struct Plan {
     format: Option<&'static dyn Format>,
     /// Later ones count.
     exceptions: Vec<(Which, Option<&'static dyn Format>)>,
+    /// Exceptions that would make weights wider than so many bits on average are left out.
+    budget: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,22 +29,29 @@ enum Which {
 const KINDS: [(&str, Kind); 4] =
     [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
 
-/// Plans that have a name of their own. What the first layer adds to the residual stream all others build on, and RWKV-7 mixes its
-/// values into those of all layers: docs/quantisation.md has what each costs.
+/// Plans that have a name of their own.
 const NAMED: [(&str, &str); 2] = [
+    // Four bits, and eight where they count most, in this order, as long as a weight takes 5.5 bits on average: what all tokens pass, then
+    // what the first layer adds to the residual stream that all others build on, then the values of RWKV-7's first layer, which all
+    // layers mix into theirs. docs/quantisation.md has what each costs.
     (
         "i4-mixed",
-        "i4,embedding=i8,head=i8,blocks.0.att.value=i8,blocks.0.ffn.value=i8,layers.0.self_attn.v_proj=i8,layers.0.mlp.down_proj=i8",
+        "i4,head=i8,embedding=i8,blocks.0.ffn.key=i8,layers.0.mlp.gate_up_proj=i8,blocks.0.att.value=i8,layers.0.self_attn.v_proj=i8,\
+         blocks.0.att.g=i8",
     ),
     // As the official package has it.
     ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
 ];
 
+/// Bits a weight that the first of them takes at the most.
+const BUDGET: f64 = 5.5;
+
 impl Plan {
     /// Everything as floats.
-    pub const FLOATS: Plan = Plan { format: None, exceptions: Vec::new() };
+    pub const FLOATS: Plan = Plan { format: None, exceptions: Vec::new(), budget: None };
 
     pub fn parse(text: &str) -> Result<Plan> {
+        let budget = (text == NAMED[0].0).then_some(BUDGET);
         let mut words = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, plan)| plan).split(',').peekable();
         let all = words.next_if(|word| !word.contains('='));
         let exception = |word: &str| {
@@ -52,7 +61,7 @@ impl Plan {
             let named = || which.contains('.').then(|| Which::Named(which.to_string()));
             Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
         };
-        Ok(Plan { format: all.map_or(Ok(None), format)?, exceptions: words.map(exception).collect::<Result<_>>()? })
+        Ok(Plan { format: all.map_or(Ok(None), format)?, exceptions: words.map(exception).collect::<Result<_>>()?, budget })
     }
 
     /// What `--quant` takes but for exceptions, for help and for tables.
@@ -72,17 +81,28 @@ impl Plan {
         self.exceptions.iter().rev().find(|(which, _)| which.is(part)).map_or(self.format, |(_, format)| *format)
     }
 
-    /// Every name that a user gave must be somebody's.
-    fn check(&self, parts: &[&Part]) -> Result<()> {
-        for (which, _) in &self.exceptions {
-            if let Which::Named(name) = which
-                && !parts.iter().any(|part| which.is(part))
-                && !NAMED.iter().any(|(_, plan)| plan.contains(name))
-            {
-                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"));
+    /// What of it these matrices get: every name must be somebody's, unless there is a budget, which not every exception may fit.
+    fn fitted(mut self, matrices: &[MatrixSpec]) -> Result<Plan> {
+        let parts = || matrices.iter().flat_map(|m| &m.parts);
+        let Some(budget) = self.budget else {
+            let nobodys = self.exceptions.iter().find(|(which, _)| matches!(which, Which::Named(_)) && !parts().any(|p| which.is(p)));
+            return match nobodys {
+                Some((Which::Named(name), _)) if !NAMED.iter().any(|(_, plan)| plan.contains(name)) => {
+                    Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"))
+                }
+                _ => Ok(self),
+            };
+        };
+        let most = budget * parts().map(|p| p.rows * p.k).sum::<usize>() as f64 / 8.0;
+        let f16 = quant::find("f16")?;
+        for exception in std::mem::take(&mut self.exceptions) {
+            self.exceptions.push(exception);
+            let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part).unwrap_or(f16))).sum();
+            if bytes as f64 > most {
+                self.exceptions.pop();
             }
         }
-        Ok(())
+        Ok(self)
     }
 }
 
@@ -115,7 +135,7 @@ fn unknown(word: &str) -> Error {
 /// number of the stack fits its range and f32 elsewhere.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &str, plan: &Plan) -> Result<()> {
     let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
-    plan.check(&matrices.iter().flat_map(|m| &m.parts).collect::<Vec<_>>())?;
+    let plan = plan.clone().fitted(matrices)?;
     // Several parts may be slices of one tensor, which is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &Part| match known.get(&part.tensor) {
@@ -187,6 +207,6 @@ mod tests {
         }
         let spec = MatrixSpec { parts: vec![Part::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
         let plan = Plan::parse("i8,att.kay=i4").unwrap();
-        assert!(plan.check(&[&spec.parts[0]]).unwrap_err().to_string().contains("att.kay"));
+        assert!(plan.fitted(&[spec]).unwrap_err().to_string().contains("att.kay"));
     }
 }
