@@ -420,8 +420,13 @@ fn bench_speaks_llama_bench() {
     assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o csv"))).lines().count(), 3);
     assert_eq!(stdout(&run(&words("bench -p 4 -n 2 -r 1 -o jsonl"))).lines().count(), 2);
     refused(&run(&words("bench --synthetic rwkv7-1t")), 2, "rwkv7-1t");
-    let listed = json(&run(&words("bench --list-devices -o json")));
-    assert_eq!(listed, json(&run(&words("devices --json"))));
+    let listed = |flags: &str| {
+        let mut list = json(&run(&words(flags)));
+        // Memory comes and goes between two lists.
+        list.as_array_mut().unwrap().iter_mut().for_each(|d| d["memory_free_bytes"] = Value::Null);
+        list
+    };
+    assert_eq!(listed("bench --list-devices -o json"), listed("devices --json"));
     for device in devices() {
         let profiled = run(&["bench", "-p", "5", "-n", "2", "-r", "1", "--profile", "-o", "json", "--device", device]);
         let counted = json(&profiled)[1]["wingbeat"]["dispatches_per_token"].as_u64();
@@ -521,8 +526,9 @@ fn quality_is_a_table_or_an_object() {
     // Without --dtype: what the reference is not; and a state in half precision.
     let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
     let rows: Vec<&str> = table.lines().collect();
-    assert!(rows.len() == 6 && rows[2].starts_with("| auto (f16) |") && rows[3].starts_with("| f32 |"), "{table}");
-    assert!(rows[5].contains("of 16"), "{table}");
+    let kinds = ["auto (f16)", "f32", "i8", "i4", "nf4", "i8rc (f16+i8rc)", "i4-mixed (i4+i8)"];
+    assert!(rows[2..].iter().zip(kinds).all(|(row, kind)| row.starts_with(&format!("| {kind} |"))), "{table}");
+    assert!(rows.len() == 4 + kinds.len() && rows[3 + kinds.len()].contains("of 16"), "{table}");
     let half = json(&run(&["quality", "--text", "In the beginning", "--dtype", "auto", "--state-dtype", "f16", "--json"]));
     assert_eq!(half["variants"][0]["name"], "auto, f16 state");
     assert!(half["variants"][0]["kl_mean"].as_f64().unwrap() > 0.0);
@@ -530,4 +536,27 @@ fn quality_is_a_table_or_an_object() {
     refused(&run(&words("quality --tokens 5")), 1, "two tokens");
     refused(&run(&words("quality --tokens 5,6 --window 1")), 2, "--window");
     refused(&run(&words("quality --tokens 5,6 --dtype f17")), 2, "f17");
+    refused(&run(&words("quality --tokens 5,6 --quant i3")), 2, "i3");
+}
+
+#[test]
+fn strategies_and_formats_are_flags_of_every_model() {
+    let text = |flags: &[&str]| stdout(&run(&[&["generate", "-n", "12", "--temp", "0", "In the beginning"], flags].concat()));
+    let plain = text(&["--device", "cpu"]);
+    assert_eq!(text(&["--strategy", "cpu fp16"]), plain);
+    assert_eq!(text(&["--strategy", "cpu fp16 *2 -> cpu fp32"]), plain);
+    if devices().contains(&"gpu") {
+        assert_eq!(text(&["--strategy", "gpu fp16 *3 -> gpu:0 fp16"]), plain);
+        assert_eq!(text(&["--strategy", "gpu fp16 *2+"]), plain);
+    }
+    let coded = json(&run(&words("generate -n 4 --temp 0 --device cpu --quant i4,head=i8,low-rank=f16 --json Lo")));
+    assert_eq!(coded["model"]["dtype"], "f16+i4+i8");
+    let parts = json(&run(&["generate", "-n", "4", "--strategy", "cpu fp16i8 *2 -> cpu fp32", "--json", "Lo"]));
+    assert_eq!(parts["model"]["dtype"], "f32+i8");
+    refused(&run(&["generate", "-n", "4", "--quant", "i4,att.kay=i8", "Lo"]), 2, "att.kay");
+    refused(&run(&["generate", "-n", "4", "--strategy", "cpu fp16", "--device", "cpu", "Lo"]), 2, "--device");
+    let wrong = run(&["generate", "-n", "4", "--strategy", "gpu fp16 -> tpu fp16", "Lo"]);
+    let shown = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    refused(&wrong, 2, "column 13");
+    assert!(shown.contains("\n  gpu fp16 -> tpu fp16\n              ^^^"), "{shown}");
 }

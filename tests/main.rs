@@ -4,6 +4,7 @@ mod ahead;
 mod cli;
 mod draws;
 mod family;
+mod formats;
 mod glm4;
 mod golden;
 mod invariants;

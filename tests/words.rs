@@ -1,11 +1,11 @@
-//! Every word's kernels against its twin, in every format, in both families of kernels, trusted and checked.
+//! Every word's kernels against its twin, in every float (tests/formats.rs has the others), in both families of kernels, trusted and checked.
 
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
 use std::sync::Arc;
 use wingbeat::exec::gpu::{Device, GpuModel};
 use wingbeat::exec::{Executor, Loaded, selftest};
-use wingbeat::quant::FORMATS;
+use wingbeat::quant::floats;
 use wingbeat::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::words::synthetic::Synthetic;
 use wingbeat::words::testing::numbers;
@@ -24,9 +24,9 @@ fn words<'a>(words: impl IntoIterator<Item = &'a Entry>, caps: impl Fn(Caps) -> 
     let mut wrong = Vec::new();
     for word in words {
         assert!(!(word.cases)().is_empty(), "{} has no cases", word.name);
-        for format in FORMATS {
-            for case in selftest::cases(word, *format) {
-                let outcome = selftest::run(case, *format, &device).unwrap();
+        for format in floats() {
+            for case in (word.cases)() {
+                let outcome = selftest::run(case, format, &device).unwrap();
                 if !outcome.is_right() {
                     wrong.push(format!("{}: {:.2e}", outcome.case, outcome.error));
                 }

@@ -6,7 +6,7 @@ import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
 import package::matrix::quads::{quad0};
-import package::scale::none::{STEP, columns, dot4, of_rows};
+import package::scale::none::{BLOCK_UNITS, columns, dot4, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {
@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let first = min($iu * params.tile_units, params.units);
         let end = min(first + params.tile_units, params.units);
         for (var k = first; k < end;) {
-            let stop = min(end, (k / STEP + 1u) * STEP);
+            let stop = min(end, (k / BLOCK_UNITS + 1u) * BLOCK_UNITS);
             unroll q in QUADS { let rows_$q = of_rows(scales, row_$q, k); }
             unroll t in TOKENS { unroll q in QUADS { var part_$q_$t = vec4(0.0); } }
             for (; k < stop; k++) {

@@ -5,7 +5,7 @@ import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::matrix::rows::scale_word;
 
-const STEP: u32 = 0x10000u;
+const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns {
     // Scale and offset of rows, then of columns.

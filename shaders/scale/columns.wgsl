@@ -4,7 +4,7 @@ import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::matrix::rows::scale_word;
 
-const STEP: u32 = 0x10000u;
+const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { scale: mat2x4<f32> }
 

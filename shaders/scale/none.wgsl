@@ -3,7 +3,7 @@ import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 
 // Units of the width whose sums `of_rows` multiplies together. Every module in the place of this one has these names.
-const STEP: u32 = 0x10000u;
+const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { unused: u32 }
 

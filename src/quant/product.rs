@@ -42,7 +42,11 @@ impl Weights<'_> {
         let n = x.len();
         // [rows, n], so that a task writes one contiguous block.
         let mut sums = vec![0f32; rows * n];
-        if n < DENSE_FROM || batch_invariant { self.few(x, &mut sums) } else { self.many(x, &mut sums) }
+        if n < DENSE_FROM || batch_invariant {
+            self.few(x, &mut sums)
+        } else {
+            self.many(x, &mut sums)
+        }
         for (t, out) in out.iter_mut().enumerate() {
             for (o, sums) in out.iter_mut().zip(sums.chunks_exact(n)) {
                 *o = sums[t];

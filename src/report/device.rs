@@ -19,7 +19,8 @@ pub struct DeviceReport {
     pub limits: Limits,
     /// All that there is, where the driver tells: of the adapter, or the host's where it has none of its own.
     pub memory_bytes: Option<u64>,
-    /// What this process can still take of it.
+    /// What this process can still take of it. Only where devices are listed: it is another number every time.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<u64>,
     pub chosen: bool,
 }
@@ -68,7 +69,7 @@ pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
         memory_free_bytes: None,
         chosen: true,
     };
-    DeviceReport { chosen: true, ..listed.unwrap_or_else(bare) }
+    DeviceReport { chosen: true, memory_free_bytes: None, ..listed.unwrap_or_else(bare) }
 }
 
 fn of_adapter(id: String, a: &Adapter) -> DeviceReport {

@@ -1,10 +1,10 @@
 //! From the options to where each layer lies and in which format: a strategy string, `auto`, parts that a caller names, or one device.
 
+use super::Options;
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 use super::needs::{Needs, Sizes};
 use super::pages::Pages;
 use super::place::PartOn;
-use super::Options;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters};
 use crate::exec::strategy::{Placed, Strategy};

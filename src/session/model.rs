@@ -1,14 +1,14 @@
 //! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
 
 use super::identity::weights_hash;
-use super::opened::{Opened, StateOrientation, notes};
 use super::layout::{fitted, lay_out, sizes};
 use super::needs::{Needs, as_assigned};
+use super::opened::{Opened, StateOrientation, notes};
 use super::place::{PartOn, check_memory, choose_devices, place};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
-use crate::exec::gpu::{self, Backend};
 use crate::exec::Loaded;
+use crate::exec::gpu::{self, Backend};
 use crate::quant;
 use crate::sample::Sampling;
 use crate::tape::{MatrixSpec, Tape};

@@ -255,13 +255,8 @@ impl MatrixSpec {
         let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
         // Rows that share scales stay together.
         let together = if part.format.scaling() == Scaling::Blocks { BLOCK } else { PAD };
-        let region = |rows: usize| Region {
-            format: part.format,
-            axis: Axis::Row,
-            order: Order::Plain,
-            rows: part.k,
-            units: padded(rows) / PAD,
-        };
+        let region =
+            |rows: usize| Region { format: part.format, axis: Axis::Row, order: Order::Plain, rows: part.k, units: padded(rows) / PAD };
         let fits = |n: usize| region(n * together).words() * WORD <= limit;
         let step = partition(part.rows.div_ceil(together), |n| fits(n + 1)).max(1) * together;
         let piece = |first_row: usize| {
