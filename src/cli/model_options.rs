@@ -158,8 +158,9 @@ impl ModelArgs {
     pub fn load(&self) -> Result<Model> {
         match self.strategy.as_deref() {
             // Whatever it chooses is on adapters that any other run measures.
-            Some("auto") => {}
-            Some(text) => Strategy::parse(text)?.devices().iter().try_for_each(|device| self.run.measure(device))?,
+            Some(text) if text.trim().eq_ignore_ascii_case("auto") => {}
+            // A segment without layers may name a device that is not there: those with layers are opened, and missed, later.
+            Some(text) => Strategy::parse(text)?.devices().iter().for_each(|device| self.run.measure(device).unwrap_or(())),
             None => self.run.measure_once()?,
         }
         let (dtype, quant, strategy) = (self.dtype.clone(), self.quant.clone(), self.strategy.clone());
@@ -188,7 +189,7 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
 
 /// For `value_parser`: a plan that can be read.
 pub fn quant(text: &str) -> std::result::Result<String, String> {
-    Plan::parse(text).map(|_| text.to_string()).map_err(|e| e.to_string())
+    Plan::parse(text).map(|_| text.to_string()).map_err(|e| e.message)
 }
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {

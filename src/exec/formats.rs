@@ -7,16 +7,21 @@ use crate::tensor::DType;
 use half::f16;
 use std::collections::HashMap;
 
-/// Which matrices are in which format. Made from text: a name, or a format and exceptions, `i4,head=i8,att.output=f16`.
+/// Which matrices are in which format. Made from text: a name, or one and exceptions, `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Of all others; none: a float, as `--dtype` says.
     format: Option<&'static dyn Format>,
-    /// Later ones count.
-    exceptions: Vec<(Which, Option<&'static dyn Format>)>,
-    /// Exceptions that would make weights wider than so many bits on average are left out.
+    /// What the name says of some, where there are such.
+    named: Vec<Exception>,
+    /// Those that would make weights wider than so many bits on average are left out.
     budget: Option<f64>,
+    /// What the user says of some: counts more.
+    asked: Vec<Exception>,
 }
+
+/// Later ones count.
+type Exception = (Which, Option<&'static dyn Format>);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Which {
@@ -48,20 +53,20 @@ const BUDGET: f64 = 5.5;
 
 impl Plan {
     /// Everything as floats.
-    pub const FLOATS: Plan = Plan { format: None, exceptions: Vec::new(), budget: None };
+    pub const FLOATS: Plan = Plan { format: None, named: Vec::new(), budget: None, asked: Vec::new() };
 
     pub fn parse(text: &str) -> Result<Plan> {
-        let budget = (text == NAMED[0].0).then_some(BUDGET);
-        let mut words = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, plan)| plan).split(',').peekable();
-        let all = words.next_if(|word| !word.contains('='));
-        let exception = |word: &str| {
-            let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
-            let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
-            // Names of tensors have dots.
-            let named = || which.contains('.').then(|| Which::Named(which.to_string()));
-            Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
+        let mut words = text.split(',').peekable();
+        let Some(first) = words.next_if(|word| !word.contains('=')) else {
+            return Ok(Plan { asked: words.map(exception).collect::<Result<_>>()?, ..Plan::FLOATS });
         };
-        Ok(Plan { format: all.map_or(Ok(None), format)?, exceptions: words.map(exception).collect::<Result<_>>()?, budget })
+        let mut meant = NAMED.iter().find(|(name, _)| *name == first).map_or(first, |(_, plan)| plan).split(',');
+        Ok(Plan {
+            format: format(meant.next().unwrap_or_default())?,
+            named: meant.map(exception).collect::<Result<_>>()?,
+            budget: (first == NAMED[0].0).then_some(BUDGET),
+            asked: words.map(exception).collect::<Result<_>>()?,
+        })
     }
 
     /// What `--quant` takes but for exceptions, for help and for tables.
@@ -72,38 +77,47 @@ impl Plan {
 
     /// The same with floats for one kind.
     pub fn but(mut self, kind: Kind) -> Plan {
-        self.exceptions.push((Which::Kind(kind), None));
+        self.asked.push((Which::Kind(kind), None));
         self
     }
 
     /// None: a float.
     pub fn of(&self, part: &Part) -> Option<&'static dyn Format> {
-        self.exceptions.iter().rev().find(|(which, _)| which.is(part)).map_or(self.format, |(_, format)| *format)
+        let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
+        exceptions.into_iter().find(|(which, _)| which.is(part)).map_or(self.format, |(_, format)| *format)
     }
 
-    /// What of it these matrices get: every name must be somebody's, unless there is a budget, which not every exception may fit.
+    /// What of it these matrices get: within the budget; every name that the user gave must be somebody's.
     fn fitted(mut self, matrices: &[MatrixSpec]) -> Result<Plan> {
         let parts = || matrices.iter().flat_map(|m| &m.parts);
-        let Some(budget) = self.budget else {
-            let nobodys = self.exceptions.iter().find(|(which, _)| matches!(which, Which::Named(_)) && !parts().any(|p| which.is(p)));
-            return match nobodys {
-                Some((Which::Named(name), _)) if !NAMED.iter().any(|(_, plan)| plan.contains(name)) => {
-                    Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"))
-                }
-                _ => Ok(self),
-            };
-        };
+        for (which, _) in &self.asked {
+            if let Which::Named(name) = which
+                && !parts().any(|p| which.is(p))
+            {
+                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"));
+            }
+        }
+        let Some(budget) = self.budget else { return Ok(self) };
         let most = budget * parts().map(|p| p.rows * p.k).sum::<usize>() as f64 / 8.0;
         let f16 = quant::find("f16")?;
-        for exception in std::mem::take(&mut self.exceptions) {
-            self.exceptions.push(exception);
+        for exception in std::mem::take(&mut self.named) {
+            self.named.push(exception);
             let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part).unwrap_or(f16))).sum();
             if bytes as f64 > most {
-                self.exceptions.pop();
+                self.named.pop();
             }
         }
         Ok(self)
     }
+}
+
+/// `head=i8`
+fn exception(word: &str) -> Result<Exception> {
+    let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
+    let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
+    // Names of tensors have dots.
+    let named = || which.contains('.').then(|| Which::Named(which.to_string()));
+    Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
 }
 
 impl Which {
@@ -197,6 +211,9 @@ mod tests {
         assert_eq!(of(plan, "blocks.3.att.key.weight", Kind::Plain), Some("nf4"));
         assert_eq!(of(plan, "head.weight", Kind::Head), Some("i8"));
         assert_eq!(of(plan, "blocks.2.att.w1", Kind::LowRank), None);
+        assert_eq!(of("i8rc,head=f16", "emb.weight", Kind::Embedding), None);
+        assert_eq!(of("i8rc,head=f16", "head.weight", Kind::Head), None);
+        assert_eq!(of("i4-mixed,embedding=i4", "emb.weight", Kind::Embedding), Some("i4"));
         assert_eq!(of("head=i8", "blocks.2.att.key.weight", Kind::Plain), None);
         for name in Plan::names() {
             Plan::parse(name).unwrap();

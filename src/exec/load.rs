@@ -31,7 +31,7 @@ pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
         rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(first + i, &row[..part.k]));
         Ok(())
     })?;
-    Ok(Some(survey.done()))
+    survey.done().map(Some).map_err(|e| e.at(&part.tensor))
 }
 
 /// Calls `write(first row, encoded)` with consecutive rows among `first..first + rows` of a part; the width is padded to whole units.
@@ -50,7 +50,7 @@ pub fn encode_part(
         return Ok(());
     }
     read_part(part, first, rows, source, &mut |row, numbers| {
-        encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded).map_err(|e| e.at(&part.tensor))?;
+        encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })
 }

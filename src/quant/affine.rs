@@ -5,6 +5,7 @@
 //!   of (W − my − mx) / rx
 //! and the same with mx before my otherwise.
 
+use crate::error::{Error, Result};
 use half::f16;
 
 /// `[rows]` and `[columns]`.
@@ -78,7 +79,11 @@ impl Survey {
     /// Every row once: offsets of columns, and of rows where those come first.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        if !found.columns_first {
+        // Comparisons pass over what is no number.
+        if let Some(x) = row.iter().find(|x| !x.is_finite()) {
+            found.mx[i] = *x;
+        }
+        if !found.columns_first && found.mx[i].is_finite() {
             found.mx[i] = row.iter().copied().fold(f32::INFINITY, f32::min);
         }
         let mx = found.mx[i];
@@ -88,7 +93,7 @@ impl Survey {
     /// Every row a second time, after all have been looked at once.
     pub fn second(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        if found.columns_first {
+        if found.columns_first && found.mx[i].is_finite() {
             found.mx[i] = row.iter().zip(&found.my).map(|(x, my)| x - my).fold(f32::INFINITY, f32::min);
         }
         let shifted = |found: &Affine, x: f32, j: usize| found.shift(x, i, found.my[j]);
@@ -98,8 +103,15 @@ impl Survey {
         }
     }
 
-    pub fn done(self) -> Affine {
-        self.found
+    /// Fails where a number is not finite, or a scale or an offset too large for a half.
+    pub fn done(self) -> Result<Affine> {
+        let Affine { rx, mx, ry, my, .. } = &self.found;
+        let scales = rx.iter().chain(ry).map(|s| s / 16.0);
+        let misfit = scales.chain(mx.iter().chain(my).copied()).find(|x| !f16::from_f32(*x).is_finite());
+        match misfit {
+            Some(x) => Err(Error::model(format!("scales or offsets of i8rc cannot hold {x}")).hint("leave out --quant")),
+            None => Ok(self.found),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 const DENSE_FROM: usize = 6;
 /// Rows a task takes: all of them share the scales of their columns.
 const TASK: usize = 32;
-const _: () = assert!(BLOCK % TASK == 0);
+const _: () = assert!(BLOCK.is_multiple_of(TASK));
 
 /// A matrix in host memory.
 #[derive(Clone, Copy)]

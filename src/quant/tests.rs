@@ -12,7 +12,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
     let mut survey = (format.scaling() == Scaling::Affine).then(|| Survey::new(rows, k))?;
     numbers.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(i, row));
     numbers.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(i, row));
-    Some(survey.done())
+    Some(survey.done().unwrap())
 }
 
 /// Codes and scales of a whole matrix.
@@ -110,16 +110,14 @@ fn products_agree_with_a_plain_loop() {
                     let mut views: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
                     weights.product(&x, &mut views, batch_invariant);
                     let mut row = vec![0.0; k];
-                    for r in 0..rows {
+                    for (r, t) in (0..rows).flat_map(|r| (0..n).map(move |t| (r, t))) {
                         weights.row(r, &mut row);
-                        for t in 0..n {
-                            let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
-                            let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
-                            let error = (f64::from(out[t][r]) - expected).abs();
-                            // Offsets of rows and columns are summed apart, and cancel.
-                            let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
-                            assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
-                        }
+                        let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
+                        let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                        let error = (f64::from(out[t][r]) - expected).abs();
+                        // Offsets of rows and columns are summed apart, and cancel.
+                        let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
+                        assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
                     }
                 }
             }
@@ -154,6 +152,17 @@ fn a_number_too_large_is_refused() {
             let error = encode_rows(format, Axis::Row, None, 0, &mut row, 8, &mut Encoded::default()).unwrap_err();
             assert!(error.to_string().contains(format.name()), "{error}");
         }
+    }
+}
+
+#[test]
+fn i8rc_refuses_what_its_halves_cannot_hold() {
+    for x in [f32::NAN, f32::INFINITY, -1e5, 3e6] {
+        let mut survey = Survey::new(1, 8);
+        let row = [0.5, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        survey.first(0, &row);
+        survey.second(0, &row);
+        assert!(survey.done().unwrap_err().to_string().contains("i8rc"), "{x}");
     }
 }
 

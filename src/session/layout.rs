@@ -23,33 +23,33 @@ pub struct Layout {
 /// Formats that `auto` tries, widest first: as a strategy names them, and their plan.
 const TRIED: [(&str, Option<&str>); 3] = [("fp16", None), ("fp16i8", Some("i8")), ("fp16i4", Some("i4"))];
 
-/// Says where layers lie, and gives every matrix its format.
+/// Says where layers lie, and gives every matrix its format. A table that is streamed is of floats: only single rows of it come to the
+/// device, without the scales of others.
 pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(text) = &options.strategy else {
-        assign_formats(&mut tape.matrices, source, &options.dtype, &plan(options.quant.as_deref())?)?;
+        let streams_table = options.parts.first().is_some_and(|p| p.layers.start == 0 && p.resident == 0);
+        let plan = plan(options.quant.as_deref())?;
+        assign_formats(&mut tape.matrices, source, &options.dtype, &if streams_table { plan.but(Kind::Embedding) } else { plan })?;
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
         return Err(Error::usage("a strategy says formats and devices itself").hint("leave out --quant, or --strategy"));
     }
     let mut notes = Vec::new();
-    let strategy = match text.trim() {
+    let strategy = match text.trim().to_lowercase().as_str() {
         "auto" => {
             let Fitted { strategy, why } = fitted(tape, n_layer, options, context)?;
             notes.push(format!("--strategy \"{strategy}\": {why}"));
             Strategy::parse(&strategy)?
         }
-        text => Strategy::parse(text)?,
+        _ => Strategy::parse(text)?,
     };
     let placed = strategy.place(n_layer)?;
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
     for part in &placed {
-        let mut plan = plan(part.quant)?;
-        if part.layers.start == 0 && part.resident == 0 {
-            // Of a table that is streamed only single rows come to the device, without the scales of others.
-            plan = plan.but(Kind::Embedding);
-        }
+        let plan = plan(part.quant)?;
+        let plan = if part.layers.start == 0 && part.resident == 0 { plan.but(Kind::Embedding) } else { plan };
         let own = tape.extent(&part.layers).matrices;
         assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
     }
@@ -65,7 +65,8 @@ fn plan(quant: Option<&str>) -> Result<Plan> {
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * BLOCK };
-    Sizes { room, tokens: options.chunk, outputs: 1 }
+    // Activations grow with the steps that come: a chunk that nobody fills takes nothing.
+    Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
 
 /// The strategy that suits what memory is free on this machine.

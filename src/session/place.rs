@@ -52,7 +52,8 @@ pub fn check_memory(chosen: &[ChosenPart], needs: &Needs, propose: &dyn Fn() -> 
     let placed: Vec<Placed> = named
         .clone()
         .map(|(choice, part)| {
-            let layers = part.layers.start..part.layers.end.min(n);
+            // Layers that there are not are refused when the tape is cut.
+            let layers = part.layers.start.min(n)..part.layers.end.min(n).max(part.layers.start.min(n));
             Placed { device: choice.id.clone(), dtype: "auto", quant: None, resident: part.resident.min(layers.len()), layers }
         })
         .collect();

@@ -79,6 +79,9 @@ pub fn quality(
     if expected != found {
         return Err(Error::model(format!("expected a vocabulary of {expected} tokens, as the reference has, found {found}")));
     }
+    if let Some(token) = text.start.iter().chain(text.tokens).find(|&&t| t as usize >= expected) {
+        return Err(Error::input(format!("token {token} is out of range: the model has {expected}")));
+    }
     if text.len <= text.first() {
         let least = text.first() + 1;
         return Err(Error::input(format!("expected windows of at least {least} tokens, found {}", text.len)));
