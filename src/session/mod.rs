@@ -24,6 +24,7 @@ pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
 pub use opened::{StateOrientation, notes};
 pub use place::PartOn;
+#[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use state::{LoadedState, tuned_into_state};

@@ -189,7 +189,7 @@ fn log_sum(logits: &[f32]) -> f64 {
     max + logits.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
 }
 
-/// Natural logarithm of a token's probability: logits[token] − log Σ exp(logits), in f64.
+/// Natural logarithm of a token's probability: `logits[token]` − log Σ exp(logits), in f64.
 pub fn logprob(logits: &[f32], token: u32) -> Result<f64> {
     let p = f64::from(logits[token as usize]) - log_sum(logits);
     if p.is_finite() { Ok(p) } else { Err(not_finite(token)) }
