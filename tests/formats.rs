@@ -125,8 +125,9 @@ fn words_in_few_bits_equal_their_twins() {
     let mut wrong = Vec::new();
     for (i, caps) in families.into_iter().enumerate() {
         let device = Arc::new(base.with_caps(caps));
-        // Each family takes other cases of a word.
-        for (word, format) in WORDS.iter().flat_map(|word| coded().map(move |format| (word, format))) {
+        // Each family takes other cases of a word, and every second pair of word and format, its neighbour the others.
+        let pairs = WORDS.iter().flat_map(|word| coded().map(move |format| (word, format)));
+        for (word, format) in pairs.enumerate().filter(|(n, _)| (n / coded().count() + n + i).is_multiple_of(2)).map(|(_, pair)| pair) {
             let cases = selftest::cases(word, format);
             let Some(n) = std::num::NonZero::new(cases.len()) else { continue };
             let outcome = selftest::run(cases.into_iter().nth(i % n).expect("below n"), format, &device).unwrap();
