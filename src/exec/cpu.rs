@@ -1,6 +1,6 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
-use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
+use super::load::{Progress, encode_part, initial_states, is_stored_so, pack_vectors, survey, write_initial};
 use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result};
 use crate::quant::{Axis, Scales, padded};
@@ -9,7 +9,6 @@ use crate::tape::{
     BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Rows, Section, Source,
     State, Step, Tape, Var, Word,
 };
-use crate::tensor::DType;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,8 +46,7 @@ impl CpuModel {
 }
 
 fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
-    let stored = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    let shared = if stored && !part.transposed { source.share(&part.tensor, &part.shape())? } else { None };
+    let shared = if is_stored_so(part, source) { source.share(&part.tensor, &part.shape())? } else { None };
     if let Some(Bytes { owner, range }) = shared {
         // Rows of a slice lie together.
         let row = range.len() / (part.shape().iter().product::<usize>() / part.k).max(1);

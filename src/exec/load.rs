@@ -55,6 +55,12 @@ pub fn encode_part(
     })
 }
 
+/// Whether the file has rows as the part's format stores them, but for what pads them.
+pub fn is_stored_so(part: &Part, source: &dyn Source) -> bool {
+    let same = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
+    same && !part.transposed && source.has(&part.tensor)
+}
+
 /// Writes the file's own bytes, where they are what the format would write; tells whether they are.
 fn write_stored(
     part: &Part,
@@ -64,8 +70,7 @@ fn write_stored(
     encoded: &mut Encoded,
     write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
 ) -> Result<bool> {
-    let same = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    if !same || part.transposed || part.k != padded(part.k) || !source.has(&part.tensor) {
+    if !is_stored_so(part, source) || part.k != padded(part.k) {
         return Ok(false);
     }
     let row_bytes = part.format.size_bytes(part.k);

@@ -116,7 +116,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
             report.context = f.context;
-            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16, f.n_layer, context));
+            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16, context));
         }
         Err(e) => report.note = Some(e.to_string()),
     }
@@ -134,10 +134,11 @@ fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-fn memory(tape: &Tape, format: &'static dyn Format, n_layer: usize, context: usize) -> Memory {
+fn memory(tape: &Tape, format: &'static dyn Format, context: usize) -> Memory {
     let blocks = context.div_ceil(BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
-    let (needs, all) = (Needs::of(tape, n_layer, &sizes, &in_format(format)), 0..n_layer + 1);
+    let needs = Needs::of(tape, &sizes, &in_format(format));
+    let all = 0..needs.layers.len();
     Memory { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
 }

@@ -38,7 +38,7 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
     let mut notes = Vec::new();
     let strategy = match text.trim().to_lowercase().as_str() {
         "auto" => {
-            let Fitted { strategy, why } = fitted(tape, n_layer, options, context)?;
+            let Fitted { strategy, why } = fitted(tape, options, context)?;
             notes.push(format!("--strategy \"{strategy}\": {why}"));
             Strategy::parse(&strategy)?
         }
@@ -70,13 +70,13 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
 }
 
 /// The strategy that suits what memory is free on this machine.
-pub fn fitted(tape: &Tape, n_layer: usize, options: &Options, context: Option<usize>) -> Result<Fitted> {
+pub fn fitted(tape: &Tape, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
     let candidate = |&(dtype, quant): &(&'static str, Option<&str>)| {
         let plan = plan(quant)?;
         let bytes = |m: &crate::tape::MatrixSpec| m.size_in(&|part| plan.of(part).unwrap_or(f16)) as u64;
-        Ok(Candidate { dtype, needs: Needs::of(tape, n_layer, &sizes, &bytes) })
+        Ok(Candidate { dtype, needs: Needs::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     // A CPU that plays GPU is slower than the CPU.

@@ -175,8 +175,8 @@ impl Model {
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let needs = Needs::of(&tape, facts.n_layer, &sizes(options, context), &as_assigned);
-        let propose = || fitted(&tape, facts.n_layer, options, context).map(|f| f.strategy);
+        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned);
+        let propose = || fitted(&tape, options, context).map(|f| f.strategy);
         let chosen = choose_devices(&layout.parts, options)?;
         check_memory(&chosen, &needs, &propose)?;
         let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;

@@ -4,8 +4,7 @@ use crate::error::{Error, Result, size};
 use crate::exec::Memory;
 use crate::exec::strategy::Placed;
 use crate::quant::Format;
-use crate::tape::{MatrixSpec, Room, Tape};
-use crate::weights::layer_of;
+use crate::tape::{CacheSpec, MatrixSpec, Room, Tape, VectorSpec};
 use std::ops::Range;
 
 /// Bytes of one of the L + 1 layers, on the device that has it.
@@ -47,24 +46,19 @@ pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
 }
 
 impl Needs {
-    /// Of a model of `n_layer` blocks. `matrix_bytes`: [`as_assigned`], [`in_format`], or what a mixed plan makes of a matrix.
-    pub fn of(tape: &Tape, n_layer: usize, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Needs {
-        let mut layers = vec![LayerBytes::default(); n_layer + 1];
-        // Names of no block are those of the embedding, which is the only table, and of what comes behind the blocks.
-        let at = |name: &str| layer_of(name).unwrap_or(n_layer).min(n_layer);
-        for matrix in &tape.matrices {
-            let layer = if matrix.is_table() { 0 } else { at(&matrix.parts[0].tensor) };
-            layers[layer].weights += matrix_bytes(matrix);
-        }
-        for vectors in &tape.vectors {
-            layers[at(&vectors.parts[0].tensor)].weights += (vectors.parts.len() * vectors.stride() * 4) as u64;
-        }
-        for state in &tape.states {
-            layers[at(&state.name)].slots += state.size_bytes(sizes.room.pages) as u64;
-        }
-        for cache in &tape.caches {
-            layers[at(&cache.name)].slots += (sizes.room.blocks * tape.cache_format.size_bytes(cache.block_len())) as u64;
-        }
+    /// Of a model's tape. `matrix_bytes`: [`as_assigned`], [`in_format`], or what a mixed plan makes of a matrix.
+    pub fn of(tape: &Tape, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Needs {
+        let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
+        let layer = |i: usize| {
+            let own = tape.extent(&(i..i + 1));
+            let matrices = tape.matrices[own.matrices].iter().map(matrix_bytes).sum::<u64>();
+            let vectors = tape.vectors[own.vectors].iter().map(vector_bytes).sum::<u64>();
+            let states = tape.states[own.states].iter().map(|s| s.size_bytes(sizes.room.pages)).sum::<usize>();
+            let cache_bytes = |c: &CacheSpec| sizes.room.blocks * tape.cache_format.size_bytes(c.block_len());
+            let caches = tape.caches[own.caches].iter().map(cache_bytes).sum::<usize>();
+            LayerBytes { weights: matrices + vectors, slots: (states + caches) as u64 }
+        };
+        let layers = (0..tape.n_layers()).map(layer).collect();
         // Executors round the rows of a step up.
         let (tokens, outputs) = (sizes.tokens.max(1).next_power_of_two(), sizes.outputs.max(1).next_power_of_two());
         let vars = tape.vars.iter().map(|v| (v.planes * v.rows.count(tokens, outputs) * v.stride() * 4) as u64).sum::<u64>();

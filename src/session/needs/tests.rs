@@ -18,8 +18,8 @@ fn sizes(n_slots: usize, context: usize) -> Sizes {
 }
 
 fn needs(name: &str, sizes: &Sizes) -> Needs {
-    let (tape, n_layer) = recorded(name);
-    Needs::of(&tape, n_layer, sizes, &as_assigned)
+    let (tape, _) = recorded(name);
+    Needs::of(&tape, sizes, &as_assigned)
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn every_byte_belongs_to_a_layer() {
     for name in ["rwkv4-0.1b", "rwkv5-0.4b", "rwkv6-1.5b", "rwkv7-0.1b", "glm4-0.5b"] {
         let (tape, n_layer) = recorded(name);
         let (sizes, f32) = (sizes(3, 1000), quant::find("f32").unwrap());
-        let (f16s, f32s) = (Needs::of(&tape, n_layer, &sizes, &as_assigned), Needs::of(&tape, n_layer, &sizes, &in_format(f32)));
+        let (f16s, f32s) = (Needs::of(&tape, &sizes, &as_assigned), Needs::of(&tape, &sizes, &in_format(f32)));
         let vectors: usize = tape.vectors.iter().map(|v| v.parts.len() * v.stride() * 4).sum();
         let matrices: usize = tape.matrices.iter().map(MatrixSpec::size_bytes).sum();
         let all = 0..n_layer + 1;
