@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Lowest first; modules of one row do not import each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
-    &["tensor"],
     &["quant"],
+    &["tensor"],
     &["sample", "weights", "vocab"],
     &["tape"],
     &["words"],

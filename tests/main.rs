@@ -2,6 +2,7 @@
 
 mod ahead;
 mod cli;
+mod coded;
 mod draws;
 mod family;
 mod formats;

@@ -255,7 +255,7 @@ fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
         }),
     };
     write_safetensors(&official, &Default::default(), (0..6).map(entry).collect(), &mut |_, _| ()).unwrap();
-    let what = Conversion { dtype: Some(DType::F32), layout: Layout::WebRwkv, lora: None };
+    let what = Conversion { dtype: Some(DType::F32), layout: Layout::WebRwkv, ..Conversion::default() };
     convert(&Checkpoint::open(&official).unwrap(), &swapped, &what, &mut |_, _| ()).unwrap();
     let mut session = Session::new(&model, 2).unwrap();
     let mut after = Vec::new();

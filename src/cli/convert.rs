@@ -2,11 +2,11 @@
 //! tuned initial state made into a state file.
 
 use super::Outcome;
-use super::model_options::orientation;
+use super::model_options::{orientation, quant};
 use super::output::say;
 use super::progress::{Progress, Unit};
 use crate::error::Error;
-use crate::session::{Options, StateOrientation, tuned_into_state};
+use crate::session::{Options, StateOrientation, convert_coded, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat convert model.pth model.safetensors
   wingbeat convert model.pth model-f16.safetensors --dtype f16
+  wingbeat convert model.pth model-i8.safetensors --quant i8
   wingbeat convert model.pth model.st --layout web-rwkv
   wingbeat convert rwkv7-hf-folder/ model.safetensors
   wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
@@ -32,6 +33,9 @@ pub struct Args {
     /// Type of the numbers; none: as they are (official), f16 (web-rwkv)
     #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
     dtype: Option<String>,
+    /// Write matrices in fewer bits, as --quant of other verbs makes them: files that load without being encoded again. f16: floats of what is in few bits
+    #[arg(long, value_name = "KIND", value_parser = quant)]
+    quant: Option<String>,
     /// Whose names and orientations: those of the official .pth, or web-rwkv's
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv"])]
     layout: String,
@@ -42,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Make a state file for this model of a tuned initial state (blocks.N.att.time_state)
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout"])]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant"])]
     state_of: Option<PathBuf>,
     /// How the tuned state lies: value-key (as the official trainer writes it) or key-value
     #[arg(long, value_name = "ORDER", value_parser = orientation)]
@@ -75,9 +79,13 @@ pub fn run(args: Args) -> Outcome {
         (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
     };
-    let what = Conversion { dtype, layout, lora: lora.as_ref() };
+    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None };
     let mut bar = Progress::new("writing", Unit::Bytes);
-    convert(&input, &args.output, &what, &mut |done, total| bar.show(done, total))?;
+    let mut show = |done, total| bar.show(done, total);
+    match &args.quant {
+        Some(quant) => convert_coded(&args.input, &args.output, quant, &what, &mut show)?,
+        None => convert(&input, &args.output, &what, &mut show)?,
+    }
     drop(bar);
     if let Some(lora) = &lora {
         say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));

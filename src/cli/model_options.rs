@@ -24,7 +24,7 @@ pub struct ModelArgs {
     /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
     pub dtype: String,
-    /// Keep matrices in fewer bits: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (sensitive ones wider), or a format with exceptions: i4,head=i8,low-rank=f16
+    /// Keep matrices in fewer bits than the file: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (sensitive ones wider), a format with exceptions: i4,head=i8,low-rank=f16; f16: floats of a file that is in few bits already
     #[arg(long, value_name = "KIND", value_parser = quant, help_heading = "Model")]
     pub quant: Option<String>,
     /// Which layers run where and in which format, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (the rest streamed), or auto (what fits the free memory); docs/strategies.md

@@ -1,6 +1,7 @@
 //! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
 
-use super::load::{Progress, encode_part, initial_states, is_stored_so, pack_vectors, survey, write_initial};
+use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
+use super::stored::Stored;
 use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result};
 use crate::quant::{Axis, Scales, padded};
@@ -9,6 +10,7 @@ use crate::tape::{
     BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Rows, Section, Source,
     State, Step, Tape, Var, Word,
 };
+use half::f16;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,13 +48,20 @@ impl CpuModel {
 }
 
 fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
-    let shared = if is_stored_so(part, source) { source.share(&part.tensor, &part.shape())? } else { None };
-    if let Some(Bytes { owner, range }) = shared {
+    let scales = |halves: &[f16]| Arc::new(Scales::new(part.format.scaling(), axis, halves, part.rows));
+    let stored = match Stored::of(part, axis, source)? {
+        Stored::Floats => Some((part.k, Arc::default())),
+        Stored::Coded(halves) => Some((padded(part.k), scales(&halves))),
+        Stored::Otherwise | Stored::Turned(_) => None,
+    };
+    if let Some((k, scales)) = stored
+        && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?
+    {
         // Rows of a slice lie together.
-        let row = range.len() / (part.shape().iter().product::<usize>() / part.k).max(1);
+        let row = part.format.size_bytes(k);
         let start = range.start + part.first_row() * row;
         let codes = Bytes { owner, range: start..start + part.rows * row };
-        return Ok(HostPart { format: part.format, k: part.k, codes, scales: Arc::default() });
+        return Ok(HostPart { format: part.format, k, codes, scales });
     }
     let k = padded(part.k);
     let affine = survey(part, source)?;
@@ -65,8 +74,7 @@ fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
     if let Some(affine) = affine {
         halves = affine.stored(0, part.rows, k);
     }
-    let scales = Arc::new(Scales::new(part.format.scaling(), axis, &halves, part.rows));
-    Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), scales })
+    Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), scales: scales(&halves) })
 }
 
 impl Loaded for CpuModel {

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 /// Which matrices are in which format. Made from text: a name, or one and exceptions, `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Of all others; none: a float, as `--dtype` says.
-    format: Option<&'static dyn Format>,
+    /// Of all others; none: as the file has them, floats as `--dtype` says.
+    others: Option<Choice>,
     /// What the name says of some, where there are such.
     named: Vec<Exception>,
     /// Those that would make weights wider than so many bits on average are left out.
@@ -20,8 +20,11 @@ pub struct Plan {
     asked: Vec<Exception>,
 }
 
+/// None: a float, as `--dtype` says.
+type Choice = Option<&'static dyn Format>;
+
 /// Later ones count.
-type Exception = (Which, Option<&'static dyn Format>);
+type Exception = (Which, Choice);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Which {
@@ -52,17 +55,17 @@ const NAMED: [(&str, &str); 2] = [
 const BUDGET: f64 = 5.5;
 
 impl Plan {
-    /// Everything as floats.
-    pub const FLOATS: Plan = Plan { format: None, named: Vec::new(), budget: None, asked: Vec::new() };
+    /// Everything as the file has it.
+    pub const AS_FILED: Plan = Plan { others: None, named: Vec::new(), budget: None, asked: Vec::new() };
 
     pub fn parse(text: &str) -> Result<Plan> {
         let mut words = text.split(',').peekable();
         let Some(first) = words.next_if(|word| !word.contains('=')) else {
-            return Ok(Plan { asked: words.map(exception).collect::<Result<_>>()?, ..Plan::FLOATS });
+            return Ok(Plan { asked: words.map(exception).collect::<Result<_>>()?, ..Plan::AS_FILED });
         };
         let mut meant = NAMED.iter().find(|(name, _)| *name == first).map_or(first, |(_, plan)| plan).split(',');
         Ok(Plan {
-            format: format(meant.next().unwrap_or_default())?,
+            others: Some(format(meant.next().unwrap_or_default())?),
             named: meant.map(exception).collect::<Result<_>>()?,
             budget: (first == NAMED[0].0).then_some(BUDGET),
             asked: words.map(exception).collect::<Result<_>>()?,
@@ -81,14 +84,18 @@ impl Plan {
         self
     }
 
-    /// None: a float.
-    pub fn of(&self, part: &Part) -> Option<&'static dyn Format> {
+    /// What becomes of a part; none: a float. What the plan does not name stays as the source has it.
+    pub fn of(&self, part: &Part, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
-        exceptions.into_iter().find(|(which, _)| which.is(part)).map_or(self.format, |(_, format)| *format)
+        let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
+        said.unwrap_or_else(|| match source.dtype(&part.tensor) {
+            Some(DType::Coded(name)) => quant::find(name).ok(),
+            _ => None,
+        })
     }
 
     /// What of it these matrices get: within the budget; every name that the user gave must be somebody's.
-    fn fitted(mut self, matrices: &[MatrixSpec]) -> Result<Plan> {
+    fn fitted(mut self, matrices: &[MatrixSpec], source: &dyn Source) -> Result<Plan> {
         let parts = || matrices.iter().flat_map(|m| &m.parts);
         for (which, _) in &self.asked {
             if let Which::Named(name) = which
@@ -102,7 +109,7 @@ impl Plan {
         let f16 = quant::find("f16")?;
         for exception in std::mem::take(&mut self.named) {
             self.named.push(exception);
-            let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part).unwrap_or(f16))).sum();
+            let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part, source).unwrap_or(f16))).sum();
             if bytes as f64 > most {
                 self.named.pop();
             }
@@ -130,7 +137,7 @@ impl Which {
 }
 
 /// `f16`: as `--dtype` says.
-fn format(name: &str) -> Result<Option<&'static dyn Format>> {
+fn format(name: &str) -> Result<Choice> {
     match quant::find(name) {
         Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
         Ok(format) if format.name() == "f16" => Ok(None),
@@ -141,15 +148,16 @@ fn format(name: &str) -> Result<Option<&'static dyn Format>> {
 fn unknown(word: &str) -> Error {
     let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
     let names: Vec<_> = Plan::names().collect();
-    let text = format!("expected one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
+    let text =
+        format!("expected f16 (floats), one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
     Error::usage(text).at("--quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
 }
 
-/// Chooses the format of every matrix. Where the plan has none: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
+/// Chooses the format of every matrix. Where that is a float: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
 /// number of the stack fits its range and f32 elsewhere.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &str, plan: &Plan) -> Result<()> {
     let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
-    let plan = plan.clone().fitted(matrices)?;
+    let plan = plan.clone().fitted(matrices, source)?;
     // Several parts may be slices of one tensor, which is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &Part| match known.get(&part.tensor) {
@@ -159,7 +167,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &
         }),
     };
     for matrix in matrices {
-        let coded: Vec<_> = matrix.parts.iter().map(|part| plan.of(part)).collect();
+        let coded: Vec<_> = matrix.parts.iter().map(|part| plan.of(part, source)).collect();
         let plain = || matrix.parts.iter().zip(&coded).filter(|(_, coded)| coded.is_none()).map(|(part, _)| part);
         let float = match dtype {
             "f32" => f32,
@@ -199,11 +207,25 @@ fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
 mod tests {
     use super::*;
 
+    struct Nothing;
+
+    impl Source for Nothing {
+        fn has(&self, _name: &str) -> bool {
+            false
+        }
+        fn dtype(&self, _name: &str) -> Option<DType> {
+            None
+        }
+        fn with(&self, name: &str, _: &[usize], _: &mut dyn FnMut(&crate::tensor::View<'_>) -> Result<()>) -> Result<()> {
+            Err(Error::file(name.to_string()))
+        }
+    }
+
     #[test]
     fn plans_are_a_format_and_exceptions() {
         let of = |plan: &str, tensor: &str, kind: Kind| {
             let part = Part::new(tensor, 1, 1).of(kind);
-            Plan::parse(plan).unwrap().of(&part).map(|f| f.name())
+            Plan::parse(plan).unwrap().of(&part, &Nothing).map(|f| f.name())
         };
         assert_eq!(of("i8", "head.weight", Kind::Head), Some("i8"));
         let plan = "i4,head=i8,low-rank=f16,blocks.3.att=nf4";
@@ -224,6 +246,6 @@ mod tests {
         }
         let spec = MatrixSpec { parts: vec![Part::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
         let plan = Plan::parse("i8,att.kay=i4").unwrap();
-        assert!(plan.fitted(&[spec]).unwrap_err().to_string().contains("att.kay"));
+        assert!(plan.fitted(&[spec], &Nothing).unwrap_err().to_string().contains("att.kay"));
     }
 }

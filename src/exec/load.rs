@@ -1,10 +1,12 @@
 //! What both executors do with a source: pack vectors, encode rows in small blocks.
 
 use super::Executor;
+use super::stored::Stored;
 use crate::error::Result;
-use crate::quant::{Affine, Axis, BLOCK, Encoded, Scaling, Survey, encode_rows, padded};
+use crate::quant::{Affine, Axis, BLOCK, Coded, Encoded, Scaling, Survey, encode_rows, padded};
 use crate::tape::{Initial, Part, Section, Source, State, Tape, VectorSpec};
-use crate::tensor::{DType, View};
+use crate::tensor::View;
+use half::f16;
 use rayon::prelude::*;
 
 /// Bytes done and bytes in all.
@@ -21,13 +23,17 @@ pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
     }
+    // Along which axis is nothing to it.
+    if let Stored::Coded(halves) | Stored::Turned(halves) = Stored::of(part, Axis::Row, source)? {
+        return Ok(Some(Affine::from_stored(&halves, part.rows, part.k)));
+    }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);
-    read_part(part, 0, part.rows, source, &mut |first, rows| {
+    read_part(part, Reading::Numbers, 0, part.rows, source, &mut |first, rows| {
         rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(first + i, &row[..part.k]));
         Ok(())
     })?;
-    read_part(part, 0, part.rows, source, &mut |first, rows| {
+    read_part(part, Reading::Numbers, 0, part.rows, source, &mut |first, rows| {
         rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(first + i, &row[..part.k]));
         Ok(())
     })?;
@@ -46,48 +52,64 @@ pub fn encode_part(
     write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
 ) -> Result<()> {
     let mut encoded = Encoded::default();
-    if write_stored(part, first, rows, source, &mut encoded, write)? {
+    if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
-    read_part(part, first, rows, source, &mut |row, numbers| {
+    read_part(part, Reading::Numbers, first, rows, source, &mut |row, numbers| {
         encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })
 }
 
-/// Whether the file has rows as the part's format stores them, but for what pads them.
-pub fn is_stored_so(part: &Part, source: &dyn Source) -> bool {
-    let same = matches!((source.dtype(&part.tensor), part.format.name()), (Some(DType::F16), "f16") | (Some(DType::F32), "f32"));
-    same && !part.transposed && source.has(&part.tensor)
-}
-
-/// Writes the file's own bytes, where they are what the format would write; tells whether they are.
+/// Writes what the file has already as the format would write it; tells whether it has.
 fn write_stored(
     part: &Part,
+    axis: Axis,
     first: usize,
     rows: usize,
     source: &dyn Source,
     encoded: &mut Encoded,
     write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
 ) -> Result<bool> {
-    if !is_stored_so(part, source) || part.k != padded(part.k) {
-        return Ok(false);
-    }
-    let row_bytes = part.format.size_bytes(part.k);
+    let k = padded(part.k);
+    let scales = match Stored::of(part, axis, source)? {
+        Stored::Floats if part.k == k => Vec::new(),
+        Stored::Coded(scales) => scales,
+        Stored::Turned(scales) => {
+            read_part(part, Reading::Codes, first, rows, source, &mut |row, values| {
+                encoded.codes.clear();
+                part.format.encode(values, &mut encoded.codes)?;
+                encoded.scales = own_scales(part, axis, &scales, row, values.len() / k);
+                write(row, encoded)
+            })?;
+            return Ok(true);
+        }
+        Stored::Otherwise | Stored::Floats => return Ok(false),
+    };
+    let row_bytes = part.format.size_bytes(k);
     let mut is_stored = false;
     source.with(&part.tensor, &part.shape(), &mut |view| {
-        let Some(bytes) = view.dense_bytes() else { return Ok(()) };
+        let Some(bytes) = view.matrix().map(Coded::codes).or(view.dense_bytes()) else { return Ok(()) };
         is_stored = true;
         let at = part.first_row() + first;
         let own = &bytes[at * row_bytes..(at + rows) * row_bytes];
-        for (i, chunk) in own.chunks(rows_at_once(part, rows) * row_bytes).enumerate() {
+        for (chunk, row) in own.chunks(rows_at_once(part, rows) * row_bytes).zip((first..).step_by(rows_at_once(part, rows))) {
             encoded.codes.clear();
             encoded.codes.extend_from_slice(chunk);
-            write(first + i * rows_at_once(part, rows), encoded)?;
+            encoded.scales = own_scales(part, axis, &scales, row, chunk.len() / row_bytes);
+            write(row, encoded)?;
         }
         Ok(())
     })?;
     Ok(is_stored)
+}
+
+/// Of some rows; those of a whole matrix belong to none.
+fn own_scales(part: &Part, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
+    match part.format.scaling() {
+        Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k)).to_vec(),
+        Scaling::None | Scaling::Affine => Vec::new(),
+    }
 }
 
 /// How many rows are read together.
@@ -97,9 +119,18 @@ fn rows_at_once(part: &Part, rows: usize) -> usize {
     n.next_multiple_of(BLOCK).clamp(1, rows.max(1))
 }
 
+/// What of a part is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Numbers,
+    /// What its codes stand for before they are multiplied by scales.
+    Codes,
+}
+
 /// Calls `read(first row, [n, padded k])` with consecutive rows among `first..first + rows` of a part.
 fn read_part(
     part: &Part,
+    what: Reading,
     first: usize,
     rows: usize,
     source: &dyn Source,
@@ -115,6 +146,7 @@ fn read_part(
         });
     }
     source.with(&part.tensor, &part.shape(), &mut |stored| {
+        let stored = &if what == Reading::Codes { stored.clone().unscaled() } else { stored.clone() };
         let view = if part.transposed { stored.clone().transposed() } else { stored.clone() };
         for row in (first..end).step_by(at_once) {
             let rows = &mut numbers[..at_once.min(end - row) * k];

@@ -11,6 +11,7 @@ mod load;
 mod memory;
 pub mod products;
 pub mod selftest;
+mod stored;
 pub mod strategy;
 pub mod tune;
 
@@ -24,7 +25,7 @@ use std::sync::Arc;
 pub use chain::{Chain, Link};
 pub use choose::{Choice, Chosen, choose};
 pub use formats::{Plan, assign_formats};
-pub use load::Progress;
+pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
 
 /// A tape, or some layers of it, with the weights on a device. Shared by sessions.

@@ -17,12 +17,28 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// Which offset is taken off first.
     columns_first: bool,
+    /// Of the turned matrix: columns are divided by their scales before rows are, so that codes are the same to the bit.
+    is_turned: bool,
 }
 
 impl Affine {
+    /// From what was stored of a matrix: see [`stored`](Self::stored). Of use where there are codes, too.
+    pub fn from_stored(halves: &[f16], rows: usize, columns: usize) -> Affine {
+        let k = (halves.len() - 2 * rows) / 2;
+        let some = |at: usize, n: usize, factor: f32| halves[at..at + n].iter().map(|h| h.to_f32() * factor).collect();
+        Affine {
+            rx: some(0, rows, 16.0),
+            mx: some(rows, rows, 1.0),
+            ry: some(2 * rows, columns, 16.0),
+            my: some(2 * rows + k, columns, 1.0),
+            columns_first: columns > rows,
+            is_turned: false,
+        }
+    }
+
     /// Of the turned matrix.
     pub fn turned(self) -> Affine {
-        Affine { rx: self.ry, mx: self.my, ry: self.rx, my: self.mx, columns_first: !self.columns_first }
+        Affine { rx: self.ry, mx: self.my, ry: self.rx, my: self.mx, columns_first: !self.columns_first, is_turned: !self.is_turned }
     }
 
     /// Of `n` columns from `first` on; there may be fewer.
@@ -34,7 +50,9 @@ impl Affine {
     /// 256 · (W − mx − my) / rx / ry of row `i`.
     pub fn normalise(&self, i: usize, row: &mut [f32]) {
         for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
-            *x = 256.0 * (self.shift(*x, i, *my) / divisor(self.rx[i]) / divisor(*ry));
+            let (rx, ry) = (divisor(self.rx[i]), divisor(*ry));
+            let (first, second) = if self.is_turned { (ry, rx) } else { (rx, ry) };
+            *x = 256.0 * (self.shift(*x, i, *my) / first / second);
         }
     }
 
@@ -72,6 +90,7 @@ impl Survey {
             ry: vec![0.0; columns],
             my: vec![f32::INFINITY; columns],
             columns_first: columns > rows,
+            is_turned: false,
         };
         Survey { found }
     }

@@ -2,9 +2,10 @@
 //!
 //! One file a format here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, one line in [`FORMATS`]. A format says what
 //! a code stands for; what codes are multiplied by, [`Scaling`] says for all of them. Rows are padded with zeros to a multiple of
-//! [`PAD`] elements. Knows nothing of models, files or devices.
+//! [`PAD`] elements. Knows nothing of models, tensors, files or devices.
 
 mod affine;
+mod coded;
 mod codes;
 mod encode;
 mod f16;
@@ -18,6 +19,7 @@ pub mod product;
 mod scales;
 
 pub use affine::{Affine, Survey};
+pub use coded::{Coded, Coding};
 pub use encode::{Encoded, encode_rows};
 pub use scales::{Axis, BLOCK, Scales, Scaling};
 

@@ -38,7 +38,7 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
     let mut notes = Vec::new();
     let strategy = match text.trim().to_lowercase().as_str() {
         "auto" => {
-            let Fitted { strategy, why } = fitted(tape, options, context)?;
+            let Fitted { strategy, why } = fitted(tape, source, options, context)?;
             notes.push(format!("--strategy \"{strategy}\": {why}"));
             Strategy::parse(&strategy)?
         }
@@ -58,7 +58,7 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
 }
 
 fn plan(quant: Option<&str>) -> Result<Plan> {
-    quant.map_or(Ok(Plan::FLOATS), Plan::parse)
+    quant.map_or(Ok(Plan::AS_FILED), Plan::parse)
 }
 
 /// What a session of one slot makes room for.
@@ -70,12 +70,12 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
 }
 
 /// The strategy that suits what memory is free on this machine.
-pub fn fitted(tape: &Tape, options: &Options, context: Option<usize>) -> Result<Fitted> {
+pub fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
     let candidate = |&(dtype, quant): &(&'static str, Option<&str>)| {
         let plan = plan(quant)?;
-        let bytes = |m: &crate::tape::MatrixSpec| m.size_in(&|part| plan.of(part).unwrap_or(f16)) as u64;
+        let bytes = |m: &crate::tape::MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
         Ok(Candidate { dtype, needs: Needs::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;

@@ -6,6 +6,7 @@ mod ahead;
 mod back;
 mod blocks;
 mod chunk;
+mod convert;
 pub mod fit;
 mod generate;
 mod identity;
@@ -18,6 +19,7 @@ mod place;
 mod quality;
 mod state;
 
+pub use convert::convert_coded;
 pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
@@ -34,6 +36,7 @@ use crate::exec::{Executor, WordTime};
 use crate::tape::{BLOCK, Room, Run, Step};
 use blocks::Blocks;
 use chunk::Chunk;
+use opened::Opened;
 use pages::{Move, Pages};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

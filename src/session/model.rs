@@ -176,7 +176,7 @@ impl Model {
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
         let needs = Needs::of(&tape, &sizes(options, context), &as_assigned);
-        let propose = || fitted(&tape, options, context).map(|f| f.strategy);
+        let propose = || fitted(&tape, opened.source.as_ref(), options, context).map(|f| f.strategy);
         let chosen = choose_devices(&layout.parts, options)?;
         check_memory(&chosen, &needs, &propose)?;
         let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;

@@ -3,7 +3,7 @@
 use super::{ModelSource, Options};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Bytes, Source, Tape};
+use crate::tape::{Bytes, Part, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
@@ -103,7 +103,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
     for dtype in checkpoint.names().filter_map(|n| checkpoint.tensor(n)).map(|view| view.dtype()) {
-        if dtype.size_bytes().is_none() {
+        if dtype.size_bytes().is_none() && !matches!(dtype, DType::Coded(_)) {
             *widened.entry(dtype).or_default() += 1;
         }
     }
@@ -115,6 +115,13 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     if !widened.is_empty() {
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
         notes.push(format!("{} become {stored}, the nearest that there is", kinds.join(", ")));
+    }
+    let coded_as = |part: &Part| match checkpoint.tensor(&part.tensor)?.dtype() {
+        DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
+        _ => None,
+    };
+    if let Some((had, gets)) = tape.matrices.iter().flat_map(|m| &m.parts).find_map(coded_as) {
+        notes.push(format!("weights of the file are {had}, and {gets} is made of these: what they lost stays lost"));
     }
     // What the user has put right is not warned of.
     let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);

@@ -2,6 +2,7 @@
 
 use super::{Bytes, Source};
 use crate::error::Result;
+use crate::quant::Coded;
 use crate::tensor::{DType, View};
 use crate::weights::Checkpoint;
 
@@ -21,7 +22,8 @@ impl Source for Checkpoint {
     }
 
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
-        let Some(bytes) = self.require(name, shape)?.dense_bytes() else { return Ok(None) };
+        let view = self.require(name, shape)?;
+        let Some(bytes) = view.matrix().map(Coded::codes).or(view.dense_bytes()) else { return Ok(None) };
         let Some(owner) = self.file_of(name) else { return Ok(None) };
         let start = bytes.as_ptr() as usize - (*owner).as_ref().as_ptr() as usize;
         Ok(Some(Bytes { owner, range: start..start + bytes.len() }))

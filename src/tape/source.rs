@@ -14,7 +14,7 @@ pub trait Source: Send + Sync {
     /// Lends a tensor; its shape, unit dimensions aside, must be `shape`.
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()>;
 
-    /// The tensor's dense bytes, where they can be kept without a copy.
+    /// The tensor's dense bytes, or the codes of its matrix in few bits, where they can be kept without a copy.
     fn share(&self, _name: &str, _shape: &[usize]) -> Result<Option<Bytes>> {
         Ok(None)
     }

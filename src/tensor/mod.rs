@@ -1,6 +1,6 @@
 //! Numbers at rest: element types, shapes, and strided views over bytes that someone else owns.
 //!
-//! Plain data. Knows no files, no formats of weights and no devices.
+//! Plain data. Knows no files and no devices.
 
 mod blocks;
 mod view;
@@ -34,19 +34,23 @@ pub enum DType {
     Q4K,
     Q5K,
     Q6K,
+    /// A matrix in a format of [`quant`](crate::quant), by its name: read from codes and scales that lie apart.
+    Coded(&'static str),
 }
 
 impl DType {
-    /// Every type.
+    /// Every type whose numbers lie together.
     #[rustfmt::skip]
     pub const ALL: [DType; 18] = [
         DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
         DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
     ];
 
-    /// The smallest run of numbers that has bytes of its own, and how many bytes: `(1, 2)` for F16, `(32, 34)` for Q8_0.
-    pub const fn block(self) -> (usize, usize) {
-        match self {
+    /// The smallest run of numbers that has bytes of its own, and how many bytes: `(1, 2)` for F16, `(32, 34)` for Q8_0; `None` where
+    /// codes and scales lie apart.
+    pub const fn block(self) -> Option<(usize, usize)> {
+        let block = match self {
+            DType::Coded(_) => return None,
             DType::F64 | DType::I64 => (1, 8),
             DType::F32 | DType::I32 => (1, 4),
             DType::F16 | DType::BF16 | DType::I16 => (1, 2),
@@ -55,21 +59,24 @@ impl DType {
                 Some(block) => (block.len, block.size_bytes),
                 None => panic!("every type is listed here or in blocks"),
             },
-        }
+        };
+        Some(block)
     }
 
-    /// Bytes of one number; `None` for a block type, where no number has bytes of its own.
+    /// Bytes of one number; `None` where no number has bytes of its own.
     pub const fn size_bytes(self) -> Option<usize> {
         match self.block() {
-            (1, bytes) => Some(bytes),
+            Some((1, bytes)) => Some(bytes),
             _ => None,
         }
     }
 
-    /// Bytes that `n` numbers take, begun blocks being whole; `None` where that overflows.
+    /// Bytes that `n` numbers take, begun blocks being whole; `None` where that overflows, or where codes and scales lie apart.
     pub const fn bytes_of(self, n: usize) -> Option<usize> {
-        let (len, bytes) = self.block();
-        n.div_ceil(len).checked_mul(bytes)
+        match self.block() {
+            Some((len, bytes)) => n.div_ceil(len).checked_mul(bytes),
+            None => None,
+        }
     }
 
     /// Whether weights may be read from it.
@@ -102,6 +109,7 @@ impl DType {
             DType::Q4K => "Q4_K",
             DType::Q5K => "Q5_K",
             DType::Q6K => "Q6_K",
+            DType::Coded(name) => name,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{DType, blocks, dense_strides, n_elements};
 use crate::error::{Error, Result};
+use crate::quant::Coded;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 /// A tensor over borrowed little-endian bytes.
@@ -15,6 +16,8 @@ pub struct View<'a> {
     bytes: &'a [u8],
     /// What every number is multiplied by when it is read.
     scale: f32,
+    /// The matrix in few bits that the numbers are read from, in place of `bytes`.
+    coded: Option<Coded<'a>>,
 }
 
 impl<'a> View<'a> {
@@ -37,12 +40,39 @@ impl<'a> View<'a> {
             Some(n) => return Err(Error::file(format!("{dtype} tensor {shape:?} needs {n} bytes, {} are there", bytes.len()))),
             None => return Err(overflow(shape)),
         }
-        Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0 })
+        Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
+    }
+
+    /// A tensor of `shape` that is read from a matrix: its rows under one another, or those of the tensor with its last two dimensions
+    /// swapped, where the matrix is turned.
+    pub fn coded(mut matrix: Coded<'a>, shape: &[usize]) -> Result<Self> {
+        let turned = matrix.coding.turned;
+        let mut stored = shape.to_vec();
+        if let (true, &mut [.., ref mut rows, ref mut columns]) = (turned, &mut stored[..]) {
+            std::mem::swap(rows, columns);
+        }
+        if n_elements(shape) != matrix.rows.checked_mul(matrix.k) || stored.last() != Some(&matrix.k) {
+            return Err(Error::file(format!("expected {shape:?} from {} rows of {}", matrix.rows, matrix.k)));
+        }
+        matrix.coding.turned = false; // until `transposed` says so
+        let dtype = DType::Coded(matrix.coding.format.name());
+        let view = View { dtype, strides: dense_strides(&stored), shape: stored, bytes: &[], scale: 1.0, coded: Some(matrix) };
+        Ok(if turned { view.transposed() } else { view })
     }
 
     /// The same tensor with every number multiplied when it is read: undoes a rescale, so a power of two.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
+    }
+
+    /// The matrix in few bits, where the numbers are read from one: turned, if it is the tensor's with the last two dimensions swapped.
+    pub fn matrix(&self) -> Option<&Coded<'a>> {
+        self.coded.as_ref().filter(|_| !self.is_scaled())
+    }
+
+    /// The same tensor with what its codes stand for before they are multiplied by scales.
+    pub fn unscaled(self) -> View<'a> {
+        View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
 
     pub fn dtype(&self) -> DType {
@@ -81,6 +111,7 @@ impl<'a> View<'a> {
         if n >= 2 {
             self.shape.swap(n - 1, n - 2);
             self.strides.swap(n - 1, n - 2);
+            self.coded.iter_mut().for_each(|c| c.coding.turned = !c.coding.turned);
         }
         self
     }
@@ -112,6 +143,8 @@ impl<'a> View<'a> {
         }
         if self.is_dense() {
             self.read_stored(start, out)?;
+        } else if let Some(coded) = &self.coded {
+            out.iter_mut().zip(Walk::new(&self.shape, &self.strides, start)).for_each(|(x, at)| *x = coded.at(at));
         } else {
             for (slot, at) in out.iter_mut().zip(Walk::new(&self.shape, &self.strides, start)) {
                 self.read_stored(at, std::slice::from_mut(slot))?;
@@ -126,6 +159,10 @@ impl<'a> View<'a> {
     /// Widens `out.len()` elements that lie one after the other, without the scale. A single one out of a block costs as much
     /// as the block: only matrices that lie transposed are read so, and those are small.
     fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
+        if let Some(coded) = &self.coded {
+            coded.read(at, out);
+            return Ok(());
+        }
         match (self.dtype.size_bytes(), blocks::of(self.dtype)) {
             (Some(size), _) => widen(self.dtype, &self.bytes[at * size..(at + out.len()) * size], out)?,
             (None, Some(block)) => block.read(self.bytes, at, out),

@@ -1,12 +1,14 @@
 //! One checkpoint rewritten as safetensors: in the official layout, or in web-rwkv's for programs that read `.st`.
 //!
-//! Numbers change only by the type asked for, and by an adapter that is merged. Streams: no tensor is ever whole in memory.
+//! Numbers change only by the type or the format asked for, and by an adapter that is merged. Streams: no tensor is ever whole in
+//! memory, but what an adapter changes and then is written in few bits.
 
 use super::names::to_web;
 use super::orient::swapped_by_web;
 use super::write::{Entry, WriteData, write_safetensors};
-use super::{Checkpoint, GLM, Lora, config, write_view};
+use super::{Checkpoint, GLM, Lora, coded, config, write_view};
 use crate::error::{Error, Result};
+use crate::quant::Coding;
 use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -40,8 +42,16 @@ impl Layout {
     }
 }
 
+/// Matrices that are written in few bits.
+pub struct CodedTensors<'a> {
+    /// By name.
+    pub codings: BTreeMap<String, Coding>,
+    /// Writes codes and scales of a tensor.
+    pub write: &'a dyn Fn(&str, &mut dyn Write) -> Result<()>,
+}
+
 /// What to write.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
     /// The type of all numbers. None: each tensor keeps its own in the official layout (or becomes F16, if it has blocks) and becomes
     /// F16 in web-rwkv's; integers always stay as they are.
@@ -49,13 +59,18 @@ pub struct Conversion<'a> {
     pub layout: Layout,
     /// An adapter to merge.
     pub lora: Option<&'a Lora>,
+    /// In the official layout only.
+    pub coded: Option<&'a CodedTensors<'a>>,
 }
 
 /// Writes all tensors of `input` to the safetensors file `out`. Progress gets (bytes done, bytes in total).
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let Conversion { dtype, layout, lora } = *what;
+    let Conversion { dtype, layout, lora, coded } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
+    }
+    if layout == Layout::WebRwkv && coded.is_some() {
+        return Err(Error::usage("web-rwkv reads no files in few bits").hint("leave out --quant, or --layout"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
         let e = Error::usage("expected an RWKV to write in web-rwkv's layout, found a GLM").at(input.place());
@@ -76,9 +91,19 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         metadata.extend(input.metadata().clone());
         metadata.insert(LAYOUT_KEY.to_string(), layout.name().to_string());
     }
+    let views = || input.names().map(|name| (name, input.tensor(name).expect("names() lists what tensor() finds")));
     let mut entries = Vec::new();
-    for name in input.names() {
-        let view = input.tensor(name).expect("names() lists what tensor() finds");
+    if let Some(coded) = coded {
+        let codings: Vec<_> = views().filter_map(|(name, view)| Some((name, *coded.codings.get(name)?, view.shape().to_vec()))).collect();
+        metadata.extend(coded::describe(codings.iter().map(|(name, coding, shape)| (*name, *coding, &shape[..]))));
+        for (name, coding, shape) in codings {
+            let (rows, k) = coding.sides(&shape);
+            let n_bytes = coding.size_bytes(rows, k).expect("the numbers are in memory");
+            let data: WriteData<'_> = Box::new(move |out: &mut dyn Write| (coded.write)(name, out));
+            entries.push(Entry { name: name.to_string(), dtype: DType::U8, shape: vec![n_bytes], data });
+        }
+    }
+    for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
             // Blocks are read, never written.

@@ -3,6 +3,7 @@
 //! Plain data with checked sizes. Knows neither formats nor the meaning of names.
 
 use crate::error::{Error, Result};
+use crate::quant::{Coded, Coding};
 use crate::tensor::{DType, View};
 use std::ops::Range;
 
@@ -23,6 +24,8 @@ pub(super) struct Located {
     pub scale: f32,
     /// Which of the checkpoint's files.
     pub file: usize,
+    /// How the bytes are coded, where they are no plain numbers.
+    pub coding: Option<Coding>,
 }
 
 impl Located {
@@ -30,6 +33,10 @@ impl Located {
         let bytes = file
             .get(self.bytes.clone())
             .ok_or_else(|| Error::file(format!("expected bytes {}..{}, the file has {}", self.bytes.start, self.bytes.end, file.len())))?;
+        if let Some(coding) = self.coding {
+            let (rows, k) = coding.sides(&self.shape);
+            return View::coded(Coded::new(coding, rows, k, bytes)?, &self.shape);
+        }
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 

@@ -5,7 +5,7 @@
 //! part gives a model that nobody trained.
 
 use super::Checkpoint;
-use super::encode::write_numbers;
+use super::encode::{write_numbers, write_view};
 use super::write::WriteData;
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
@@ -141,6 +141,25 @@ impl Lora {
             }
         }
         Ok(())
+    }
+
+    /// Whether a tensor of the model is another with it.
+    pub fn changes(&self, target: &str) -> bool {
+        self.pairs.contains_key(target) || self.trained.contains_key(target)
+    }
+
+    /// The model's tensor `w` with what the adapter does to it, as f32 in memory; none where it does nothing.
+    ///
+    /// # Errors
+    /// Where what the adapter holds for it has another shape.
+    pub fn applied(&self, target: &str, w: &View<'_>) -> Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        match (self.replacement(target).transpose()?, self.pairs.get(target)) {
+            (Some(trained), _) => write_view(&trained, DType::F32, &mut bytes)?,
+            (None, Some(pair)) => self.merge(pair, w, DType::F32, &mut bytes)?,
+            (None, None) => return Ok(None),
+        }
+        Ok(Some(bytes))
     }
 
     /// What takes the place of the model's tensor.

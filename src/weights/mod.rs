@@ -6,6 +6,7 @@
 //! Knows no architecture: which tensors a model needs, and what they mean, is decided above.
 
 mod archive;
+mod coded;
 mod config;
 pub mod convert;
 mod encode;
@@ -34,7 +35,7 @@ pub(crate) mod testing;
 pub mod write;
 
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
-pub use convert::{Conversion, Layout, convert};
+pub use convert::{CodedTensors, Conversion, Layout, convert};
 pub use encode::write_view;
 pub use glm::{GLM, Glm};
 pub use lora::Lora;

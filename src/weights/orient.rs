@@ -115,6 +115,7 @@ mod tests {
                 bytes: 0..0,
                 scale: 1.0,
                 file: 0,
+                coding: None,
             })
             .collect();
         swapped(&tensors, false, &facts)[1..].to_vec()

@@ -6,7 +6,7 @@ use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
 use super::located::Located;
 use super::map::Map;
-use super::{gguf, pth, safetensors};
+use super::{coded, gguf, pth, safetensors};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,11 @@ impl Parts {
 /// The tensors of one file as it names them, and its metadata.
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let (tensors, metadata) = match kind {
-        FileKind::Safetensors => safetensors::parse(map.bytes())?,
+        FileKind::Safetensors => {
+            let (mut tensors, mut metadata) = safetensors::parse(map.bytes())?;
+            coded::recognise(&mut tensors, &mut metadata)?;
+            (tensors, metadata)
+        }
         FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
         FileKind::Gguf => gguf::parse(map.bytes())?,
     };

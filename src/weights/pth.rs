@@ -71,7 +71,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
-    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end, scale: 1.0, file: 0 })
+    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end, scale: 1.0, file: 0, coding: None })
 }
 
 #[cfg(test)]

@@ -33,7 +33,16 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
         check_shape(&info.shape).map_err(at)?;
         let (start, end) = info.data_offsets;
         let bytes = 8 + length + start..8 + length + end;
-        tensors.push(Located { dtype, strides: dense_strides(&info.shape), shape: info.shape.clone(), bytes, name, scale: 1.0, file: 0 });
+        tensors.push(Located {
+            dtype,
+            strides: dense_strides(&info.shape),
+            shape: info.shape.clone(),
+            bytes,
+            name,
+            scale: 1.0,
+            file: 0,
+            coding: None,
+        });
     }
     let metadata = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
     Ok((tensors, metadata))

@@ -26,7 +26,7 @@ fn there_and_back(shapes: &[(&str, &[usize])]) -> BTreeMap<String, Vec<usize>> {
     let dir = tempfile::tempdir().unwrap();
     let original = checkpoint(&dir, "a.pth", shapes);
     let (web, official) = (dir.path().join("b.st"), dir.path().join("c.safetensors"));
-    convert(&original, &web, &Conversion { dtype: None, layout: Layout::WebRwkv, lora: None }, &mut |_, _| ()).unwrap();
+    convert(&original, &web, &Conversion { layout: Layout::WebRwkv, ..Conversion::default() }, &mut |_, _| ()).unwrap();
     let bytes = std::fs::read(&web).unwrap();
     let (tensors, metadata) = super::super::read_safetensors(&bytes).unwrap();
     assert_eq!(metadata, BTreeMap::from([("format".to_string(), "pt".to_string())]));
@@ -34,7 +34,7 @@ fn there_and_back(shapes: &[(&str, &[usize])]) -> BTreeMap<String, Vec<usize>> {
     let web = Checkpoint::open(&web).unwrap();
     assert_eq!((web.kind(), web.layout()), ("safetensors", "web-rwkv"));
     same(&original, &web);
-    convert(&web, &official, &Conversion { dtype: Some(DType::F32), layout: Layout::Official, lora: None }, &mut |_, _| ()).unwrap();
+    convert(&web, &official, &Conversion { dtype: Some(DType::F32), ..Conversion::default() }, &mut |_, _| ()).unwrap();
     let official = Checkpoint::open(&official).unwrap();
     assert_eq!(official.layout(), "official");
     same(&original, &official);
@@ -91,7 +91,7 @@ fn v5_heads_become_channels_for_web_rwkv() {
     ];
     let original = checkpoint(&dir, "a.pth", &shapes);
     let out = dir.path().join("b.st");
-    convert(&original, &out, &Conversion { dtype: None, layout: Layout::WebRwkv, lora: None }, &mut |_, _| ()).unwrap();
+    convert(&original, &out, &Conversion { layout: Layout::WebRwkv, ..Conversion::default() }, &mut |_, _| ()).unwrap();
     let web = Checkpoint::open(&out).unwrap();
     let (one, four) = (original.tensor("blocks.0.att.time_faaaa").unwrap(), web.tensor("blocks.0.att.time_faaaa").unwrap());
     let (one, all) = (one.to_f32().unwrap(), four.to_f32().unwrap());
@@ -99,7 +99,7 @@ fn v5_heads_become_channels_for_web_rwkv() {
     assert_eq!(all, [one[0], one[0], one[0], one[0], one[1], one[1], one[1], one[1]]);
     let early = checkpoint(&dir, "e.pth", &[("blocks.0.att.ln_x.weight", &[C]), ("blocks.0.att.time_first", &[2])]);
     assert!(
-        convert(&early, &out, &Conversion { dtype: None, layout: Layout::WebRwkv, lora: None }, &mut |_, _| ())
+        convert(&early, &out, &Conversion { layout: Layout::WebRwkv, ..Conversion::default() }, &mut |_, _| ())
             .unwrap_err()
             .to_string()
             .contains("exponentiated")
@@ -116,16 +116,15 @@ fn types_are_kept_or_changed_and_integers_stay() {
     ]);
     let input = Checkpoint::open(&put(&dir, "a.pth", &file)).unwrap();
     let out = dir.path().join("b.safetensors");
-    convert(&input, &out, &Conversion { dtype: None, layout: Layout::Official, lora: None }, &mut |_, _| ()).unwrap();
+    convert(&input, &out, &Conversion::default(), &mut |_, _| ()).unwrap();
     let kept = Checkpoint::open(&out).unwrap();
     assert_eq!(kept.tensor("emb.weight").unwrap().dense_bytes().unwrap(), [1, 2, 3, 4]);
     assert_eq!(kept.tensor("n").unwrap().dtype(), DType::I64);
     assert_eq!(kept.metadata()["format"], "pt");
-    let message = convert(&input, &out, &Conversion { dtype: Some(DType::F16), layout: Layout::Official, lora: None }, &mut |_, _| ())
-        .unwrap_err()
-        .to_string();
+    let message =
+        convert(&input, &out, &Conversion { dtype: Some(DType::F16), ..Conversion::default() }, &mut |_, _| ()).unwrap_err().to_string();
     assert!(message.contains("tensor x: 70000 (element 0) does not fit F16"), "{message}");
-    assert!(convert(&input, &out, &Conversion { dtype: Some(DType::I8), layout: Layout::Official, lora: None }, &mut |_, _| ()).is_err());
+    assert!(convert(&input, &out, &Conversion { dtype: Some(DType::I8), ..Conversion::default() }, &mut |_, _| ()).is_err());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
 }
 
@@ -142,7 +141,7 @@ fn the_input_is_never_overwritten() {
         targets.extend([dir.path().join("hard"), dir.path().join("soft")]);
     }
     for target in targets {
-        let e = convert(&input, &target, &Conversion { dtype: None, layout: Layout::Official, lora: None }, &mut |_, _| ()).unwrap_err();
+        let e = convert(&input, &target, &Conversion::default(), &mut |_, _| ()).unwrap_err();
         assert!(e.to_string().contains("one that is read"), "{e}");
     }
     assert_eq!(std::fs::read(dir.path().join("a.pth")).unwrap(), before);

@@ -168,7 +168,7 @@ impl Info {
         }
         let shape: Vec<usize> = dims.iter().rev().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
         check_shape(&shape)?;
-        let (block_len, _) = dtype.block();
+        let (block_len, _) = dtype.block().expect("GGUF has no other types");
         let row = shape[shape.len() - 1];
         if !row.is_multiple_of(block_len) {
             return Err(Error::file(format!("expected rows of whole {dtype} blocks of {block_len}, found rows of {row}")));

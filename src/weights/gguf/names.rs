@@ -8,7 +8,16 @@ use std::collections::BTreeMap;
 
 /// As the file has it.
 pub fn located(t: &Listed, name: String) -> Located {
-    Located { name, dtype: t.dtype, shape: t.shape.clone(), strides: dense_strides(&t.shape), bytes: t.bytes.clone(), scale: 1.0, file: 0 }
+    Located {
+        name,
+        dtype: t.dtype,
+        shape: t.shape.clone(),
+        strides: dense_strides(&t.shape),
+        bytes: t.bytes.clone(),
+        scale: 1.0,
+        file: 0,
+        coding: None,
+    }
 }
 
 /// `blk.3.time_mix_key.weight` is (3, `time_mix_key`, `weight`). An index is written in one way only: 07 is none.

@@ -172,6 +172,7 @@ impl Model {
             let start = t.bytes.start + i * size;
             let strides = dense_strides(&shape);
             Located {
+                coding: None,
                 name: format!("blocks.{block}.{name}"),
                 dtype: t.dtype,
                 shape,

@@ -158,6 +158,7 @@ pub(super) mod tests {
             bytes: 0..0,
             file: 0,
             scale: 1.0,
+            coding: None,
         }
     }
 

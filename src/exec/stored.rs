@@ -1,0 +1,62 @@
+//! What a file has already as a part's format keeps it: floats of that type, or codes and scales that were written before.
+
+use crate::error::Result;
+use crate::quant::{Axis, BLOCK, Coded, Scaling, padded};
+use crate::tape::{Part, Source};
+use crate::tensor::DType;
+use half::f16;
+
+/// How a file has a part, `[rows, k]`.
+pub enum Stored {
+    /// In another format: its numbers must be encoded.
+    Otherwise,
+    /// Its numbers, but for what pads rows.
+    Floats,
+    /// Its codes, padded; and scales for all rows.
+    Coded(Vec<f16>),
+    /// The codes of the matrix with rows and columns swapped; scales as the part has them.
+    Turned(Vec<f16>),
+}
+
+impl Stored {
+    /// Of a part whose blocks lie along this axis.
+    pub fn of(part: &Part, axis: Axis, source: &dyn Source) -> Result<Stored> {
+        let mut found = Stored::Otherwise;
+        match (source.dtype(&part.tensor), part.format.name()) {
+            (Some(DType::F16), "f16") | (Some(DType::F32), "f32") if !part.transposed => found = Stored::Floats,
+            (Some(DType::Coded(name)), own) if name == own => source.with(&part.tensor, &part.shape(), &mut |view| {
+                found = view.matrix().map_or(Stored::Otherwise, |matrix| coded(part, axis, matrix));
+                Ok(())
+            })?,
+            _ => {}
+        }
+        Ok(found)
+    }
+}
+
+fn coded(part: &Part, axis: Axis, matrix: &Coded<'_>) -> Stored {
+    let (index, of) = part.slice.map_or((0, 1), |s| (s.index, s.of));
+    let is_turned = matrix.coding.turned != part.transposed;
+    let (k, own) = if is_turned { (part.rows, axis.turned()) } else { (part.k, axis) };
+    let has_blocks = part.format.scaling() == Scaling::Blocks;
+    if matrix.coding.slices != of || matrix.k != k || is_turned && of > 1 || has_blocks && matrix.coding.axis != own {
+        return Stored::Otherwise;
+    }
+    match (matrix.scales(index), is_turned) {
+        (scales, false) => Stored::Coded(scales),
+        (scales, true) if has_blocks => Stored::Turned(turned(&scales, part, axis)),
+        (scales, true) => Stored::Turned(scales),
+    }
+}
+
+/// The scales of blocks for a part, from those of the matrix with rows and columns swapped.
+fn turned(scales: &[f16], part: &Part, axis: Axis) -> Vec<f16> {
+    let (rows, k) = (part.rows, padded(part.k));
+    // A row of what there is, and of what is wanted: those of columns are padded.
+    let (theirs, ours) = match axis {
+        Axis::Row => (padded(rows), k.div_ceil(BLOCK)),
+        Axis::Column => (rows.div_ceil(BLOCK), k),
+    };
+    let at = |i: usize| scales.get(i % ours * theirs + i / ours).copied().unwrap_or(f16::ZERO);
+    (0..axis.n_scales(rows, k)).map(at).collect()
+}

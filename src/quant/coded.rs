@@ -1,0 +1,232 @@
+//! A whole matrix in a format, as files hold it: the codes of all rows, then what they are multiplied by.
+
+use super::{Axis, Format, Scales, Scaling, padded};
+use crate::error::{Error, Result};
+use half::f16;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// How a matrix is coded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coding {
+    pub format: &'static dyn Format,
+    pub axis: Axis,
+    /// Rows of codes are columns of the tensor that the matrix is of.
+    pub turned: bool,
+    /// Of rows under one another, as many each, whose scales were found one by one.
+    pub slices: usize,
+}
+
+impl Coding {
+    /// Rows and width of the matrix that a tensor of this shape is kept as.
+    pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
+        let k = match shape {
+            [.., k, _] if self.turned => *k,
+            _ => shape.last().copied().unwrap_or(0),
+        };
+        (shape.iter().product::<usize>() / k.max(1), k)
+    }
+
+    /// Halves that go with the codes of a slice.
+    fn n_scales(&self, rows: usize, k: usize) -> usize {
+        match self.format.scaling() {
+            Scaling::None => 0,
+            Scaling::Blocks => self.axis.n_scales(rows, padded(k)),
+            Scaling::Affine => 2 * (rows + padded(k)),
+        }
+    }
+
+    /// Bytes of `[rows, k]`: codes of padded rows, then halves. None where no address holds so many.
+    pub fn size_bytes(&self, rows: usize, k: usize) -> Option<usize> {
+        // No code has more than four bytes, and no matrix more halves than eight numbers a row and a column.
+        k.checked_add(8)?.checked_mul(rows.checked_add(8)?)?.checked_mul(32)?;
+        Some(rows * self.format.size_bytes(padded(k)) + 2 * self.slices * self.n_scales(rows / self.slices, k))
+    }
+}
+
+/// A matrix `[rows, k]` over bytes that someone else owns.
+#[derive(Debug, Clone)]
+pub struct Coded<'a> {
+    pub coding: Coding,
+    pub rows: usize,
+    pub k: usize,
+    bytes: &'a [u8],
+    is_scaled: bool,
+    /// All numbers, made when somebody jumps about in them: only small matrices are read so.
+    whole: Arc<OnceLock<Vec<f32>>>,
+}
+
+impl<'a> Coded<'a> {
+    pub fn new(coding: Coding, rows: usize, k: usize, bytes: &'a [u8]) -> Result<Coded<'a>> {
+        if rows == 0 || k == 0 || coding.slices == 0 || !rows.is_multiple_of(coding.slices) {
+            return Err(Error::file(format!("expected rows that {} slices share, found {rows} of {k} numbers", coding.slices)));
+        }
+        match coding.size_bytes(rows, k) {
+            Some(expected) if expected == bytes.len() => {}
+            expected => {
+                let name = coding.format.name();
+                let expected = expected.map_or("fewer numbers".to_string(), |n| format!("{n} bytes"));
+                return Err(Error::file(format!("expected {expected} of {name} for {rows} rows of {k}, found {} bytes", bytes.len())));
+            }
+        }
+        Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
+    }
+
+    /// What the codes stand for before anything is multiplied: encoded again without scales, they are the same codes.
+    pub fn unscaled(&self) -> Coded<'a> {
+        Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
+    }
+
+    /// Bytes of the codes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.coding.format.size_bytes(padded(self.k))
+    }
+
+    /// `[rows, padded k]`
+    pub fn codes(&self) -> &'a [u8] {
+        &self.bytes[..self.rows * self.row_bytes()]
+    }
+
+    /// Rows of a slice.
+    fn slice_rows(&self) -> usize {
+        self.rows / self.coding.slices
+    }
+
+    /// The halves of a slice: of blocks as [`Axis`] says, or as [`super::Affine::stored`] has them.
+    pub fn scales(&self, slice: usize) -> Vec<f16> {
+        let n = self.coding.n_scales(self.slice_rows(), self.k);
+        self.halves(slice * n..(slice + 1) * n)
+    }
+
+    fn halves(&self, range: Range<usize>) -> Vec<f16> {
+        let scales = &self.bytes[self.rows * self.row_bytes()..];
+        scales[2 * range.start..2 * range.end].chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect()
+    }
+
+    /// Row `i` and what pads it.
+    fn read_row(&self, i: usize, out: &mut [f32]) {
+        let Coding { format, axis, .. } = self.coding;
+        format.decode(&self.codes()[i * self.row_bytes()..][..self.row_bytes()], out);
+        if !self.is_scaled {
+            return;
+        }
+        let (rows, k) = (self.slice_rows(), out.len());
+        let (slice, i) = (i / rows, i % rows);
+        let first = slice * self.coding.n_scales(rows, self.k);
+        let own = match (format.scaling(), axis) {
+            (Scaling::None, _) => return,
+            (Scaling::Blocks, Axis::Row) => {
+                let at = first + axis.n_scales(i, k);
+                self.halves(at..at + axis.n_scales(1, k))
+            }
+            (Scaling::Blocks, Axis::Column) => {
+                let at = first + i / super::BLOCK * k;
+                self.halves(at..at + k)
+            }
+            (Scaling::Affine, _) => {
+                let columns = first + 2 * rows;
+                let of_row = [first + i, first + rows + i].map(|at| self.halves(at..at + 1)[0]);
+                [of_row.to_vec(), self.halves(columns..columns + 2 * k)].concat()
+            }
+        };
+        Scales::new(format.scaling(), axis, &own, 1).apply(0, out);
+    }
+
+    /// Numbers from row-major index `start` on.
+    pub fn read(&self, start: usize, out: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
+        let mut row = vec![0.0; padded(self.k)];
+        let (mut i, mut from, mut rest) = (start / self.k, start % self.k, out);
+        while !rest.is_empty() {
+            self.read_row(i, &mut row);
+            let n = (self.k - from).min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.copy_from_slice(&row[from..from + n]);
+            (i, from, rest) = (i + 1, 0, later);
+        }
+    }
+
+    /// One number by its row-major index.
+    pub fn at(&self, index: usize) -> f32 {
+        self.whole.get_or_init(|| {
+            let mut all = vec![0.0; self.rows * self.k];
+            self.read(0, &mut all);
+            all
+        })[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Affine, Encoded, FORMATS, Survey, encode_rows};
+    use super::*;
+
+    /// Rows of odd width, coded in slices.
+    fn coded(format: &'static dyn Format, axis: Axis, slices: usize, rows: usize, k: usize) -> (Coding, Vec<u8>, Vec<f32>) {
+        let numbers: Vec<f32> = (0..rows * k).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
+        let (mut codes, mut halves, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        for slice in numbers.chunks(rows / slices * k) {
+            let mut survey = Survey::new(rows / slices, k);
+            slice.chunks(k).enumerate().for_each(|(i, row)| survey.first(i, row));
+            slice.chunks(k).enumerate().for_each(|(i, row)| survey.second(i, row));
+            let affine: Affine = survey.done().unwrap();
+            let mut padded_rows: Vec<f32> = slice.chunks(k).flat_map(|row| [row, &vec![0.0; padded(k) - k]].concat()).collect();
+            let mut encoded = Encoded::default();
+            encode_rows(format, axis, Some(&affine), 0, &mut padded_rows, padded(k), &mut encoded).unwrap();
+            let own = if format.scaling() == Scaling::Affine { affine.stored(0, rows / slices, padded(k)) } else { encoded.scales };
+            let mut decoded = vec![0.0; rows / slices * padded(k)];
+            format.decode(&encoded.codes, &mut decoded);
+            let scales = Scales::new(format.scaling(), axis, &own, rows / slices);
+            decoded.chunks_mut(padded(k)).enumerate().for_each(|(i, row)| scales.apply(i, row));
+            expected.extend(decoded.chunks(padded(k)).flat_map(|row| row[..k].to_vec()));
+            codes.extend(encoded.codes);
+            halves.extend(own);
+        }
+        codes.extend(halves.iter().flat_map(|h: &f16| h.to_le_bytes()));
+        (Coding { format, axis, turned: false, slices }, codes, expected)
+    }
+
+    #[test]
+    fn numbers_are_read_from_anywhere() {
+        for format in FORMATS.iter().copied() {
+            for axis in [Axis::Row, Axis::Column] {
+                for slices in [1, 2] {
+                    let (rows, k) = (132, 77);
+                    let (coding, bytes, expected) = coded(format, axis, slices, rows, k);
+                    let matrix = Coded::new(coding, rows, k, &bytes).unwrap();
+                    for (start, n) in [(0, rows * k), (5, 300), (k * 65 + 3, 1), (k - 1, k + 2), (rows * k, 0)] {
+                        let mut out = vec![f32::NAN; n];
+                        matrix.read(start, &mut out);
+                        assert_eq!(out, expected[start..start + n], "{} {axis:?} {slices} {start}", format.name());
+                    }
+                    assert_eq!(matrix.at(k * 70 + 1), expected[k * 70 + 1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_scale_is_encoded_to_the_same_codes() {
+        for format in FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None) {
+            let (coding, bytes, _) = coded(format, Axis::Row, 1, 16, 64);
+            let matrix = Coded::new(coding, 16, 64, &bytes).unwrap();
+            let mut values = vec![0.0; 16 * 64];
+            matrix.unscaled().read(0, &mut values);
+            let mut again = Vec::new();
+            format.encode(&values, &mut again).unwrap();
+            assert_eq!(again, matrix.codes(), "{}", format.name());
+        }
+    }
+
+    #[test]
+    fn sizes_are_checked() {
+        let (coding, bytes, _) = coded(FORMATS[2], Axis::Row, 1, 8, 64);
+        assert!(Coded::new(coding, 8, 64, &bytes[1..]).unwrap_err().to_string().contains("i8 for 8 rows of 64"));
+        assert!(Coded::new(Coding { slices: 0, ..coding }, 8, 64, &bytes).is_err());
+        assert!(Coded::new(Coding { slices: 3, ..coding }, 8, 64, &bytes).is_err());
+        assert!(Coded::new(coding, usize::MAX, 64, &bytes).is_err());
+        assert!(Coded::new(coding, usize::MAX / 2, usize::MAX / 2, &bytes).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! A checkpoint rewritten with its matrices in few bits: the codes that loading it so would have made, bit for bit.
+
+use super::{ModelSource, Opened, Options};
+use crate::error::{Error, Result};
+use crate::exec::{Plan, assign_formats, encode_part, survey};
+use crate::quant::{Coding, Scaling, padded};
+use crate::tape::{MatrixSpec, Part, Source};
+use crate::tensor::{DType, View};
+use crate::weights::{Checkpoint, CodedTensors, Conversion, Lora, convert};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// Writes the checkpoint at `input` to the safetensors file `out`, in the formats of `quant`: a name, or one with exceptions. What
+/// stays a float, and an adapter, are as `what` says. Progress gets (bytes done, bytes in total).
+///
+/// # Errors
+/// Of the plan, of a number that a format cannot hold, and as [`convert`].
+pub fn convert_coded(input: &Path, out: &Path, quant: &str, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let plan = Plan::parse(quant)?;
+    let mut opened = Opened::new(&ModelSource::Path(input.to_path_buf()), &Options::default())?;
+    let checkpoint = opened.checkpoint.expect("a path has a checkpoint");
+    // Which float the others become is not asked here.
+    assign_formats(&mut opened.tape.matrices, &checkpoint, "f32", &plan)?;
+    let parts = coded_parts(&opened.tape.matrices, &checkpoint);
+    let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
+    let source = Merged { checkpoint: &checkpoint, lora: what.lora };
+    let write = |name: &str, out: &mut dyn Write| write_coded(&parts[name], &source, out);
+    convert(&checkpoint, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
+}
+
+/// Of every tensor that is coded: how, and the parts that it is made of, first rows first.
+type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a Part>)>;
+
+fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {
+    let mut found: Parts<'a> = BTreeMap::new();
+    for (spec, part) in matrices.iter().flat_map(|spec| spec.parts.iter().map(move |part| (spec, part))) {
+        let slices = part.slice.map_or(1, |s| s.of);
+        let coding = Coding { format: part.format, axis: spec.axis(), turned: part.transposed, slices };
+        if source.has(&part.tensor) {
+            found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
+        }
+    }
+    // A tensor whose slices are not all kept alike stays a float.
+    found.retain(|_, (coding, parts)| {
+        let alike = |p: &&Part| p.format == coding.format && p.transposed == coding.turned;
+        coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
+    });
+    found.values_mut().for_each(|(_, parts)| parts.sort_by_key(|p| p.first_row()));
+    found
+}
+
+/// The codes of all slices, then their scales.
+fn write_coded((coding, parts): &(Coding, Vec<&Part>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
+    let io = |e: std::io::Error| Error::io(e, Path::new("output"));
+    let mut scales = Vec::new();
+    for part in parts {
+        let affine = survey(part, source)?;
+        encode_part(part, coding.axis, affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
+            scales.extend_from_slice(&encoded.scales);
+            out.write_all(&encoded.codes).map_err(io)
+        })?;
+        scales.extend(affine.iter().flat_map(|a| a.stored(0, part.rows, padded(part.k))));
+    }
+    let bytes: Vec<u8> = scales.iter().flat_map(|h| h.to_le_bytes()).collect();
+    out.write_all(&bytes).map_err(io)
+}
+
+/// A checkpoint with what an adapter changes.
+struct Merged<'a> {
+    checkpoint: &'a Checkpoint,
+    lora: Option<&'a Lora>,
+}
+
+impl Source for Merged<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.checkpoint.has(name)
+    }
+    /// What is merged is read in f32.
+    fn dtype(&self, name: &str) -> Option<DType> {
+        let changes = self.lora.is_some_and(|lora| lora.changes(name));
+        self.checkpoint.dtype(name).map(|dtype| if changes { DType::F32 } else { dtype })
+    }
+    fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
+        self.checkpoint.with(name, shape, &mut |view| match self.lora.map_or(Ok(None), |lora| lora.applied(name, view))? {
+            Some(bytes) => read(&View::dense(DType::F32, shape, &bytes)?),
+            None => read(view),
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Files of weights in few bits: they are the codes that loading the model so makes, on every device and in every order of kernels.
+
+use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wingbeat::exec::Plan;
+use wingbeat::exec::gpu::Device;
+use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
+use wingbeat::tape::{Caps, Class};
+use wingbeat::tensor::DType;
+use wingbeat::weights::{Checkpoint, Conversion, convert, write_safetensors};
+
+/// A tiny model as a file.
+fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
+    if tiny.name != "rwkv7" {
+        return tiny.path();
+    }
+    let path = folder.join("tiny.safetensors");
+    convert(&embedded().unwrap(), &path, &Conversion::default(), &mut |_, _| ()).unwrap();
+    path
+}
+
+fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
+    let path = folder.join("coded.safetensors");
+    convert_coded(input, &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
+    path
+}
+
+fn load(path: &Path, options: &Options) -> Model {
+    Model::load(&ModelSource::Path(path.to_path_buf()), options, &mut |_, _| ()).unwrap()
+}
+
+/// Every device, and a GPU's kernels, which keep matrices with sparse inputs by columns.
+fn everywhere() -> Vec<Options> {
+    let mut all: Vec<Options> = devices().iter().map(|d| options(d)).collect();
+    if let Some(adapter) = adapter() {
+        let base = Device::open(&adapter, false).unwrap();
+        let mut own = options("gpu");
+        own.gpu = Some(Arc::new(base.with_caps(Caps { cooperative: None, ..caps(base.caps.clone(), Class::Groups) })));
+        all.push(own);
+    }
+    all
+}
+
+#[test]
+fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in goldens() {
+        let input = file(tiny, folder.path());
+        let tokens = tiny.golden().prompt(20, 1);
+        for plan in Plan::names().chain(["i4,head=f16,low-rank=i8"]) {
+            let path = coded(&input, folder.path(), plan);
+            // What devices do with codes does not depend on the model; slices, only the GLM has.
+            let n_devices = if tiny.name == "rwkv7" || (tiny.name, plan) == ("glm4", "i8rc") { 3 } else { 1 };
+            for options in everywhere().into_iter().take(n_devices) {
+                let mut asked = options.clone();
+                asked.quant = Some(plan.into());
+                let (loaded, filed) = (load(&input, &asked), load(&path, &options));
+                let what = format!("{} {plan} on {}", tiny.name, filed.device().name);
+                assert_eq!((filed.dtype(), filed.token_bytes()), (loaded.dtype(), loaded.token_bytes()), "{what}");
+                assert!(read(&filed, &tokens) == read(&loaded, &tokens), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in goldens() {
+        let input = file(tiny, folder.path());
+        let tokens = tiny.golden().prompt(20, 1);
+        for plan in ["i8", "i8rc,low-rank=i8", "i4,low-rank=nf4"] {
+            let path = coded(&input, folder.path(), plan);
+            let expected = read(&load(&path, &options("cpu")), &tokens);
+            let mut floats = options("cpu");
+            (floats.quant, floats.dtype) = (Some("f16".into()), "f32".into());
+            let model = load(&path, &floats);
+            assert_eq!(model.dtype(), "f32");
+            let error = nmse(&read(&model, &tokens), &expected);
+            assert!(error < 1e-9, "{} {plan}: {error:.1e}", tiny.name);
+
+            let back = folder.path().join("back.safetensors");
+            let what = Conversion { dtype: Some(DType::F32), ..Conversion::default() };
+            convert(&Checkpoint::open(&path).unwrap(), &back, &what, &mut |_, _| ()).unwrap();
+            assert!(Checkpoint::open(&back).unwrap().names().eq(Checkpoint::open(&path).unwrap().names()));
+            let mut all = options("cpu");
+            all.dtype = "f32".into();
+            assert!(nmse(&read(&load(&back, &all), &tokens), &expected) < 1e-9, "{} {plan}", tiny.name);
+
+            // The same format again: not a bit changes.
+            let again = folder.path().join("again.safetensors");
+            convert_coded(&path, &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
+            assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap(), "{} {plan}", tiny.name);
+        }
+    }
+}
+
+#[test]
+fn hostile_files_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let tensor = |json: &str, bytes: usize| {
+        let data = vec![0u8; bytes];
+        let entry = wingbeat::weights::Entry {
+            name: "emb.weight".into(),
+            dtype: DType::U8,
+            shape: vec![bytes],
+            data: Box::new(move |out| out.write_all(&data).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")))),
+        };
+        let metadata = [("wingbeat.coded".to_string(), json.to_string())].into();
+        write_safetensors(&path, &metadata, vec![entry], &mut |_, _| ()).unwrap();
+        Checkpoint::open(&path).map(|c| c.tensor("emb.weight").unwrap().to_f32().unwrap().len())
+    };
+    let said = |format: &str, shape: &str, slices: usize| {
+        format!(r#"{{"emb.weight":{{"format":"{format}","shape":{shape},"axis":"row","turned":false,"slices":{slices}}}}}"#)
+    };
+    assert_eq!(tensor(&said("i8", "[4,8]", 1), 4 * 8 + 4 * 2).unwrap(), 32);
+    for (json, bytes, word) in [
+        ("{".to_string(), 40, "wingbeat.coded"),
+        (r#"{"emb.weight":{"format":"i8"}}"#.to_string(), 40, "missing field"),
+        (said("i8", "[4,8]", 1), 41, "40 bytes of i8 for 4 rows of 8, found 41"),
+        (said("i8", "[4,8]", 0), 40, "slices"),
+        (said("i8", "[4,8]", 3), 40, "slices"),
+        (said("i8", "[]", 1), 40, "numbers"),
+        (said("i8", "[0,8]", 1), 40, "rows"),
+        (said("i8", "[4294967296,4294967296]", 1), 40, "address"),
+        (said("i8", "[1,1,1,1,1,1,1,4,8]", 1), 40, "dimensions"),
+        (said("i3", "[4,8]", 1), 40, "\"i3\""),
+        (said("i8", "[4,8]", 1).replace("row", "diagonal"), 40, "diagonal"),
+        (said("i8", "[4,8]", 1).replace("emb", "hat"), 40, "hat.weight"),
+    ] {
+        let error = tensor(&json, bytes).unwrap_err();
+        assert!(error.kind.exit_code() == 1 && error.to_string().contains(word) && !error.to_string().contains('\n'), "{json}: {error}");
+    }
+}
