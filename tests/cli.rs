@@ -285,6 +285,38 @@ fn convert_writes_what_generates_the_same() {
     }
 }
 
+#[test]
+fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let model = sibling("rwkv6");
+    let (out, other) = (path("i4.safetensors"), path("killed.safetensors"));
+    stdout(&run(&["convert", &model, &out, "--quant", "i4-mixed"]));
+    let text = |flags: &[&str]| stdout(&run(&[&["generate", "In the", "-n", "8", "--temp", "0", "--vocab", "tiny"], flags].concat()));
+    assert_eq!(text(&["-m", &out]), text(&["-m", &model, "--quant", "i4-mixed"]));
+    let report = json(&run(&["inspect", &out, "--json"]));
+    assert!(report["dtypes"]["i4"].as_u64() > report["dtypes"]["i8"].as_u64() && report["weights"] == "i4+i8", "{report}");
+
+    let whole = std::fs::read(&out).unwrap();
+    let mut n_killed = 0;
+    for ms in (0..40).map(|i| i * 3) {
+        let mut child =
+            Command::new(env!("CARGO_BIN_EXE_wingbeat")).args(["convert", &model, &other, "--quant", "i4-mixed"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        let _ = child.kill();
+        n_killed += usize::from(!child.wait().unwrap().success());
+        if let Ok(found) = std::fs::read(&other) {
+            assert!(found == whole, "after {ms} ms: {} of {} bytes", found.len(), whole.len());
+            std::fs::remove_file(&other).unwrap();
+        }
+    }
+    assert!(n_killed > 0, "nobody was killed");
+
+    refused(&run(&["convert", &model, &other, "--quant", "i3"]), 2, "i4-mixed");
+    refused(&run(&["convert", &model, &other, "--quant", "i8", "--layout", "web-rwkv"]), 2, "web-rwkv");
+    refused(&run(&["convert", &model, &other, "--quant", "att.kay=i8"]), 2, "att.kay");
+}
+
 /// A safetensors file of F32 tensors with seeded numbers, `scale` large.
 fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     use wingbeat::tensor::DType;
@@ -382,6 +414,12 @@ fn an_adapter_is_merged_and_says_so() {
         json(&run(&["score", "-m", model, "--vocab", "tiny", "--text", "In the beginning God", "--json"]))["nll"].as_f64().unwrap()
     };
     assert!((nll(&model) - nll(&out)).abs() > 0.1);
+    // Merged and encoded at once is merged, then encoded.
+    let (at_once, later) = (path("at-once.safetensors"), path("later.safetensors"));
+    stdout(&run(&["convert", &model, &at_once, "--lora", &lora, "--lora-alpha", "8", "--quant", "i8", "--dtype", "f32"]));
+    stdout(&run(&["convert", &model, &path("wide.safetensors"), "--lora", &lora, "--lora-alpha", "8", "--dtype", "f32"]));
+    stdout(&run(&["convert", &path("wide.safetensors"), &later, "--quant", "i8"]));
+    assert!(std::fs::read(at_once).unwrap() == std::fs::read(later).unwrap());
     refused(&run(&["generate", "-m", &lora, "x"]), 1, "LoRA adapter, not a model");
     refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &out, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");
 }

@@ -122,8 +122,8 @@ fn only_models_with_such_a_state_take_it_and_it_is_half_as_large() {
 
     for tiny in goldens().filter(|t| t.name == "rwkv6") {
         let checkpoint = Checkpoint::open(&tiny.path()).unwrap();
-        let size = |options: &Options| inspect(&checkpoint, false, options).memory.unwrap().state_per_slot;
-        let report = inspect(&checkpoint, false, &half("cpu"));
+        let size = |options: &Options| inspect(&checkpoint, false, options).unwrap().memory.unwrap().state_per_slot;
+        let report = inspect(&checkpoint, false, &half("cpu")).unwrap();
         let (layers, width, head) = (report.hyper.n_layer.unwrap(), report.hyper.n_embd.unwrap(), report.hyper.head_size.unwrap());
         assert_eq!(size(&options("cpu")) - size(&half("cpu")), (layers * width * head * 2) as u64);
         assert!(report.note.is_none());

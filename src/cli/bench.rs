@@ -44,12 +44,15 @@ pub struct Args {
     /// Seeded random weights of a published size, such as rwkv7-0.1b; repeatable
     #[arg(long, value_name = "NAME")]
     synthetic: Vec<String>,
-    /// Formats of the weights, one after another: auto, f16, f32 [default: auto, unless --quant]
+    /// Formats of the weights, one after another: auto, f16, f32 [default: auto, unless --quant or --strategy]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
     /// Formats of fewer bits, after those of --dtype: i8, i4-mixed and so on, as with other verbs; repeatable
     #[arg(long, value_name = "KIND", value_parser = quant)]
     quant: Vec<String>,
+    /// Strategies, after those: which layers run where and in which format, as with other verbs; repeatable
+    #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
+    strategy: Vec<String>,
     /// Tokens to read
     #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
     n_prompt: Vec<usize>,
@@ -150,14 +153,13 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `--dtype` and `--quant` of every run.
-fn formats(args: &Args) -> Vec<(String, Option<String>)> {
-    let floats = args.dtype.iter().map(|dtype| (dtype.clone(), None));
-    let mut formats: Vec<_> = floats.chain(args.quant.iter().map(|quant| ("auto".into(), Some(quant.clone())))).collect();
-    if formats.is_empty() {
-        formats.push(("auto".into(), None));
-    }
-    formats
+/// `--dtype`, `--quant` or `--strategy` of every run.
+fn formats(args: &Args, options: &Options) -> Vec<Options> {
+    let floats = args.dtype.iter().map(|dtype| Options { dtype: dtype.clone(), ..options.clone() });
+    let quants = args.quant.iter().map(|quant| Options { quant: Some(quant.clone()), ..options.clone() });
+    let strategies = args.strategy.iter().map(|strategy| Options { strategy: Some(strategy.clone()), ..options.clone() });
+    let all: Vec<_> = floats.chain(quants).chain(strategies).collect();
+    if all.is_empty() { vec![options.clone()] } else { all }
 }
 
 fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &mut Printer) -> std::result::Result<(), Failure> {
@@ -166,12 +168,12 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     }
     args.run.measure_once()?;
     let ceiling = ceiling(args)?;
-    let formats = formats(args);
-    for (source, (dtype, quant)) in sources.iter().flat_map(|source| formats.iter().map(move |format| (source, format))) {
-        let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
-        let mut options = Options { dtype: dtype.clone(), quant: quant.clone(), sparse: !args.no_sparse, ..args.run.options(None)? };
-        options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
-        let model = model_options::load(source, &options)?;
+    let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
+    let mut options = Options { sparse: !args.no_sparse, ..args.run.options(None)? };
+    options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
+    let formats = formats(args, &options);
+    for (source, options) in sources.iter().flat_map(|source| formats.iter().map(move |options| (source, options))) {
+        let model = model_options::load(source, options)?;
         let sparsity = sparsity(&model)?;
         for &test in tests {
             printer.record(&measure(&model, source, test, args.repetitions, ceiling, sparsity)?)?;
@@ -355,7 +357,7 @@ mod tests_of_bench {
 
     #[test]
     fn a_token_reads_all_matrices_but_one_row_of_the_table() {
-        let report = crate::report::inspect(&crate::session::embedded().unwrap(), false, &Options::default());
+        let report = crate::report::inspect(&crate::session::embedded().unwrap(), false, &Options::default()).unwrap();
         for dtype in ["f16", "f32"] {
             let mut options = crate::session::Options::default();
             (options.device, options.dtype) = ("cpu".into(), dtype.into());

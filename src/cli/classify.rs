@@ -1,8 +1,8 @@
 //! `classify`: which class a text belongs to, by a model with a head for classes.
 
-use super::model_options::ModelArgs;
+use super::model_options::{ModelArgs, no_input};
 use super::output::Output;
-use super::prompt;
+use super::prompt::{self, Given};
 use super::{Outcome, signals};
 use crate::error::Error;
 use crate::report::ClassifyReport;
@@ -38,8 +38,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let flags = "a TEXT, -f FILE, --tokens IDS";
-    let given = prompt::require(args.text.clone(), args.file.as_deref(), args.tokens.as_deref(), flags)?;
+    let given = match prompt::read(args.text.clone(), args.file.as_deref(), args.tokens.as_deref())? {
+        Given::Nothing => return Err(no_input("a TEXT, -f FILE, --tokens IDS").into()),
+        given => given,
+    };
     if args.model.state.is_some() {
         return Err(Error::usage("classify reads a text from its beginning, no state").at("--state").into());
     }

@@ -1,9 +1,10 @@
 //! `inspect`: what a checkpoint is, without loading it.
 
 use super::Outcome;
+use super::model_options::quant;
 use super::output::{Output, say};
 use crate::error::size;
-use crate::report::{InspectReport, TensorReport, inspect};
+use crate::report::{InspectReport, Memory, TensorReport, inspect};
 use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ Examples:
   wingbeat inspect model.pth
   wingbeat inspect model.pth --tensors
   wingbeat inspect model.safetensors --json
+  wingbeat inspect model.pth --strategy \"gpu fp16i8 *20 -> cpu fp16\"
   wingbeat inspect rwkv7-hf-folder/";
 
 /// Show what a checkpoint is: architecture, sizes, memory
@@ -34,6 +36,12 @@ pub struct Args {
     /// How RWKV-5, 6 and 7 keep the matrices that they remember a text in
     #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"])]
     state_dtype: String,
+    /// Formats of fewer bits, as other verbs take them: what the model takes so
+    #[arg(long, value_name = "KIND", value_parser = quant)]
+    quant: Option<String>,
+    /// A strategy, as other verbs take it: what each device holds then
+    #[arg(long, value_name = "STRING", conflicts_with = "quant")]
+    strategy: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -45,8 +53,9 @@ pub fn run(args: Args) -> Outcome {
         None => embedded()?,
     };
     let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype, args.state_dtype);
-    let options = Options { context, cache_dtype, state_dtype, ..Options::default() };
-    let report = inspect(&checkpoint, args.tensors, &options);
+    let (quant, strategy) = (args.quant, args.strategy);
+    let options = Options { context, cache_dtype, state_dtype, quant, strategy, ..Options::default() };
+    let report = inspect(&checkpoint, args.tensors, &options)?;
     let mut out = Output::new(false);
     if args.json {
         out.json(&report)?;
@@ -58,6 +67,10 @@ pub fn run(args: Args) -> Outcome {
         say(format_args!("note: {note}"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn memory(m: &Memory, formats: &str) -> String {
+    format!("{} weights as {formats}, {} state a slot, {} scratch", size(m.weights), size(m.state_per_slot), size(m.scratch))
 }
 
 fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
@@ -88,8 +101,10 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         line("reads a token", format!("{} as {format}", size(*bytes)))?;
     }
     if let Some(m) = &r.memory {
-        let text = format!("{} weights as f16, {} state a slot, {} scratch", size(m.weights), size(m.state_per_slot), size(m.scratch));
-        line("memory", text)?;
+        line("memory", memory(m, &r.weights))?;
+    }
+    for device in &r.devices {
+        line(&format!("on {}", device.id), memory(&device.memory, &r.weights))?;
     }
     for TensorReport { name, dtype, shape } in r.tensors.iter().flatten() {
         out.text(&format!("{name}  {dtype} {shape:?}\n"))?;

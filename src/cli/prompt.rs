@@ -3,7 +3,7 @@
 use super::model_options::no_input;
 use crate::error::{Error, Result};
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What was given.
 pub enum Given {
@@ -42,11 +42,27 @@ pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> 
     }
 }
 
-/// The same, where nothing is no input; `flags` says how to give some.
-pub fn require(text: Option<String>, file: Option<&Path>, tokens: Option<&str>, flags: &str) -> Result<Given> {
-    match read(text, file, tokens)? {
-        Given::Nothing => Err(no_input(flags)),
-        given => Ok(given),
+/// A text that a verb reads whole.
+#[derive(clap::Args)]
+pub struct TextArgs {
+    /// The text; also from standard input
+    #[arg(long, conflicts_with_all = ["file", "tokens"])]
+    text: Option<String>,
+    /// Read the text from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
+    file: Option<PathBuf>,
+    /// The text as token ids
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+}
+
+impl TextArgs {
+    /// What was given; nothing is no input.
+    pub fn require(&self) -> Result<Given> {
+        match read(self.text.clone(), self.file.as_deref(), self.tokens.as_deref())? {
+            Given::Nothing => Err(no_input("--text TEXT, -f FILE, --tokens IDS")),
+            given => Ok(given),
+        }
     }
 }
 

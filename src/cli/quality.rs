@@ -3,7 +3,7 @@
 use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::prompt::{self, Given};
+use super::prompt::{Given, TextArgs};
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Result, size};
 use crate::exec::Plan;
@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat quality -m model.pth -f wikitext.txt
   wingbeat quality -m model.pth -f wikitext.txt --dtype f16 --against f32 --json
+  wingbeat quality -m model.pth -f wikitext.txt --strategy \"cpu fp16i4 *10 -> cpu fp16i8\"
   wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
 
 /// What formats of the weights cost on a text: perplexity, KL divergence, agreement
@@ -29,15 +30,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The text; also from standard input
-    #[arg(long, conflicts_with_all = ["file", "tokens"])]
-    text: Option<String>,
-    /// Read the text from a file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
-    file: Option<PathBuf>,
-    /// The text as token ids
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
+    #[command(flatten)]
+    text: TextArgs,
     /// A checkpoint; none: the tiny model built in
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
@@ -47,12 +41,15 @@ pub struct Args {
     /// Format of the reference's weights: auto (f16 where the range allows), f16, f32
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Formats of the weights to compare, one after another: auto, f16, f32 [default, without --quant: all formats that the reference does not have]
+    /// Formats of the weights to compare, one after another: auto, f16, f32 [default, without --quant and --strategy: all formats that the reference does not have]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
     /// Formats of fewer bits to compare: i8, i4-mixed and so on, as with other verbs; repeatable
     #[arg(long, value_name = "KIND", value_parser = model_options::quant)]
     quant: Vec<String>,
+    /// Strategies to compare, as with other verbs; repeatable
+    #[arg(long, value_name = "STRING", conflicts_with = "device")]
+    strategy: Vec<String>,
     /// Tokens of a window at the most [default: 2048, or the context of a GLM where that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     window: Option<u32>,
@@ -84,7 +81,9 @@ impl Variant {
 fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
     let of_dtype = |kind: &str| Variant::new(kind, Options { dtype: kind.into(), ..plain.clone() });
     let of_quant = |kind: &str| Variant::new(kind, Options { quant: Some(kind.into()), ..plain.clone() });
-    let asked: Vec<Variant> = args.dtype.iter().map(|d| of_dtype(d)).chain(args.quant.iter().map(|q| of_quant(q))).collect();
+    let of_strategy = |text: &str| Variant::new(text, Options { strategy: Some(text.into()), ..plain.clone() });
+    let floats = args.dtype.iter().map(|d| of_dtype(d)).chain(args.quant.iter().map(|q| of_quant(q)));
+    let asked: Vec<Variant> = floats.chain(args.strategy.iter().map(|s| of_strategy(s))).collect();
     if !asked.is_empty() {
         return asked;
     }
@@ -93,8 +92,7 @@ fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let flags = "--text TEXT, -f FILE, --tokens IDS";
-    let given = prompt::require(args.text.clone(), args.file.as_deref(), args.tokens.as_deref(), flags)?;
+    let given = args.text.require()?;
     args.run.measure_once()?;
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
     let plain = args.run.options(args.vocab.clone())?;

@@ -3,7 +3,7 @@
 use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
-use super::prompt;
+use super::prompt::TextArgs;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
 use crate::report::ScoreReport;
@@ -28,15 +28,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The text; also from standard input
-    #[arg(long, conflicts_with_all = ["file", "tokens"])]
-    text: Option<String>,
-    /// Read the text from a file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
-    file: Option<PathBuf>,
-    /// The text as token ids
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
+    #[command(flatten)]
+    text: TextArgs,
     /// Write all logits [T, V] and the tokens [T] to a safetensors file
     #[arg(long, value_name = "OUT")]
     logits: Option<PathBuf>,
@@ -48,8 +41,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let flags = "--text TEXT, -f FILE, --tokens IDS";
-    let given = prompt::require(args.text.clone(), args.file.as_deref(), args.tokens.as_deref(), flags)?;
+    let given = args.text.require()?;
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;
     session.check_speaks()?;

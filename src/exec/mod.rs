@@ -27,6 +27,7 @@ pub use choose::{Choice, Chosen, choose};
 pub use formats::{Plan, assign_formats};
 pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
+pub use stored::mapped_bytes;
 
 /// A tape, or some layers of it, with the weights on a device. Shared by sessions.
 pub trait Loaded: Send + Sync {

@@ -2,9 +2,19 @@
 
 use crate::error::Result;
 use crate::quant::{Axis, BLOCK, Coded, Scaling, padded};
-use crate::tape::{Part, Source};
+use crate::tape::{MatrixSpec, Part, Source};
 use crate::tensor::DType;
 use half::f16;
+
+/// Bytes of a matrix that the CPU reads from the file's map, where the file has it as it is kept.
+pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
+    let of = |part: &Part| {
+        let is_stored = matches!(Stored::of(part, matrix.axis(), source)?, Stored::Floats | Stored::Coded(_));
+        let shared = if is_stored { source.share(&part.tensor, &part.shape())? } else { None };
+        Ok(shared.map_or(0, |_| (part.rows * part.format.size_bytes(padded(part.k))) as u64))
+    };
+    matrix.parts.iter().map(of).sum()
+}
 
 /// How a file has a part, `[rows, k]`.
 pub enum Stored {

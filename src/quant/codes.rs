@@ -21,15 +21,28 @@ pub trait Codes {
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
 }
 
+/// The loops over the codes of a format.
+pub struct Loops {
+    pub(super) decode: fn(&[u8], &mut [f32]),
+    pub(super) dot: fn(&[u8], &[f32]) -> f32,
+    pub(super) dot_blocks: fn(&[u8], &[f32], &[f32]) -> f32,
+}
+
+impl Loops {
+    pub(super) fn of<C: Codes>() -> Loops {
+        Loops { decode: decode::<C>, dot: dot::<C>, dot_blocks: dot_blocks::<C> }
+    }
+}
+
 /// Numbers of whole units.
-pub fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
+fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
     for (out, unit) in out.chunks_exact_mut(PAD).zip(bytes.chunks_exact(C::BYTES)) {
         out.copy_from_slice(&C::eight(unit));
     }
 }
 
 /// Σ code·x. x may be shorter than the row: the rest is padding.
-pub fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
+fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
         // SAFETY: the CPU has AVX2, FMA and F16C.
@@ -39,7 +52,7 @@ pub fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
 }
 
 /// Σ over blocks of scale · Σ code·x.
-pub fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
         // SAFETY: the CPU has AVX2, FMA and F16C.

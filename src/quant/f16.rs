@@ -1,6 +1,6 @@
 //! IEEE half precision: what most checkpoints are, or can be without loss.
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
@@ -40,7 +40,7 @@ impl Format for F16 {
         let mut halves = vec![f16::ZERO; row.len()];
         halves.convert_from_f32_slice(row);
         if let Some((v, _)) = row.iter().zip(&halves).find(|(v, h)| h.is_infinite() && v.is_finite()) {
-            return Err(Error::model(format!("{v} does not fit f16")).hint("use --dtype f32"));
+            return Err(Error::model(format!("{v} does not fit f16")).hint("use --dtype f32, or fp32 in a strategy"));
         }
         if cfg!(target_endian = "little") {
             out.extend_from_slice(bytemuck::cast_slice(&halves));
@@ -58,7 +58,7 @@ impl Format for F16 {
         }
     }
 
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<F16>(bytes, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<F16>()
     }
 }

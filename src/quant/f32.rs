@@ -1,6 +1,6 @@
 //! Plain 32-bit floats.
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD};
 use crate::error::Result;
 
@@ -45,7 +45,7 @@ impl Format for F32 {
         }
     }
 
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<F32>(bytes, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<F32>()
     }
 }

@@ -3,7 +3,7 @@
 //! A code c stands for (c − 8) / 8, from −1 to 7/8. The scale is the one that leaves the smallest squared error, among those
 //! that give the largest magnitude a code near −8 or 8.
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
@@ -75,15 +75,7 @@ impl Format for I4 {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        codes::decode::<I4>(bytes, out);
-    }
-
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<I4>(bytes, x)
-    }
-
-    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-        codes::dot_blocks::<I4>(bytes, scales, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<I4>()
     }
 }

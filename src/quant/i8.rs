@@ -3,7 +3,7 @@
 //! A byte c stands for (c − 128) / 128, from −127/128 to 127/128; the scale is 128/127 of the largest magnitude. A fraction
 //! rather than an integer, so that the scale is about as large as the numbers, and an f16 holds it.
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
@@ -58,15 +58,7 @@ impl Format for I8 {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        codes::decode::<I8>(bytes, out);
-    }
-
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<I8>(bytes, x)
-    }
-
-    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-        codes::dot_blocks::<I8>(bytes, scales, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<I8>()
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! W = (c + 1/2) · rx · ry + mx + my, where rx and mx belong to a row of W (an output) and ry and my to a column (an input).
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
@@ -51,11 +51,7 @@ impl Format for I8rc {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        codes::decode::<I8rc>(bytes, out);
-    }
-
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<I8rc>(bytes, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<I8rc>()
     }
 }

@@ -20,6 +20,7 @@ mod scales;
 
 pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
+pub use codes::Loops;
 pub use encode::{Encoded, encode_rows};
 pub use scales::{Axis, BLOCK, Scales, Scaling};
 
@@ -63,15 +64,22 @@ pub trait Format: Send + Sync {
     /// Appends the codes nearest to numbers that are divided by their scales already. Fails where a finite number does not fit.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
+    /// What reads the codes.
+    fn loops(&self) -> Loops;
+
     /// What the codes stand for, to the last bit what the shader computes.
-    fn decode(&self, bytes: &[u8], out: &mut [f32]);
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        (self.loops().decode)(bytes, out);
+    }
 
     /// Σ code·x, accumulated in f32, always in the same order for the same length.
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32;
+    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
+        (self.loops().dot)(bytes, x)
+    }
 
     /// Σ over blocks of [`BLOCK`] of scale · Σ code·x.
-    fn dot_blocks(&self, bytes: &[u8], _scales: &[f32], x: &[f32]) -> f32 {
-        self.dot(bytes, x)
+    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
+        (self.loops().dot_blocks)(bytes, scales, x)
     }
 }
 

@@ -1,7 +1,7 @@
 //! NormalFloat: four bits that name one of sixteen quantiles of a normal distribution, times the largest magnitude of 64 numbers.
 //! QLoRA paper, appendix E, has the table.
 
-use super::codes::{self, Codes};
+use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
@@ -78,15 +78,7 @@ impl Format for Nf4 {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        codes::decode::<Nf4>(bytes, out);
-    }
-
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        codes::dot::<Nf4>(bytes, x)
-    }
-
-    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-        codes::dot_blocks::<Nf4>(bytes, scales, x)
+    fn loops(&self) -> Loops {
+        Loops::of::<Nf4>()
     }
 }

@@ -1,9 +1,10 @@
 //! What a checkpoint is, from its header alone: nothing is put on a device, and no weight is read.
 
 use crate::arch;
+use crate::error::Result;
 use crate::quant::{self, FORMATS, Format};
-use crate::session::needs::{Needs, Sizes, in_format};
-use crate::session::{Options, notes};
+use crate::session::needs::{DeviceBytes, Needs, Sizes, as_assigned};
+use crate::session::{Options, bytes_by_device, notes};
 use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
@@ -28,8 +29,13 @@ pub struct InspectReport {
     pub n_params: u64,
     /// Bytes of weights that one token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// With f16 weights.
+    /// With weights as the file or `--quant` has them in few bits, the others in f16.
     pub memory: Option<Memory>,
+    /// The formats of those weights.
+    pub weights: String,
+    /// Of a strategy: what each device holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceMemory>,
     /// Tokens that it was trained for, where it cannot read on for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
@@ -60,6 +66,15 @@ pub struct Memory {
     pub scratch: u64,
 }
 
+/// What a device holds of a model that several share.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceMemory {
+    /// As `devices` lists it, or `cpu`.
+    pub id: String,
+    #[serde(flatten)]
+    pub memory: Memory,
+}
+
 #[derive(Debug, Clone, Serialize)]
 pub struct TensorReport {
     pub name: String,
@@ -68,8 +83,11 @@ pub struct TensorReport {
 }
 
 /// Reads names and shapes. An architecture that does not run is no error here. Of the options only those that change what memory a
-/// slot takes are looked at.
-pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -> InspectReport {
+/// model takes are looked at.
+///
+/// # Errors
+/// `Usage` at a strategy or a plan of formats that does not suit the model.
+pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -> Result<InspectReport> {
     let mut tensors = Vec::new();
     let (mut dtypes, mut n_params) = (BTreeMap::new(), 0u64);
     for name in checkpoint.names() {
@@ -90,6 +108,8 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         n_params,
         bytes_per_token: BTreeMap::new(),
         memory: None,
+        weights: String::new(),
+        devices: Vec::new(),
         context: None,
         note: None,
         tensors: with_tensors.then_some(tensors),
@@ -116,11 +136,15 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
             report.context = f.context;
-            report.memory = quant::find("f16").ok().map(|f16| memory(&tape, f16, context));
+            tape.store_as(quant::find("f16")?);
+            let options = Options { dtype: "f16".into(), ..options.clone() };
+            report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
+            report.weights = tape.formats().join("+");
+            report.memory = Some(memory(&tape, context));
         }
         Err(e) => report.note = Some(e.to_string()),
     }
-    report
+    Ok(report)
 }
 
 fn vector_bytes(tape: &Tape) -> u64 {
@@ -134,11 +158,27 @@ fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-fn memory(tape: &Tape, format: &'static dyn Format, context: usize) -> Memory {
+/// Gives matrices their formats; what each device holds, where there is a strategy.
+fn by_strategy(
+    tape: &mut Tape,
+    n_layer: usize,
+    checkpoint: &Checkpoint,
+    options: &Options,
+    context: Option<usize>,
+) -> Result<Vec<DeviceMemory>> {
+    let devices = bytes_by_device(tape, n_layer, checkpoint, options, context)?;
+    let one = |(id, bytes): (String, DeviceBytes)| {
+        let memory = Memory { weights: bytes.weights, state_per_slot: bytes.slots, scratch: bytes.scratch };
+        DeviceMemory { id, memory }
+    };
+    Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
+}
+
+fn memory(tape: &Tape, context: usize) -> Memory {
     let blocks = context.div_ceil(BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
-    let needs = Needs::of(tape, &sizes, &in_format(format));
+    let needs = Needs::of(tape, &sizes, &as_assigned);
     let all = 0..needs.layers.len();
     Memory { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, size};
 /// A way to keep the weights.
 pub struct Candidate {
     /// As a strategy names it: `fp16`, `fp16i8`.
-    pub dtype: &'static str,
+    pub dtype: String,
     pub needs: Needs,
 }
 

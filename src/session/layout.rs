@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
-use super::needs::{Needs, Sizes};
+use super::needs::{DeviceBytes, Needs, Sizes, as_assigned, by_device};
 use super::pages::Pages;
 use super::place::PartOn;
 use crate::error::{Error, Result};
@@ -10,7 +10,8 @@ use crate::exec::gpu::{AdapterKind, adapters};
 use crate::exec::strategy::{Placed, Strategy};
 use crate::exec::{Plan, assign_formats, host_memory};
 use crate::quant;
-use crate::tape::{BLOCK, Kind, Room, Source, Tape};
+use crate::tape::{BLOCK, Kind, MatrixSpec, Part, Room, Source, Tape};
+use crate::tensor::DType;
 
 /// What a strategy came to.
 pub struct Layout {
@@ -20,16 +21,16 @@ pub struct Layout {
     pub notes: Vec<String>,
 }
 
-/// Formats that `auto` tries, widest first: as a strategy names them, and their plan.
-const TRIED: [(&str, Option<&str>); 3] = [("fp16", None), ("fp16i8", Some("i8")), ("fp16i4", Some("i4"))];
+/// Formats that `auto` tries, widest first: how a strategy's float ends for them.
+const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Says where layers lie, and gives every matrix its format. A table that is streamed is of floats: only single rows of it come to the
 /// device, without the scales of others.
 pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(text) = &options.strategy else {
-        let streams_table = options.parts.first().is_some_and(|p| p.layers.start == 0 && p.resident == 0);
-        let plan = plan(options.quant.as_deref())?;
-        assign_formats(&mut tape.matrices, source, &options.dtype, &if streams_table { plan.but(Kind::Embedding) } else { plan })?;
+        let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
+        let plan = plan_of(options.quant.as_deref(), first, resident)?;
+        assign_formats(&mut tape.matrices, source, &options.dtype, &plan)?;
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
@@ -48,8 +49,7 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
     for part in &placed {
-        let plan = plan(part.quant)?;
-        let plan = if part.layers.start == 0 && part.resident == 0 { plan.but(Kind::Embedding) } else { plan };
+        let plan = plan_of(part.quant, part.layers.start, part.resident)?;
         let own = tape.extent(&part.layers).matrices;
         assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
     }
@@ -61,6 +61,12 @@ fn plan(quant: Option<&str>) -> Result<Plan> {
     quant.map_or(Ok(Plan::AS_FILED), Plan::parse)
 }
 
+/// The plan for layers from `first` on, of which so many stay on the device.
+fn plan_of(quant: Option<&str>, first: usize, resident: usize) -> Result<Plan> {
+    let plan = plan(quant)?;
+    Ok(if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan })
+}
+
 /// What a session of one slot makes room for.
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(BLOCK));
@@ -69,14 +75,34 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
 
+/// Gives the matrices of a tape their formats; what each device holds then, with one slot, by its name in the options.
+///
+/// # Errors
+/// `Usage` at a strategy or a plan that does not suit the model, `Memory` where `auto` finds no place for it.
+pub fn bytes_by_device(
+    tape: &mut Tape,
+    n_layer: usize,
+    source: &dyn Source,
+    options: &Options,
+    context: Option<usize>,
+) -> Result<Vec<(String, DeviceBytes)>> {
+    let layout = lay_out(tape, n_layer, source, options, context)?;
+    let needs = Needs::of(tape, &sizes(options, context), &as_assigned);
+    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), needs.layers.len())).collect();
+    Ok(by_device(&placed, &|_| &needs))
+}
+
 /// The strategy that suits what memory is free on this machine.
 pub fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    let candidate = |&(dtype, quant): &(&'static str, Option<&str>)| {
-        let plan = plan(quant)?;
-        let bytes = |m: &crate::tape::MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
-        Ok(Candidate { dtype, needs: Needs::of(tape, &sizes, &bytes) })
+    // Other floats may lie outside the range of f16: `bf16` keeps those in f32.
+    let is_half = |part: &Part| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
+    let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
+    let candidate = |quant: &&str| {
+        let plan = plan(Some(*quant).filter(|q| !q.is_empty()))?;
+        let bytes = |m: &MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
+        Ok(Candidate { dtype: format!("{float}{quant}"), needs: Needs::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     // A CPU that plays GPU is slower than the CPU.

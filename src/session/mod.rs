@@ -21,6 +21,7 @@ mod state;
 
 pub use convert::convert_coded;
 pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
+pub use layout::bytes_by_device;
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};

@@ -9,6 +9,7 @@ use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::Loaded;
 use crate::exec::gpu::{self, Backend};
+use crate::exec::mapped_bytes;
 use crate::quant;
 use crate::sample::Sampling;
 use crate::tape::{MatrixSpec, Tape};
@@ -175,7 +176,8 @@ impl Model {
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned);
+        let is_mapped = |m: &MatrixSpec| mapped_bytes(m, opened.source.as_ref());
+        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &is_mapped)?;
         let propose = || fitted(&tape, opened.source.as_ref(), options, context).map(|f| f.strategy);
         let chosen = choose_devices(&layout.parts, options)?;
         check_memory(&chosen, &needs, &propose)?;

@@ -12,6 +12,10 @@ use std::ops::Range;
 pub struct LayerBytes {
     /// Matrices and vectors.
     pub weights: u64,
+    /// Of these, what is looked up by row: streamed, it stays in host memory.
+    pub table: u64,
+    /// Of the weights, what the CPU reads from the file's map. The system takes that memory back where it is short of it.
+    pub mapped: u64,
     /// States and caches of all slots.
     pub slots: u64,
 }
@@ -51,12 +55,13 @@ impl Needs {
         let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
         let layer = |i: usize| {
             let own = tape.extent(&(i..i + 1));
-            let matrices = tape.matrices[own.matrices].iter().map(matrix_bytes).sum::<u64>();
+            let matrices = tape.matrices[own.matrices.clone()].iter().map(matrix_bytes).sum::<u64>();
+            let table = tape.matrices[own.matrices].iter().filter(|m| m.is_table()).map(matrix_bytes).sum();
             let vectors = tape.vectors[own.vectors].iter().map(vector_bytes).sum::<u64>();
             let states = tape.states[own.states].iter().map(|s| s.size_bytes(sizes.room.pages)).sum::<usize>();
             let cache_bytes = |c: &CacheSpec| sizes.room.blocks * tape.cache_format.size_bytes(c.block_len());
             let caches = tape.caches[own.caches].iter().map(cache_bytes).sum::<usize>();
-            LayerBytes { weights: matrices + vectors, slots: (states + caches) as u64 }
+            LayerBytes { weights: matrices + vectors, table, mapped: 0, slots: (states + caches) as u64 }
         };
         let layers = (0..tape.n_layers()).map(layer).collect();
         // Executors round the rows of a step up.
@@ -64,6 +69,14 @@ impl Needs {
         let vars = tape.vars.iter().map(|v| (v.planes * v.rows.count(tokens, outputs) * v.stride() * 4) as u64).sum::<u64>();
         let angles = tape.rotary.map_or(0, |r| (sizes.room.context * r.size * 4) as u64);
         Needs { layers, scratch: vars + angles }
+    }
+
+    /// The same, of a model whose files hold matrices as the CPU reads them: so many bytes of each.
+    pub fn with_mapped(mut self, tape: &Tape, mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Needs> {
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.mapped = tape.matrices[tape.extent(&(i..i + 1)).matrices].iter().map(mapped).sum::<Result<u64>>()?;
+        }
+        Ok(self)
     }
 
     /// Weights of these layers.
@@ -80,7 +93,7 @@ impl Needs {
     /// computed the next is on its way, so there is room for two.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let streamed = layers.start + resident..layers.end;
-        let largest = self.layers[streamed].iter().map(|l| l.weights).max().unwrap_or(0);
+        let largest = self.layers[streamed].iter().map(|l| l.weights - l.table).max().unwrap_or(0);
         DeviceBytes {
             weights: self.weights(layers.start..layers.start + resident) + 2 * largest,
             slots: self.slots(layers),
@@ -122,6 +135,13 @@ pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) ->
     };
     for segment in placed {
         let needs = needs(segment);
+        if segment.device == "cpu" {
+            // There is nothing to stream to.
+            let mut own = needs.on_device(segment.layers.clone(), segment.layers.len());
+            own.weights -= needs.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
+            add("cpu", own);
+            continue;
+        }
         add(&segment.device, needs.on_device(segment.layers.clone(), segment.resident));
         let streamed = needs.weights(segment.layers.start + segment.resident..segment.layers.end);
         if streamed > 0 {

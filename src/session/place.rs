@@ -22,6 +22,15 @@ pub struct PartOn {
     pub resident: usize,
 }
 
+impl PartOn {
+    /// What of a model of so many layers is on that device. Layers that there are not are refused when the tape is cut.
+    pub fn placed(&self, device: String, n_layers: usize) -> Placed {
+        let start = self.layers.start.min(n_layers);
+        let layers = start..self.layers.end.min(n_layers).max(start);
+        Placed { device, dtype: "auto", quant: None, resident: self.resident.min(layers.len()), layers }
+    }
+}
+
 /// The caller's device.
 const OWN: &str = "own";
 
@@ -49,14 +58,7 @@ pub fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenP
 pub fn check_memory(chosen: &[ChosenPart], needs: &Needs, propose: &dyn Fn() -> Result<String>) -> Result<()> {
     let n = needs.layers.len();
     let named = chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| (choice, &c.part)));
-    let placed: Vec<Placed> = named
-        .clone()
-        .map(|(choice, part)| {
-            // Layers that there are not are refused when the tape is cut.
-            let layers = part.layers.start.min(n)..part.layers.end.min(n).max(part.layers.start.min(n));
-            Placed { device: choice.id.clone(), dtype: "auto", quant: None, resident: part.resident.min(layers.len()), layers }
-        })
-        .collect();
+    let placed: Vec<Placed> = named.clone().map(|(choice, part)| part.placed(choice.id.clone(), n)).collect();
     let memory = |device: &str| match named.clone().find(|(choice, _)| choice.id == device).map(|(choice, _)| &choice.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
         _ => host_memory(),

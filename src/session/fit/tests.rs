@@ -7,10 +7,10 @@ const MB: u64 = 1_000_000;
 
 /// 24 layers of 100 MB in f16 and a head of 300 MB, 1 MB of state a layer and 50 MB of activations.
 fn candidates() -> Vec<Candidate> {
-    let candidate = |dtype, percent: u64| {
-        let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB };
+    let candidate = |dtype: &str, percent: u64| {
+        let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB, ..LayerBytes::default() };
         let layers = (0..24).map(|_| layer(100)).chain([layer(300)]).collect();
-        Candidate { dtype, needs: Needs { layers, scratch: 50 * MB } }
+        Candidate { dtype: dtype.into(), needs: Needs { layers, scratch: 50 * MB } }
     };
     vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
 }
