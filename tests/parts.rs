@@ -43,6 +43,12 @@ struct Said {
 }
 
 impl Said {
+    /// Names of the numbers that are not the same.
+    fn differs(&self, expected: &Said) -> Vec<&str> {
+        let pairs = self.numbers.iter().zip(&expected.numbers).filter(|(found, expected)| found != expected);
+        pairs.map(|((name, _), _)| name.as_str()).collect()
+    }
+
     /// The worst error of all numbers; texts have to be the same.
     fn error(&self, expected: &Said) -> f64 {
         assert_eq!(self.greedy, expected.greedy);
@@ -96,8 +102,7 @@ fn parts_on_one_kind_of_device_say_the_same_to_the_bit() {
             let expected = ask(&open(tiny, &[device], &options(device)), tiny, &state);
             for n in [2, 3] {
                 let found = ask(&open(tiny, &vec![device; n], &options(device)), tiny, &state);
-                let differs = found.numbers.iter().zip(&expected.numbers).find(|(found, expected)| found != expected);
-                assert!(found == expected, "{} in {n} parts on {device}: {:?}", tiny.name, differs.map(|((name, _), _)| name));
+                assert!(found == expected, "{} in {n} parts on {device}: {:?}", tiny.name, found.differs(&expected));
             }
         }
     }
@@ -113,7 +118,8 @@ fn parts_on_kernels_for_gpus_say_the_same_to_the_bit() {
         let mut options = options("own");
         options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding: 100_000, ..caps(base.caps.clone(), Class::Groups) })));
         let expected = ask(&open(tiny, &["own"], &options), tiny, &state);
-        assert!(ask(&open(tiny, &["own", "own"], &options), tiny, &state) == expected, "{}", tiny.name);
+        let found = ask(&open(tiny, &["own", "own"], &options), tiny, &state);
+        assert!(found == expected, "{}: {:?}", tiny.name, found.differs(&expected));
     }
 }
 
