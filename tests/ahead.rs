@@ -41,6 +41,10 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
         &["-n", "60", "--logit-bias", "0=6", "Thou shalt not"],
         &["-n", "1", "In the"],
         &["-n", "2", "In the"],
+        // Drawn on the host everywhere, and on the device.
+        &["-n", "40", "--typical", "0.8", "--tail-free", "0.95", "--dry-multiplier", "0.8", "In the"],
+        &["-n", "40", "--mirostat", "4", "--repeat-penalty", "1.2", "--repeat-last-n", "20", "--trials", "3", "And it came"],
+        &["-n", "60", "--top-n-sigma", "1.2", "--temp", "1.4", "Moses said"],
         &[
             "-n",
             "60",
@@ -64,7 +68,7 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
     ];
     for device in devices() {
         // A software GPU is slow: two of them, one with several streams.
-        let cases = if *device == "gpu" { &cases[6..] } else { cases };
+        let cases = if *device == "gpu" { &cases[9..] } else { cases };
         for (i, case) in cases.iter().enumerate() {
             if case.contains(&GLM) && !std::path::Path::new(GLM).is_dir() {
                 eprintln!("SKIPPED: {GLM} is in the repository only");

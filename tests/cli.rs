@@ -122,14 +122,15 @@ fn a_saved_state_goes_on_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
-    for sampling in ["--temp 0", "--seed 3"] {
-        let whole = json(&run(&words(&format!("generate --tokens 74,111,1276 -n 20 --ignore-eos {sampling} --json"))));
-        let first = format!("generate --tokens 74,111,1276 -n 10 --ignore-eos {sampling} --json --save-state {state} --state-tokens");
+    let looking_back = "--mirostat 4 --dry-multiplier 1 --repeat-penalty 1.2 --repeat-last-n 12";
+    for (sampling, seed) in [("--temp 0", ""), ("", "--seed 3"), (looking_back, "--seed 4"), ("", "--seed 3")] {
+        let seeded = format!("{sampling} {seed}");
+        let whole = json(&run(&words(&format!("generate --tokens 74,111,1276 -n 20 --ignore-eos {seeded} --json"))));
+        let first = format!("generate --tokens 74,111,1276 -n 10 --ignore-eos {seeded} --json --save-state {state} --state-tokens");
         let first = json(&run(&words(&first)));
-        let sampling = if sampling == "--seed 3" { "" } else { sampling };
         let second = json(&run(&words(&format!("generate -n 10 --ignore-eos {sampling} --json --state {state}"))));
         let both = [first["tokens"].as_array().unwrap().as_slice(), second["tokens"].as_array().unwrap()].concat();
-        assert_eq!(Value::Array(both), whole["tokens"], "{sampling}");
+        assert_eq!(Value::Array(both), whole["tokens"], "{seeded}");
     }
     let bytes = std::fs::read(state).unwrap();
     let (tensors, _) = wingbeat::weights::read_safetensors(&bytes).unwrap();
@@ -163,6 +164,11 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
     refused(&run(&words("generate x --top-p nan")), 2, "--top-p");
     refused(&run(&words("generate x --ban 99999")), 2, "--ban");
     refused(&run(&words("generate x --logit-bias 5")), 2, "--logit-bias");
+    refused(&run(&words("generate x --dry-base 0.5")), 2, "--dry-base");
+    refused(&run(&words("generate x --repeat-last-n -2")), 2, "--repeat-last-n");
+    refused(&run(&words("generate x --preset best")), 2, "one of pip, demo, chat");
+    refused(&run(&words("generate x --preset midi --vocab tiny --ban 70000")), 2, "--ban");
+    refused(&run(&words("generate x --dry-multiplier 1 --dry-breaker @@@@")), 2, "--dry-breaker");
     refused(&run(&words("generate --tokens 1,x")), 2, "--tokens");
     refused(&run(&words("generate x -f y")), 2, "cannot be used with");
     refused(&run(&words("generate --tokens 5,99999 -n 1")), 1, "99999");
@@ -179,6 +185,18 @@ fn with_json_an_error_is_an_object_too() {
     let output = run(&words("generate --bogus --json"));
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((code(&output), object["error"]["kind"].as_str()), (2, Some("usage")));
+}
+
+#[test]
+fn presets_are_listed_and_what_is_asked_for_wins_over_them() {
+    let listed = stdout(&run(&words("generate --preset list")));
+    assert!(listed.contains("chat") && listed.contains("sets temperature 1.2, top-p 0.5, presence-penalty 0.4"), "{listed}");
+    let tokens = |flags: &str| json(&run(&words(&format!("generate --tokens 74,111 -n 12 -s 3 --json {flags}"))))["tokens"].clone();
+    let chat = "--temp 1.2 --top-p 0.5 --presence-penalty 0.4 --frequency-penalty 0.4 --penalty-decay 0.996";
+    assert_eq!(tokens("--preset chat"), tokens(chat));
+    assert_eq!(tokens("--top-p 0.9 --preset chat"), tokens(&chat.replace("0.5", "0.9")));
+    assert_eq!(tokens("--preset greedy"), tokens("--temp 0"));
+    assert_ne!(tokens("--preset chat"), tokens("--preset greedy"));
 }
 
 #[test]

@@ -154,6 +154,7 @@ fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
         top_p: numbers.one_of(&[1.0, 1.0, 0.0, 0.3, 0.85, 0.85, 0.999]),
         top_k: numbers.one_of(&[0, 0, 0, 1, 3, 50, 700]),
         min_p: numbers.one_of(&[0.0, 0.0, 0.0, 1e-9, 0.05, 0.7, 1.0]),
+        top_n_sigma: numbers.one_of(&[0.0, 0.0, 0.01, 1.0, 2.5, 1e9]),
         guard: numbers.one_of(&[None, None, Some(0)]),
         order: numbers.one_of(&[Order::Pip, Order::Hf]),
         seed: u64::from(numbers.next()) << 20 | u64::from(numbers.next()),

@@ -1,6 +1,7 @@
 //! Slots, chunks, forks and state files of the embedded model, on every device that is here.
 
 use crate::support::{adapter, caps, devices, golden, nmse, options, read, tiny};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use wingbeat::exec::gpu::Device;
 use wingbeat::sample::{Sampler, Sampling};
@@ -308,6 +309,145 @@ fn continuations_of_one_state_are_those_of_single_streams() {
             assert_eq!(stream.finish, Some(made.finish));
         }
     }
+}
+
+/// Streams of which a device can draw some only: their texts are those of each alone. Those that it cannot draw end first, and are never
+/// drawn several at once; how many tokens of the others were.
+fn neighbours_texts(name: &str, model: &Model) -> usize {
+    let base = |seed| Sampling { seed, ..Sampling::rwkv() };
+    let all = [
+        Sampling { typical: 0.7, ..base(1) },
+        Sampling { mirostat: 3.0, ..base(2) },
+        Sampling { dry_multiplier: 2.0, dry_breakers: vec!["\n".into()], repeat_penalty: 1.2, repeat_last_n: Some(9), ..base(3) },
+        Sampling { top_n_sigma: 1.0, ..base(4) },
+        base(5),
+    ];
+    let (tokens, request) = (prompt(15, 5), Request::new(20));
+    let alone = |sampling: &Sampling| {
+        let mut single = Session::new(model, 1).unwrap();
+        let slot = single.open().unwrap();
+        single.prefill(slot, &tokens).unwrap();
+        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), &request)];
+        single.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        let [stream] = streams;
+        (stream.tokens, stream.text, stream.sampler.memory())
+    };
+    let alone: Vec<_> = all.iter().map(alone).collect();
+    let mut n_ahead = [0; 2];
+    for n_of_host in 0..=3 {
+        let mut session = Session::new(model, 8).unwrap();
+        let first = session.open().unwrap();
+        session.prefill(first, &tokens).unwrap();
+        let mut streams: Vec<Stream> = Vec::new();
+        for sampling in &all[3 - n_of_host..] {
+            streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &request));
+        }
+        // As if they had 12 tokens already: they end after 8.
+        streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
+        let mut hear = |event: wingbeat::session::Event<'_>| {
+            n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
+            ControlFlow::Continue(())
+        };
+        session.continue_many(&mut streams, &request, &mut hear).unwrap();
+        for (i, stream) in streams.iter().enumerate() {
+            let (tokens, text, memory) = &alone[3 - n_of_host + i];
+            if i < n_of_host {
+                assert!(stream.tokens[12..] == tokens[..8] && text.starts_with(&stream.text), "{name}: {n_of_host}, {i}");
+            } else {
+                assert_eq!((&stream.tokens, &stream.text, &stream.sampler.memory()), (tokens, text, memory), "{name}: {n_of_host}, {i}");
+            }
+        }
+    }
+    assert_eq!(n_ahead[0], 0, "{name}");
+    n_ahead[1]
+}
+
+#[test]
+fn a_stream_that_only_the_host_draws_changes_no_neighbour() {
+    for (name, model) in models(|o| o.deterministic = true).iter().filter(|(name, _)| name == "cpu" || name == "groups") {
+        neighbours_texts(name, model);
+    }
+}
+
+/// The CPU draws ahead only where the environment says so, which is of a process: this test runs itself in another.
+#[test]
+fn neighbours_draw_ahead_once_who_needs_the_host_has_ended() {
+    const INNER: &str = "WINGBEAT_TEST_INNER";
+    if std::env::var_os(INNER).is_some() {
+        let mut options = options("cpu");
+        options.deterministic = true;
+        // On a GPU of software a token may take longer than a submission should.
+        assert!(neighbours_texts("cpu", &tiny(&options)) > 0, "none was drawn ahead");
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "session::neighbours_draw_ahead_once_who_needs_the_host_has_ended", "--nocapture"]);
+    let output = command.env(INNER, "1").env("WINGBEAT_DRAWS", "device").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_state_keeps_what_the_sampler_looks_back_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old.st"), folder.path().join("new.st"));
+    let model = tiny(&options("cpu"));
+    let mut session = Session::new(&model, 2).unwrap();
+    let slot = session.open().unwrap();
+    session.prefill(slot, &prompt(5, 3)).unwrap();
+    let settings = Sampling { mirostat: 3.0, dry_multiplier: 1.0, seed: 5, ..Sampling::rwkv() };
+    let mut sampler = Sampler::new(settings.clone());
+    sampler.read(&[3, 4, 5]);
+    let id = sampler.sample(session.logits(slot).unwrap()).unwrap();
+    sampler.accept(id, 1.0);
+    session.save(slot, &new, None, Some(&sampler.memory())).unwrap();
+    let mut load = |path: &std::path::Path| {
+        let (slot, loaded) = session.load(path, false).unwrap();
+        session.close(slot).unwrap();
+        loaded.sampler.unwrap()
+    };
+    let memory = load(&new);
+    assert_eq!(memory, sampler.memory());
+    assert!(memory.mu.is_some() && memory.recent == [3, 4, 5, id]);
+    // A file of a version that knew nothing of them has the same form without them.
+    let without = Sampler::new(Sampling::rwkv()).memory();
+    session.save(slot, &old, None, Some(&without)).unwrap();
+    let bytes = std::fs::read(&old).unwrap();
+    let (tensors, metadata) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    assert!(!tensors.contains_key("recent_tokens") && !metadata.contains_key("mirostat_mu"));
+    let (_, loaded) = session.load(&old, false).unwrap();
+    let mut sampler = Sampler::new(settings);
+    sampler.restore(loaded.sampler.unwrap());
+    assert!(sampler.sample(session.logits(slot).unwrap()).is_ok());
+    // One that says ids which the model does not have is refused.
+    let broken = wingbeat::sample::Memory { recent: vec![1 << 20], ..memory };
+    session.save(slot, &new, None, Some(&broken)).unwrap();
+    assert!(session.load(&new, false).unwrap_err().to_string().contains("recent_tokens"));
+}
+
+#[test]
+fn breakers_are_found_in_the_vocabulary() {
+    let model = tiny(&options("cpu"));
+    let mut session = Session::new(&model, 1).unwrap();
+    let mut make = |breakers: &[&str]| {
+        let dry_breakers = breakers.iter().map(|text| text.to_string()).collect();
+        // whatever repeats a single token costs a lot
+        let s = Sampling { dry_multiplier: 100.0, dry_allowed_length: 1, dry_breakers, ..Sampling::greedy(0) };
+        session.generate(prompt(15, 5).as_slice(), &s, &Request::new(40), &mut |_| ControlFlow::Continue(()))
+    };
+    let vocab = model.vocab().unwrap();
+    let pairs = |tokens: &[u32], breaks: &dyn Fn(u32) -> bool| {
+        let mut seen = std::collections::HashSet::new();
+        tokens.windows(2).filter(|pair| !breaks(pair[0]) && !breaks(pair[1]) && !seen.insert([pair[0], pair[1]])).count()
+    };
+    let strict = make(&[]).unwrap().tokens;
+    assert_eq!(pairs(&strict, &|_| false), 0, "no pair comes twice");
+    let loose = make(&["e"]).unwrap().tokens;
+    let has_e = |id: u32| vocab.token(id).contains(&b'e');
+    assert_eq!(pairs(&loose, &has_e), 0);
+    assert_ne!(strict, loose);
+    let e = make(&["no token has this"]).unwrap_err().to_string();
+    assert!(e.starts_with("--dry-breaker: expected a text that some token contains"), "{e}");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn the_row_of_settings_has_the_fields_of_the_shader() {
     macro_rules! row {
         ($($field:ident),*) => { vec![$((stringify!($field), offset_of!(Row, $field))),*] };
     }
-    let mut want = row![flags, top_p, top_k, min_p_distance, filter_scale, draw_scale, repeat, repeat_inverse];
+    let mut want = row![flags, top_p, top_k, min_p_distance, n_sigma, filter_scale, draw_scale, repeat, repeat_inverse];
     want.extend(row![decay, presence, frequency, frequency_sign]);
     want.extend([("seed_low", offset_of!(Row, seed)), ("seed_high", offset_of!(Row, seed) + 4)]);
     assert_eq!((found, *span as usize), (want, size_of::<Row>()));

@@ -1,12 +1,17 @@
 // The filters, each as the last token it keeps in the order (d, id).
-import package::sample::fixed::{Scale, ZERO_SCALE, subtract};
-import package::sample::settings::{Settings, HF, TOP_P};
+import package::sample::fixed::{Scale, ZERO_SCALE, subtract, times};
+import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
+import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
 
-// What top_p, top_k and min_p leave. top_p is first in the official package's order, and keeps what is as likely as the last.
+// What top_n_sigma, top_p, top_k and min_p leave. top_p is before top_k in the official package's order, and keeps what is as likely as the last.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
+    if (s.flags & SIGMA) != 0u {
+        let farthest = times(deviation(row, lane), s.n_sigma);
+        if farthest < w.farthest { w = Window(0u, farthest, ALL); }
+    }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
             // k times the mass that every token has under this scale; less one unit, which the sum must exceed

@@ -7,6 +7,7 @@ struct Settings {
     top_p: u32,
     top_k: u32,
     min_p_distance: u32,
+    n_sigma: Scale,
     filter_scale: Scale,
     draw_scale: Scale,
     repeat: Scale,
@@ -24,6 +25,7 @@ const HF: u32 = 2u;
 const TOP_P: u32 = 4u;
 const PENALISES: u32 = 8u;
 const GUARDS: u32 = 16u;
+const SIGMA: u32 = 32u;
 
 // Of what is remembered of an id: the count's highest bit, and the bias of what is never drawn.
 const SEEN: u32 = 0x80000000u;

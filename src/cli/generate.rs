@@ -63,6 +63,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
+    if let Some(outcome) = args.sampling.list_presets() {
+        return outcome;
+    }
     let n_trials = args.trials as usize;
     if n_trials > 1 && args.save_state.is_some() {
         return Err(Error::usage("--save-state keeps one state, --trials makes several").hint("choose one of them").into());
@@ -81,12 +84,16 @@ pub fn run(args: Args) -> Outcome {
     let ends = !args.sampling.ignore_eos && model.vocab().is_some();
     let request = Request { stop_texts: args.sampling.stop.clone(), stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
+    let remembers = loaded.sampler.as_ref().is_some_and(|memory| !memory.recent.is_empty());
     if let Some(memory) = &loaded.sampler {
         sampler.restore(match args.sampling.seed() {
             Some(seed) => Memory { seed, draws: 0, ..memory.clone() },
             None => memory.clone(),
         });
     }
+    // What a repetition repeats may stand in the text of the state, where that was kept.
+    sampler.read(loaded.tokens.as_deref().filter(|_| !remembers).unwrap_or_default());
+    sampler.read(&prompt);
     let seed = sampler.settings().seed;
     let mut streams = vec![Stream::new(slot, sampler.clone(), &request)];
     for i in 1..n_trials {

@@ -1,96 +1,110 @@
 //! How tokens are drawn: flags over the defaults of the model's family.
 
-use crate::error::{Error, Result};
-use crate::sample::{Order, Sampling};
+use super::Outcome;
+use super::output::Output;
+use crate::error::Result;
+use crate::sample::{Sampling, Setting};
 use crate::session::Model;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Below 1 is more certain, 0 always takes the most likely token [default: 1; GLM 0.8]
-    #[arg(long, visible_alias = "temp", value_name = "X", allow_negative_numbers = true)]
-    temperature: Option<f32>,
-    /// Keep the most likely tokens up to this share of the probability; 1 is off [default: 0.85; GLM 0.8]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Keep this many tokens; 0 is off [default: 0; GLM 50]
-    #[arg(long, value_name = "N")]
-    top_k: Option<usize>,
-    /// Keep tokens at least this fraction as likely as the most likely one; 0 is off [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    min_p: Option<f32>,
-    /// Taken from the logit of every token that was generated before [default: 0.2; GLM 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    presence_penalty: Option<f32>,
-    /// Taken once for each time that it was [default: 0.2; GLM 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    frequency_penalty: Option<f32>,
-    /// What is left of those counts after each token [default: 0.996]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    penalty_decay: Option<f32>,
-    /// Divides positive logits of tokens that were generated before, multiplies negative ones; 1 is off [default: 1]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    repeat_penalty: Option<f32>,
-    /// Added to one token's logit; repeatable
-    #[arg(long, value_name = "ID=X")]
-    logit_bias: Vec<String>,
-    /// Never draw this token; repeatable
-    #[arg(long, value_name = "ID")]
-    ban: Vec<u32>,
-    /// Names the random stream [default: random, shown by --json]
-    #[arg(short, long, value_name = "N")]
-    seed: Option<u64>,
+    #[command(flatten)]
+    asked: Asked,
     /// End before this text; repeatable
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
     /// Do not end at the end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
-    /// When the temperature applies: pip (after the filters, as the official RWKV package) or hf (before, as transformers) [default: pip; GLM hf]
-    #[arg(long, value_name = "ORDER", value_parser = ["pip", "hf"])]
-    sampler_order: Option<String>,
+}
+
+/// The settings that were given: name and values. The flags are those of the sampler's registry.
+struct Asked(Vec<(&'static str, Vec<String>)>);
+
+/// Shows the presets.
+const LIST: &str = "list";
+
+impl clap::Args for Asked {
+    fn augment_args(command: Command) -> Command {
+        command.args(Setting::all().iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Asked, clap::Error> {
+        let given = |s: &Setting| Some((s.name, matches.get_many::<String>(s.name)?.cloned().collect()));
+        Ok(Asked(Setting::all().iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        *self = Asked::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A setting as a flag. What it cannot be is refused at once, what depends on the model later.
+fn flag(setting: &'static Setting) -> Arg {
+    let name = setting.name;
+    let check = move |text: &str| match Sampling::rwkv().set(name, text) {
+        Err(e) if name != "preset" || text != LIST => Err([Some(e.message), e.hint].into_iter().flatten().collect::<Vec<_>>().join("; ")),
+        _ => Ok(text.to_string()),
+    };
+    let action = if setting.is_list() { ArgAction::Append } else { ArgAction::Set };
+    let flag = Arg::new(name).long(name).value_name(setting.value).help(setting.meaning).action(action).value_parser(check);
+    match name {
+        "temperature" => flag.visible_alias("temp").allow_negative_numbers(true),
+        "seed" => flag.short('s'),
+        // a text may begin with anything
+        "dry-breaker" => flag.allow_hyphen_values(true),
+        _ => flag.allow_negative_numbers(true),
+    }
 }
 
 impl SamplingArgs {
-    /// Checked against the model's vocabulary. Greedy takes no penalties but those asked for: it means the most likely token.
+    /// Checked against the model's vocabulary.
     pub fn sampling(&self, model: &Model) -> Result<Sampling> {
-        let mut s = model.sampling().clone();
-        if self.temperature == Some(0.0) {
-            s = Sampling { order: s.order, ..Sampling::greedy(0) };
-        }
-        let set = |field: &mut f32, flag: Option<f32>| *field = flag.unwrap_or(*field);
-        set(&mut s.temperature, self.temperature);
-        set(&mut s.top_p, self.top_p);
-        set(&mut s.min_p, self.min_p);
-        set(&mut s.presence_penalty, self.presence_penalty);
-        set(&mut s.frequency_penalty, self.frequency_penalty);
-        set(&mut s.penalty_decay, self.penalty_decay);
-        set(&mut s.repeat_penalty, self.repeat_penalty);
-        s.top_k = self.top_k.unwrap_or(s.top_k);
-        s.logit_bias = self.logit_bias.iter().map(|text| bias(text)).collect::<Result<_>>()?;
-        s.ban.clone_from(&self.ban);
-        s.seed = self.seed.unwrap_or_else(random_seed);
-        s.order = match self.sampler_order.as_deref() {
-            Some("hf") => Order::Hf,
-            Some(_) => Order::Pip,
-            None => s.order,
-        };
+        let texts: Vec<(&str, Vec<&str>)> =
+            self.asked.0.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())).collect();
+        let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        let s = Sampling { seed: random_seed(), ..model.sampling().clone() }.with(&asked)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }
 
+    /// Shows the presets, where that was asked for.
+    pub fn list_presets(&self) -> Option<Outcome> {
+        (self.given("preset")? == LIST).then(presets)
+    }
+
     /// The seed, where one was asked for.
     pub fn seed(&self) -> Option<u64> {
-        self.seed
+        self.given("seed").and_then(|seed| seed.parse().ok())
+    }
+
+    fn given(&self, name: &str) -> Option<&str> {
+        let (_, values) = self.asked.0.iter().find(|(given, _)| *given == name)?;
+        values.last().map(String::as_str)
     }
 }
 
-/// `ID=X`.
-fn bias(text: &str) -> Result<(u32, f32)> {
-    let parsed = text.split_once('=').and_then(|(id, x)| Some((id.trim().parse().ok()?, x.trim().parse().ok()?)));
-    parsed.ok_or_else(|| Error::usage(format!("expected ID=X such as 261=-1.5, found {text:?}")).at("--logit-bias"))
+fn presets() -> Outcome {
+    let mut out = Output::new(true);
+    for (name, origin, sets) in Sampling::presets() {
+        let sets = if sets.is_empty() { "nothing" } else { &sets };
+        out.line(format_args!("{name:<9} {origin}"))?;
+        out.line(format_args!("{:<9} sets {sets}", ""))?;
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// 53 bits, so that a reader of JSON that knows only doubles gets the same seed. The standard library's hash keys are random.
@@ -105,10 +119,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn biases_and_seeds() {
-        assert_eq!(bias("7=-1.5").unwrap(), (7, -1.5));
-        assert_eq!(bias("7=-inf").unwrap(), (7, f32::NEG_INFINITY));
-        assert!(bias("7").is_err() && bias("=1").is_err() && bias("-7=1").is_err());
+    fn seeds_are_random() {
         assert!(random_seed() != random_seed() && random_seed() < 1 << 53);
+    }
+
+    #[test]
+    fn every_setting_is_a_flag() {
+        use clap::Args;
+        let command = || SamplingArgs::augment_args(Command::new("x").no_binary_name(true));
+        command().debug_assert();
+        let parse = |line: &[&str]| SamplingArgs::from_arg_matches(&command().try_get_matches_from(line.to_vec()).unwrap()).unwrap();
+        let args = parse(&["--temp", "0.5", "--ban", "3", "--ban", "4,5", "-s", "7", "--repeat-last-n", "-1", "--dry-breaker", "--"]);
+        assert_eq!((args.given("temperature"), args.given("repeat-last-n"), args.seed()), (Some("0.5"), Some("-1"), Some(7)));
+        assert!(args.asked.0.contains(&("ban", vec!["3".into(), "4,5".into()])));
+        assert!(args.asked.0.contains(&("dry-breaker", vec!["--".into()])));
+        assert!(args.list_presets().is_none());
+        for wrong in [["--typical", "1.1"], ["--tail-free", "nan"], ["--preset", "best"], ["--dry-base", "x"]] {
+            let said = command().try_get_matches_from(wrong).unwrap_err().to_string();
+            assert!(said.contains(wrong[0]) && said.contains("expected"), "{said}");
+        }
     }
 }

@@ -76,7 +76,7 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
         Sampling::rwkv(),
         Sampling::greedy(1),
         Sampling { top_k: 20, top_p: 0.7, ..Sampling::glm() },
-        Sampling { min_p: 0.1, repeat_penalty: 1.4, frequency_penalty: 0.5, ..plain.clone() },
+        Sampling { min_p: 0.1, top_n_sigma: 2.0, repeat_penalty: 1.4, frequency_penalty: 0.5, ..plain.clone() },
         Sampling { logit_bias: vec![(5, 2.5), (17, -1.0)], ban: vec![3], ..Sampling::rwkv() },
         plain,
     ];

@@ -3,7 +3,9 @@
 //! A token stands as its distance d = max - logit in fixed point and weighs its mass, 2^31 for the likeliest. A filter keeps a
 //! prefix of the order (d, id): it finds the last token it keeps and drops what comes after it. Nothing is ever sorted whole,
 //! because a histogram says in which narrow band of distances that last token lies. The list stays in the order of ids.
-//! Knows no settings. The kernel of `shaders/sample/` finds the same tokens in another way.
+//! Knows no settings. The kernel of `shaders/sample/` finds the same tokens in another way. What looks at the whole curve is in `shape`.
+
+mod shape;
 
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
@@ -24,9 +26,11 @@ pub(super) struct Shortlist {
     distances: Vec<u32>,
     /// Masses once weighed. `[n]`
     masses: Vec<u32>,
-    /// The masses summed by band of distance. `[N_BINS]`
+    /// What `typical` goes by. `[n]`
+    ranks: Vec<u32>,
+    /// The masses summed by band of rank. `[N_BINS]`
     bins: Vec<u64>,
-    /// The tokens of one bin: distance (high) and place in the list (low).
+    /// Tokens to be sorted: rank (high) and place in the list (low).
     edge: Vec<u64>,
 }
 
@@ -76,28 +80,38 @@ impl Shortlist {
 
     /// Keeps the likeliest tokens until their masses sum to `target`, which all of them reach.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
-        let widest = self.distances.iter().copied().max().unwrap_or(0);
-        let shift = (u32::BITS - widest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
-        let bin = |distance: u32| (distance >> shift) as usize & (N_BINS - 1);
+        let distances = std::mem::take(&mut self.distances);
+        let last = self.last_of(&distances, target);
+        self.distances = distances;
+        if let Some((distance, id)) = last {
+            self.retain(|i, d| d < distance || d == distance && (ties == Ties::Keep || i <= id));
+        }
+    }
+
+    /// The token, its rank and its id, with which the masses sum to `target`, tokens of lower rank first, the lower id of equals; a rank
+    /// a token of the list.
+    fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
+        let highest = ranks.iter().copied().max().unwrap_or(0);
+        let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
+        let bin = |rank: u32| (rank >> shift) as usize & (N_BINS - 1);
         self.bins.clear();
         self.bins.resize(N_BINS, 0);
-        for (&distance, &mass) in self.distances.iter().zip(&self.masses) {
-            self.bins[bin(distance)] += u64::from(mass);
+        for (&rank, &mass) in ranks.iter().zip(&self.masses) {
+            self.bins[bin(rank)] += u64::from(mass);
         }
         // the bin in which the sum reaches the target, and the sum before it
         let mut sum = 0;
         let edge_bin = self.bins.iter().position(|&mass| {
             sum += mass;
             sum >= target
-        });
-        let Some(edge_bin) = edge_bin else { return };
+        })?;
         sum -= self.bins[edge_bin];
 
         // the same sum token by token within that bin
         self.edge.clear();
-        for (place, &distance) in self.distances.iter().enumerate() {
-            if bin(distance) == edge_bin {
-                self.edge.push(u64::from(distance) << 32 | place as u64);
+        for (place, &rank) in ranks.iter().enumerate() {
+            if bin(rank) == edge_bin {
+                self.edge.push(u64::from(rank) << 32 | place as u64);
             }
         }
         self.edge.sort_unstable();
@@ -105,9 +119,7 @@ impl Shortlist {
             sum += u64::from(self.masses[key as u32 as usize]);
             sum >= target
         });
-        let Some(&last) = last else { return };
-        let (distance, id) = ((last >> 32) as u32, self.ids[last as u32 as usize]);
-        self.retain(|i, d| d < distance || d == distance && (ties == Ties::Keep || i <= id));
+        last.map(|&key| ((key >> 32) as u32, self.ids[key as u32 as usize]))
     }
 
     /// Keeps the tokens of which `keep(id, distance)` is true. Their masses are void.
@@ -124,15 +136,15 @@ impl Shortlist {
         self.distances.truncate(n);
     }
 
-    /// The token at which the cumulated masses exceed the share that `random / 2^64` is of them; `total` is their sum.
-    pub(super) fn pick(&self, random: u64, total: u64) -> Option<u32> {
+    /// The token at which the cumulated masses exceed the share that `random / 2^64` is of them, and its mass; `total` is their sum.
+    pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;
         let place = self.masses.iter().position(|&mass| {
             sum += u64::from(mass);
             sum > target
         });
-        place.map(|i| self.ids[i])
+        place.map(|i| (self.ids[i], self.masses[i]))
     }
 
     /// Each token's id and probability; `total` is the sum of the masses.

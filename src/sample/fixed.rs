@@ -118,6 +118,25 @@ pub fn share_of(total: u64, share: u32) -> u64 {
     (u128::from(total) * u128::from(share)).div_ceil(1 << 32).max(1) as u64
 }
 
+/// A share of a mass in units of 2^-32; what is no number, or not above 0, is 0.
+pub(super) fn share(x: f32) -> u32 {
+    (f64::from(x) * 4_294_967_296.0) as u32
+}
+
+/// The logarithm to the base 2 in units of 2^-20, truncated; that of 0 counts as 0.
+pub(super) fn log2(x: u64) -> u32 {
+    let whole = 63 - x.max(1).leading_zeros();
+    let (mut mantissa, mut fraction) = (x.max(1) << (63 - whole), 0);
+    for _ in 0..20 {
+        // the square of a number in 1 .. 2 says the next bit: whether it is 2 or more
+        let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63;
+        let bit = (square >> 64) as u32;
+        mantissa = (square >> bit) as u64;
+        fraction = fraction << 1 | bit;
+    }
+    whole << 20 | fraction
+}
+
 /// A number of the random stream, from 0 up to but not including `total`.
 pub fn uniform_below(random: u64, total: u64) -> u64 {
     ((u128::from(random) * u128::from(total)) >> 64) as u64
@@ -168,6 +187,16 @@ mod tests {
         }
         assert_eq!((mass(0, Scale::of_temperature(1e-30)), mass(1, Scale::of_temperature(1e-30))), (FULL_MASS, 0));
         assert_eq!((mass(u32::MAX, Scale::ZERO), mass(u32::MAX, Scale::of_temperature(1e-3))), (FULL_MASS, 0));
+    }
+
+    #[test]
+    fn logarithms_are_those_of_the_library() {
+        assert_eq!([0, 1, 2, 3, 1 << 63].map(log2), [0, 0, 1 << 20, 1_661_953, 63 << 20]);
+        for i in 0..2000u64 {
+            let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 64) | 1;
+            let (got, want) = (f64::from(log2(x)), (x as f64).log2() * f64::from(ONE));
+            assert!(got <= want + 0.01 && want < got + 1.01, "{x}: {got} for {want}");
+        }
     }
 
     #[test]

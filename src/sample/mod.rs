@@ -5,17 +5,24 @@
 
 mod chain;
 mod counts;
+mod dry;
 pub mod fixed;
+mod host;
+mod mirostat;
+mod named;
+mod presets;
 mod row;
 mod sampler;
 mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod wide;
 
 pub use counts::{SEEN, count, penalty_weight};
+pub use named::Setting;
 pub use row::{BANNED, Row, flag};
 pub use sampler::{Memory, Sampler};
-pub use settings::{Order, Sampling};
+pub use settings::{DRY_BREAKERS, Order, Sampling};
 pub use stream::number;

@@ -1,6 +1,6 @@
 //! The settings as the kernel takes them: one row of 32-bit words, computed once, by the same arithmetic on every machine.
 
-use super::fixed::{FULL_MASS, Scale, mass, quantised};
+use super::fixed::{FULL_MASS, Scale, mass, quantised, share};
 use super::settings::{Order, Sampling};
 
 /// The bias of an id that is never drawn.
@@ -18,6 +18,8 @@ pub mod flag {
     pub const PENALISES: u32 = 8;
     /// Nothing is drawn while a logit is not finite: the host draws what its guard says.
     pub const GUARDS: u32 = 16;
+    /// `top_n_sigma` is not off.
+    pub const SIGMA: u32 = 32;
 }
 
 /// One sampler's settings for `shaders/sample/draw.wgsl`, where `struct Settings` has the same fields in the same order; a test
@@ -33,6 +35,8 @@ pub struct Row {
     pub top_k: u32,
     /// The largest distance from the maximum that `min_p` keeps; `u32::MAX` is off.
     pub min_p_distance: u32,
+    /// How many standard deviations from the maximum `top_n_sigma` keeps.
+    pub n_sigma: Scale,
     /// From a distance to the exponent of its mass, for `top_p`.
     pub filter_scale: Scale,
     /// The same for the draw.
@@ -64,15 +68,17 @@ impl Row {
             (s.top_p < 1.0, flag::TOP_P),
             (penalises, flag::PENALISES),
             (s.guard.is_some(), flag::GUARDS),
+            (s.top_n_sigma > 0.0, flag::SIGMA),
         ];
         let draw = Scale::of_temperature(if is_greedy { 1.0 } else { s.temperature });
         let filter = if s.order == Order::Hf { draw } else { Scale::of_temperature(1.0) };
         let repeat = f64::from(s.repeat_penalty);
         Row {
             flags: flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum(),
-            top_p: (f64::from(s.top_p) * 4_294_967_296.0) as u32,
+            top_p: share(s.top_p),
             top_k: u32::try_from(s.top_k).unwrap_or(0),
             min_p_distance: last_as_likely(s.min_p, filter),
+            n_sigma: Scale::of(f64::from(s.top_n_sigma)),
             filter_scale: filter,
             draw_scale: draw,
             repeat: Scale::of(repeat),
@@ -89,9 +95,18 @@ impl Row {
         self.flags & flag != 0
     }
 
-    /// A logit after the penalties of a token that was seen, with this count. A factor of 1 changes nothing.
+    /// A logit after the penalties of a token that was seen, with this count.
     pub(super) fn penalised(&self, x: i32, count: u32) -> i32 {
-        let x = if x > 0 { self.repeat_inverse.times_signed(x) } else { self.repeat.times_signed(x) };
+        self.counted(self.repeated(x), count)
+    }
+
+    /// The repeat penalty alone. A factor of 1 changes nothing.
+    pub(super) fn repeated(&self, x: i32) -> i32 {
+        if x > 0 { self.repeat_inverse.times_signed(x) } else { self.repeat.times_signed(x) }
+    }
+
+    /// Those of presence and frequency.
+    pub(super) fn counted(&self, x: i32, count: u32) -> i32 {
         let frequency = self.frequency_sign * self.frequency.times(count).min(i32::MAX as u32) as i32;
         x.saturating_sub(self.presence.saturating_add(frequency)).max(-i32::MAX)
     }

@@ -3,13 +3,16 @@
 use super::chain::{Shortlist, Ties};
 use super::counts::Counts;
 use super::fixed::{EXCLUDED, key, ordered, unkey};
+use super::host::OnHost;
 use super::row::{BANNED, Row, biases, flag};
 use super::settings::Sampling;
 use super::stream;
 use super::wide;
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-/// Settings plus what they need to remember: penalty counts and the position of the random stream.
+/// Settings plus what they need to remember: penalty counts, the last tokens, and the position of the random stream.
 ///
 /// A clone continues as the original would; it does not copy the working memory.
 #[derive(Debug, Clone)]
@@ -17,9 +20,17 @@ pub struct Sampler {
     settings: Sampling,
     /// The settings in integers.
     row: Row,
+    /// Those that only the host draws with.
+    on_host: OnHost,
     /// Ids and biases of `logit_bias` and `ban`.
     biases: Vec<(u32, i32)>,
+    /// Ids that break a repetition, ascending; none until somebody told.
+    breakers: Option<Arc<[u32]>>,
     counts: Counts,
+    /// The last tokens of the text, at least as many as the settings look back at.
+    recent: Vec<u32>,
+    /// Mirostat's largest surprise, in units of 2^-20 bits; none before the first draw.
+    mu: Option<i32>,
     /// How many tokens were drawn: the position in the random stream.
     draws: u64,
     /// How many of them were the guard's.
@@ -36,6 +47,10 @@ pub struct Memory {
     pub seed: u64,
     /// How many tokens were drawn from it.
     pub draws: u64,
+    /// The last tokens of the text, where a setting looks back at them.
+    pub recent: Vec<u32>,
+    /// Mirostat's largest surprise, in units of 2^-20 bits, once it has learnt.
+    pub mu: Option<i32>,
 }
 
 /// Working memory: of vocabulary size after the first call, without meaning between calls.
@@ -70,8 +85,20 @@ impl Sampler {
     /// A sampler at the beginning of its stream that has seen nothing. Settings from outside want [`Sampling::check`] first;
     /// unchecked ones never panic: ids beyond the logits are ignored, a temperature that is not above 0 is greedy.
     pub fn new(settings: Sampling) -> Self {
-        let (row, biases) = (Row::of(&settings), biases(&settings));
-        Sampler { settings, row, biases, counts: Counts::default(), draws: 0, n_guarded: 0, scratch: Scratch::default() }
+        let (row, on_host, biases) = (Row::of(&settings), OnHost::of(&settings), biases(&settings));
+        Sampler {
+            settings,
+            row,
+            on_host,
+            biases,
+            breakers: None,
+            counts: Counts::default(),
+            recent: Vec::new(),
+            mu: None,
+            draws: 0,
+            n_guarded: 0,
+            scratch: Scratch::default(),
+        }
     }
 
     /// The settings, with the seed of the stream in use.
@@ -102,7 +129,11 @@ impl Sampler {
             Outcome::Certain(id) => id,
             Outcome::Weighed(total) => {
                 let random = stream::number(self.settings.seed, self.draws);
-                self.scratch.list.pick(random, total).ok_or_else(no_finite_logit)?
+                let (id, mass) = self.scratch.list.pick(random, total).ok_or_else(no_finite_logit)?;
+                if let Some(mirostat) = self.on_host.mirostat {
+                    self.mu = Some(mirostat.learn(self.mu.unwrap_or(mirostat.first()), mass, total));
+                }
+                id
             }
         };
         self.skip();
@@ -144,9 +175,36 @@ impl Sampler {
     }
 
     /// Counts an id that was drawn: decays all counts, then adds `weight` to its own. The weight is 1, or 0 for text that may
-    /// repeat ([`penalty_weight`](super::penalty_weight)); the presence penalty applies either way. Prompts are not counted.
+    /// repeat ([`penalty_weight`](super::penalty_weight)); the presence penalty applies either way. Prompts are not counted, but
+    /// [read](Self::read).
     pub fn accept(&mut self, id: u32, weight: f32) {
         self.counts.accept(id, weight, self.row.decay);
+        self.read(&[id]);
+    }
+
+    /// Takes note of tokens that the text goes on with: a prompt. DRY and `repeat_last_n` look back at them; nothing is counted.
+    pub fn read(&mut self, tokens: &[u32]) {
+        let most = self.on_host.looks_back();
+        self.recent.extend_from_slice(&tokens[tokens.len() - tokens.len().min(most)..]);
+        // now and then, so that not every token moves all
+        if self.recent.len() / 2 >= most {
+            self.recent.drain(..self.recent.len() - most);
+        }
+    }
+
+    /// Whether a device's kernel can draw with these settings; else the host has to.
+    pub fn fits_device(&self) -> bool {
+        self.on_host.is_nothing()
+    }
+
+    /// The texts of which DRY wants to know which ids contain them; none where it is off, or was told.
+    pub fn wants_breakers(&self) -> Option<&[String]> {
+        (self.on_host.dry.is_some() && self.breakers.is_none()).then_some(self.settings.dry_breakers.as_slice())
+    }
+
+    /// Tells DRY the ids, ascending, that no repetition reaches past. A session does so.
+    pub fn break_at(&mut self, ids: Arc<[u32]>) {
+        self.breakers = Some(ids);
     }
 
     /// Counts a number of the stream that another sampler took, which had this one's memory.
@@ -156,7 +214,8 @@ impl Sampler {
 
     /// What to keep so that another sampler with the same settings goes on from here.
     pub fn memory(&self) -> Memory {
-        Memory { counts: self.counts.0.clone(), seed: self.settings.seed, draws: self.draws }
+        let recent = self.recent_at_most(self.on_host.looks_back()).to_vec();
+        Memory { counts: self.counts.0.clone(), seed: self.settings.seed, draws: self.draws, recent, mu: self.mu }
     }
 
     /// Goes on from `memory`, its seed included.
@@ -165,12 +224,17 @@ impl Sampler {
         self.settings.seed = memory.seed;
         self.row.seed = Row::of(&self.settings).seed;
         self.draws = memory.draws;
+        self.recent.clear();
+        self.read(&memory.recent);
+        self.mu = memory.mu;
     }
 
-    /// A fork with the same settings and counts, at the beginning of another stream.
+    /// A fork with the same settings and the same past, at the beginning of another stream.
     pub fn reseeded(&self, seed: u64) -> Self {
-        let settings = Sampling { seed, ..self.settings.clone() };
-        Sampler { counts: self.counts.clone(), ..Self::new(settings) }
+        let mut fork = self.clone();
+        fork.restore(Memory { seed, draws: 0, ..self.memory() });
+        fork.n_guarded = 0;
+        fork
     }
 
     /// The settings as the kernel takes them, with the seed of the stream in use.
@@ -193,12 +257,49 @@ impl Sampler {
         &self.biases
     }
 
+    fn recent_at_most(&self, n: usize) -> &[u32] {
+        &self.recent[self.recent.len() - n.min(self.recent.len())..]
+    }
+
     /// Adjusts the logits and plays the chain.
     fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
-        let Scratch { keys, list } = &mut self.scratch;
-        let row = &self.row;
-        wide::keys(logits, keys);
-        adjust(row, &self.counts, &self.biases, keys);
+        let mut keys = std::mem::take(&mut self.scratch.keys);
+        wide::keys(logits, &mut keys);
+        self.adjust(&mut keys);
+        let outcome = self.play(logits, &keys);
+        self.scratch.keys = keys;
+        outcome
+    }
+
+    /// Penalties, then DRY, then biases and bans, in the keys of the logits they concern.
+    fn adjust(&self, keys: &mut [u32]) {
+        let (row, on_host) = (&self.row, &self.on_host);
+        let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
+            if let Some(k) = keys.get_mut(id as usize).filter(|k| **k != EXCLUDED) {
+                *k = change(unkey(*k));
+            }
+        };
+        let counts = if row.is(flag::PENALISES) { self.counts.0.as_slice() } else { &[] };
+        match on_host.repeat_last_n {
+            None => counts.iter().for_each(|&(id, count)| change(id, &|x| key(row.penalised(x, count)))),
+            Some(n) => {
+                let seen: BTreeSet<u32> = self.recent_at_most(n).iter().copied().collect();
+                seen.into_iter().for_each(|id| change(id, &|x| key(row.repeated(x))));
+                counts.iter().for_each(|&(id, count)| change(id, &|x| key(row.counted(x, count))));
+            }
+        }
+        if let Some(dry) = on_host.dry {
+            let penalties = dry.penalties(&self.recent, self.breakers.as_deref().unwrap_or_default());
+            penalties.into_iter().for_each(|(id, penalty)| change(id, &|x| key(x.saturating_sub(penalty))));
+        }
+        for &(id, bias) in &self.biases {
+            change(id, &|x| if bias == BANNED { EXCLUDED } else { key(x.saturating_add(bias)) });
+        }
+    }
+
+    /// The filters, in their order.
+    fn play(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
+        let (row, on_host, list) = (&self.row, &self.on_host, &mut self.scratch.list);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
         if max == EXCLUDED {
             return Err(if logits.iter().any(|x| x.is_finite()) { all_banned() } else { no_finite_logit() });
@@ -206,34 +307,31 @@ impl Sampler {
         if row.is(flag::GREEDY) {
             return Ok(Outcome::Certain(largest(logits, keys, max)));
         }
-        let (filter, ties) = (row.filter_scale, if row.is(flag::HF) { Ties::Drop } else { Ties::Keep });
+        let (is_hf, filter) = (row.is(flag::HF), row.filter_scale);
         list.fill(keys, max);
-        if row.is(flag::HF) {
+        if let Some(mirostat) = on_host.mirostat {
+            return Ok(Outcome::Weighed(mirostat.cut(list, self.mu.unwrap_or(mirostat.first()), row.draw_scale)));
+        }
+        if row.is(flag::SIGMA) {
+            list.top_n_sigma(row.n_sigma);
+        }
+        if is_hf {
             list.top_k(row.top_k);
         }
-        if row.is(flag::TOP_P) {
-            list.top_p(row.top_p, filter, ties);
+        if let Some(z) = on_host.tail_free {
+            list.tail_free(z, filter);
         }
-        if !row.is(flag::HF) {
+        if let Some(p) = on_host.typical {
+            list.typical(p, filter);
+        }
+        if row.is(flag::TOP_P) {
+            list.top_p(row.top_p, filter, if is_hf { Ties::Drop } else { Ties::Keep });
+        }
+        if !is_hf {
             list.top_k(row.top_k);
         }
         list.within(row.min_p_distance);
         Ok(Outcome::Weighed(list.weigh(row.draw_scale)))
-    }
-}
-
-/// Penalties, then biases and bans, in the keys of the logits they concern.
-fn adjust(row: &Row, counts: &Counts, biases: &[(u32, i32)], keys: &mut [u32]) {
-    let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
-        if let Some(k) = keys.get_mut(id as usize).filter(|k| **k != EXCLUDED) {
-            *k = change(unkey(*k));
-        }
-    };
-    if row.is(flag::PENALISES) {
-        counts.0.iter().for_each(|&(id, count)| change(id, &|x| key(row.penalised(x, count))));
-    }
-    for &(id, bias) in biases {
-        change(id, &|x| if bias == BANNED { EXCLUDED } else { key(x.saturating_add(bias)) });
     }
 }
 

@@ -1,21 +1,33 @@
 //! What a caller may set: one struct, the defaults of each model family, and the check of what came from outside.
 
+use super::named;
 use crate::error::{Error, Result};
 
 /// When the temperature applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// After the filters, as the official RWKV package: top_p, top_k, min_p, temperature. Tokens as likely as the last one
-    /// that top_p keeps are kept too.
+    /// After the filters, as the official RWKV package. Tokens as likely as the last one that top_p keeps are kept too.
     Pip,
-    /// Before the filters, as transformers: temperature, top_k, top_p, min_p.
+    /// Before the filters, as transformers.
     Hf,
 }
 
-/// How a token is drawn. Penalties come first, then `logit_bias`, then `ban`, then the filters in the given [`Order`].
+/// How a token is drawn.
+///
+/// First the logits are changed: penalties of what was generated, those of [DRY](Self::dry_multiplier), `logit_bias`, `ban`. Then come
+/// the filters, each of what the one before it left, in one of two orders:
+///
+/// * [`Order::Pip`]: `top_n_sigma`, `tail_free`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
+/// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `tail_free`, `typical`, `top_p`, `min_p`.
+///
+/// So it is in llama.cpp, but that it biases first, and for the place of `temperature` in `Hf` and of `top_k` in `Pip`. With `mirostat` it
+/// is, as there, the temperature in both orders, then mirostat in place of all filters.
+///
+/// A GPU's kernel knows everything but `tail_free`, `typical`, `mirostat`, DRY and `repeat_last_n`; with these the host draws, by itself. The
+/// ids are the same either way. A logit of negative infinity is drawn by no setting, and counts for none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits: below 1 is more certain. 0 is greedy: always the largest logit, the lowest id of equals.
+    /// Divides the logits: below 1 is more certain. 0 is greedy: always the largest logit, the lowest id of equals, whatever the filters.
     pub temperature: f32,
     /// Keeps the most likely tokens up to this share of the probability, in 0 ..= 1. 1 is off, 0 keeps the largest.
     pub top_p: f32,
@@ -23,6 +35,18 @@ pub struct Sampling {
     pub top_k: usize,
     /// Keeps tokens at least this fraction as likely as the most likely one, in 0 ..= 1. 0 is off.
     pub min_p: f32,
+    /// Keeps the tokens whose surprise is nearest to what it is on average, up to this share of the probability, in 0 ..= 1; the most
+    /// likely token may go. 1 is off.
+    pub typical: f32,
+    /// Keeps the most likely tokens up to this share of the probabilities' second differences: what comes before the curve gets flat.
+    /// In 0 ..= 1. 1 is off, 0 keeps the largest.
+    pub tail_free: f32,
+    /// Keeps tokens whose logit is at most this many standard deviations of all logits below the largest. 0 is off.
+    pub top_n_sigma: f32,
+    /// The surprise in bits that mirostat (its version 2) holds a text to. 0 is off.
+    pub mirostat: f32,
+    /// How fast mirostat learns, from 0.
+    pub mirostat_rate: f32,
     /// Taken from the logit of every token that was seen, however long ago. 0 is off.
     pub presence_penalty: f32,
     /// Taken from the logit of a token once per count. 0 is off.
@@ -31,6 +55,19 @@ pub struct Sampling {
     pub penalty_decay: f32,
     /// Divides a positive logit, multiplies a negative one, of every token that was seen. 1 is off.
     pub repeat_penalty: f32,
+    /// `repeat_penalty` looks at the last so many tokens, those of the prompt included; 0 at none. None: at all that were generated.
+    pub repeat_last_n: Option<usize>,
+    /// DRY takes `multiplier * base^(length - allowed_length)` from the logit of a token that would go on with a repetition of at least
+    /// the allowed length. 0 is off.
+    pub dry_multiplier: f32,
+    /// From 1.
+    pub dry_base: f32,
+    /// Repetitions shorter than this are free.
+    pub dry_allowed_length: usize,
+    /// DRY looks at the last so many tokens, those of the prompt included; 0 at none. None: at all.
+    pub dry_range: Option<usize>,
+    /// No repetition reaches past a token that contains one of these texts, and no such token is taken anything from.
+    pub dry_breakers: Vec<String>,
     /// Added to the logits of these ids. Negative infinity bans.
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
@@ -43,6 +80,9 @@ pub struct Sampling {
     /// Names the random stream.
     pub seed: u64,
 }
+
+/// What breaks a repetition unless something else is asked for.
+pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 impl Sampling {
     /// The defaults of the official RWKV package.
@@ -61,16 +101,27 @@ impl Sampling {
     }
 
     /// Every filter and penalty off: draws from the softmax of the logits.
-    fn plain(order: Order) -> Self {
+    pub(super) fn plain(order: Order) -> Self {
         Sampling {
             temperature: 1.0,
             top_p: 1.0,
             top_k: 0,
             min_p: 0.0,
+            typical: 1.0,
+            tail_free: 1.0,
+            top_n_sigma: 0.0,
+            mirostat: 0.0,
+            mirostat_rate: 0.1,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             penalty_decay: 1.0,
             repeat_penalty: 1.0,
+            repeat_last_n: None,
+            dry_multiplier: 0.0,
+            dry_base: 1.75,
+            dry_allowed_length: 2,
+            dry_range: None,
+            dry_breakers: DRY_BREAKERS.map(String::from).to_vec(),
             logit_bias: Vec::new(),
             ban: Vec::new(),
             guard: None,
@@ -89,23 +140,7 @@ impl Sampling {
     /// # Errors
     /// `Usage`, at the flag concerned.
     pub fn check(&self, n_vocab: usize) -> Result<()> {
-        let at_least_zero = 0.0..=f32::MAX;
-        let share = 0.0..=1.0;
-        let any = f32::MIN..=f32::MAX;
-        let ranges = [
-            ("--temperature", self.temperature, &at_least_zero, "a number from 0"),
-            ("--top-p", self.top_p, &share, "a number from 0 to 1"),
-            ("--min-p", self.min_p, &share, "a number from 0 to 1"),
-            ("--presence-penalty", self.presence_penalty, &any, "a number"),
-            ("--frequency-penalty", self.frequency_penalty, &any, "a number"),
-            ("--penalty-decay", self.penalty_decay, &share, "a number from 0 to 1"),
-            ("--repeat-penalty", self.repeat_penalty, &(f32::MIN_POSITIVE..=f32::MAX), "a number above 0"),
-        ];
-        for (flag, value, range, expected) in ranges {
-            if !range.contains(&value) {
-                return Err(Error::usage(format!("expected {expected}, found {value}")).at(flag));
-            }
-        }
+        named::check_numbers(self)?;
         for &(id, bias) in &self.logit_bias {
             check_id("--logit-bias", id, n_vocab)?;
             if bias.is_nan() || bias == f32::INFINITY {

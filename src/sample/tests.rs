@@ -4,6 +4,11 @@ use super::fixed::ONE;
 use super::*;
 use crate::error::Kind;
 
+mod dry;
+mod filters;
+mod mirostat;
+mod twin;
+
 const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/sampler_pip.json"));
 
 /// Every filter off.
@@ -47,7 +52,8 @@ fn surprise(counts: &[usize], p: &[f32]) -> f64 {
         chi_square += (count as f64 - expected).powi(2) / expected;
         degrees += 1.0;
     }
-    (chi_square - degrees) / (2.0 * degrees).sqrt()
+    // of one token there is nothing to count
+    (chi_square - degrees) / (2.0 * degrees.max(1.0)).sqrt()
 }
 
 fn draw(sampler: &mut Sampler, logits: &[f32], n: usize) -> Vec<u32> {
@@ -259,11 +265,19 @@ fn memory_restores_exactly() {
         s.accept(id, 1.0);
         id
     };
-    let mut original = Sampler::new(Sampling { seed: 5, ..Sampling::rwkv() });
+    let mirostat = Sampling { mirostat: 3.0, dry_multiplier: 1.0, repeat_penalty: 1.2, repeat_last_n: Some(7), ..Sampling::rwkv() };
+    for settings in [Sampling::rwkv(), mirostat] {
+        restores(settings, &step);
+    }
+}
+
+fn restores(settings: Sampling, step: &dyn Fn(&mut Sampler) -> u32) {
+    let mut original = Sampler::new(Sampling { seed: 5, ..settings.clone() });
+    original.read(&[1, 2, 3]);
     for _ in 0..30 {
         step(&mut original);
     }
-    let mut restored = Sampler::new(Sampling::rwkv());
+    let mut restored = Sampler::new(settings);
     restored.restore(original.memory());
     assert_eq!(restored.memory(), original.memory());
     assert_eq!(original.memory().draws, 30);
@@ -364,6 +378,18 @@ fn settings_are_checked_by_flag() {
         ("--frequency-penalty", Sampling { frequency_penalty: f32::INFINITY, ..base() }),
         ("--penalty-decay", Sampling { penalty_decay: 1.5, ..base() }),
         ("--repeat-penalty", Sampling { repeat_penalty: 0.0, ..base() }),
+        ("--typical", Sampling { typical: f32::NAN, ..base() }),
+        ("--typical", Sampling { typical: 1.1, ..base() }),
+        ("--tail-free", Sampling { tail_free: -0.1, ..base() }),
+        ("--tail-free", Sampling { tail_free: f32::NAN, ..base() }),
+        ("--top-n-sigma", Sampling { top_n_sigma: -1.0, ..base() }),
+        ("--top-n-sigma", Sampling { top_n_sigma: f32::INFINITY, ..base() }),
+        ("--mirostat", Sampling { mirostat: -1.0, ..base() }),
+        ("--mirostat", Sampling { mirostat: f32::NAN, ..base() }),
+        ("--mirostat-rate", Sampling { mirostat: 3.0, mirostat_rate: f32::NAN, ..base() }),
+        ("--dry-multiplier", Sampling { dry_multiplier: f32::NAN, ..base() }),
+        ("--dry-multiplier", Sampling { dry_multiplier: f32::INFINITY, ..base() }),
+        ("--dry-base", Sampling { dry_multiplier: 1.0, dry_base: f32::NAN, ..base() }),
         ("--logit-bias", Sampling { logit_bias: vec![(10, 0.0)], ..base() }),
         ("--logit-bias", Sampling { logit_bias: vec![(1, f32::NAN)], ..base() }),
         ("--ban", Sampling { ban: vec![10], ..base() }),
@@ -372,7 +398,11 @@ fn settings_are_checked_by_flag() {
         let e = settings.check(10).unwrap_err();
         assert_eq!((e.kind, e.place.as_deref()), (Kind::Usage, Some(flag)), "{e}");
         // unchecked, it must still not panic
-        let _ = Sampler::new(settings).sample(&[0.0, 1.0]);
+        let mut sampler = Sampler::new(settings);
+        sampler.read(&[0, 1, 0, 1, 9, 0, 1]);
+        for _ in 0..3 {
+            let _ = sampler.sample(&[0.0, 1.0]);
+        }
     }
 }
 

@@ -49,10 +49,10 @@ struct Submission {
 
 impl Session {
     /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
-    /// off; then every slot stands after its text. False, and nothing was done, where the host has to draw.
-    pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<bool> {
+    /// off; then every slot stands after its text, and `drawn` is empty. Does nothing where the host draws.
+    pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<()> {
         if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
-            return Ok(false);
+            return Ok(());
         }
         let next: Vec<(Slot, u32)> = drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)).collect();
         self.check(next.as_slice())?;
@@ -63,7 +63,7 @@ impl Session {
             let ended: Vec<Live> = live.extract_if(.., |l| batch.broken || l.is_stuck || !batch.is_live(l.stream)).collect();
             self.settle(&ended)?;
             if live.is_empty() {
-                return Ok(true);
+                return Ok(());
             }
             let samplers: Vec<&Sampler> = live.iter().map(|l| &batch.streams[l.stream].sampler).collect();
             let exempt = self.exempt();

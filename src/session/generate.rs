@@ -103,6 +103,11 @@ impl Stream {
         }
     }
 
+    /// Whether the host has to draw: for a function of the caller's, or with a setting that the device's kernel does not know.
+    fn needs_host(&self) -> bool {
+        self.processor.is_some() || !self.sampler.fits_device()
+    }
+
     /// The next token, drawn on the host.
     fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         match &mut self.processor {
@@ -176,6 +181,11 @@ pub(super) struct Batch<'a> {
 impl Batch<'_> {
     pub fn is_live(&self, stream: usize) -> bool {
         self.streams[stream].finish.is_none()
+    }
+
+    /// Whether a stream that goes on has to be drawn on the host. They step together, so then all are.
+    fn needs_host(&self) -> bool {
+        self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
     /// Tokens that a stream may still draw.
@@ -298,7 +308,9 @@ impl Session {
         let started = Instant::now();
         self.prefill(slot, &prompt)?;
         let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
-        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), request)];
+        let mut sampler = Sampler::new(sampling.clone());
+        sampler.read(&prompt);
+        let mut streams = [Stream::new(slot, sampler, request)];
         let mut timings = self.continue_many(&mut streams, request, &mut |event| on_piece(event.piece))?;
         (timings.prefill_ms, timings.prefill_tokens) = (prefill_ms, prompt.len());
         let [stream] = streams;
@@ -309,8 +321,9 @@ impl Session {
     /// Continues every stream from its slot's logits, all in one batch, until each has finished. The last token drawn is
     /// read too, so that a slot always stands after its text; a stop id is not.
     ///
-    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller; a stream with a processor draws on the
-    /// host, and its neighbours with it. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
+    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller. A stream with a processor, or whose settings the
+    /// kernel does not know ([`Sampler::fits_device`]), draws on the host, and its neighbours with it until it has ended; the ids
+    /// are the same. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
     /// run on change when one ends, and when that is depends on the clock.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         self.check_speaks()?;
@@ -322,8 +335,8 @@ impl Session {
             if stream.tokens.len() >= stream.limit {
                 stream.finish = Some(Finish::Length);
             }
+            self.tell_breakers(&mut stream.sampler)?;
         }
-        let mut draws_ahead = streams.iter().all(|s| s.processor.is_none());
         let model = self.model().clone();
         let stop_ids = request.stop_ids.as_deref().unwrap_or(&model.facts().stop_ids);
         let mut batch = Batch { streams, stop_ids, vocab: vocab.as_ref(), on_event, broken: false, n_taken: 0 };
@@ -344,7 +357,9 @@ impl Session {
                     }
                 }
             }
-            draws_ahead = draws_ahead && self.continue_ahead(&mut batch, &mut drawn)?;
+            if !batch.needs_host() {
+                self.continue_ahead(&mut batch, &mut drawn)?;
+            }
             next.clear();
             next.extend(drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)));
             self.decode_many(&next)?;

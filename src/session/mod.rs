@@ -5,6 +5,7 @@
 mod ahead;
 mod back;
 mod blocks;
+mod breakers;
 mod chunk;
 mod convert;
 pub mod fit;
@@ -36,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};
 use crate::tape::{BLOCK, Room, Run, Step};
 use blocks::Blocks;
+use breakers::Breakers;
 use chunk::Chunk;
 use opened::Opened;
 use pages::{Move, Pages};
@@ -86,6 +88,8 @@ pub struct Session {
     draws_ahead: bool,
     /// Ids that count nothing in penalties, a bit each; made when first asked for.
     exempt: Option<Arc<[u32]>>,
+    /// Ids that break repetitions, those last asked for.
+    breakers: Breakers,
     scratch: Scratch,
 }
 
@@ -188,6 +192,7 @@ impl Session {
             stop: Arc::default(),
             draws_ahead,
             exempt: None,
+            breakers: Breakers::default(),
             scratch: Scratch::default(),
         })
     }

@@ -20,7 +20,7 @@ const FORMAT_VERSION: &str = "1";
 pub struct LoadedState {
     /// The tokens that led here, where they were saved.
     pub tokens: Option<Vec<u32>>,
-    /// Penalty counts and the place of the random stream, where they were saved.
+    /// Penalty counts, the place of the random stream and what else the sampler remembers, where it was saved.
     pub sampler: Option<sample::Memory>,
     /// Something the user should know: a tuned state, a hash that was not checked.
     pub note: Option<String>,
@@ -55,6 +55,12 @@ impl Session {
             let (ids, counts): (Vec<u32>, Vec<u32>) = sampler.counts.iter().copied().unzip();
             file.integers("penalty_ids", ids.iter());
             file.integers("penalty_counts", counts.iter());
+            if !sampler.recent.is_empty() {
+                file.integers("recent_tokens", sampler.recent.iter());
+            }
+            if let Some(mu) = sampler.mu {
+                file.put("mirostat_mu", mu.to_string());
+            }
         }
         file.write(path)
     }
@@ -106,8 +112,6 @@ impl Session {
         };
         loaded.tokens = integers(&tensors, "tokens")?;
         if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, penalty_counts(&tensors)?) {
-            let number =
-                |key: &str| meta(key).parse().map_err(|_| Error::file(format!("expected a number as {key}, found {:?}", meta(key))));
             let mut seen = std::collections::HashSet::new();
             if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
                 return Err(Error::file(format!("the penalty id {twice} stands there twice")));
@@ -115,8 +119,15 @@ impl Session {
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("{} penalty ids do not fit {} counts and {n_vocab} tokens", ids.len(), counts.len())));
             }
+            // Files of versions that knew neither DRY nor mirostat have neither of these.
+            let recent = integers(&tensors, "recent_tokens")?.unwrap_or_default();
+            if let Some(id) = recent.iter().find(|&&id| id as usize >= n_vocab) {
+                return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("recent_tokens"));
+            }
+            let mu = metadata.get("mirostat_mu").map(|text| number("mirostat_mu", text)).transpose()?;
+            let counts = ids.into_iter().zip(counts).collect();
             loaded.sampler =
-                Some(sample::Memory { counts: ids.into_iter().zip(counts).collect(), seed: number("seed")?, draws: number("draws")? });
+                Some(sample::Memory { counts, seed: number("seed", meta("seed"))?, draws: number("draws", meta("draws"))?, recent, mu });
         }
         let n_tokens = meta("n_tokens").parse().unwrap_or(0);
         let mut caches = Vec::new();
@@ -258,6 +269,10 @@ fn integers(tensors: &Tensors<'_>, name: &str) -> Result<Option<Vec<u32>>> {
         Some((DType::I32, _, bytes)) => Ok(Some(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())),
         Some((dtype, _, _)) => Err(Error::file(format!("expected I32, found {dtype}")).at(name)),
     }
+}
+
+fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::file(format!("expected a number as {key}, found {text:?}")))
 }
 
 /// Counts of penalties, in fixed point.

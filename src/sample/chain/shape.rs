@@ -1,0 +1,63 @@
+//! Filters that look at the whole curve of the logits or of the probabilities.
+
+use super::super::fixed::{Scale, share_of};
+use super::Shortlist;
+
+/// Sums of squares are of distances in units of 2^-10, so that those of any vocabulary fit 64 bits, as the kernel has them.
+const COARSE: u32 = 10;
+
+impl Shortlist {
+    /// Keeps tokens up to `n` standard deviations of all logits from the maximum.
+    pub(in super::super) fn top_n_sigma(&mut self, n: Scale) {
+        let count = self.distances.len() as u64;
+        let coarse = |d: &u32| u64::from(d >> COARSE);
+        let mean = self.distances.iter().map(coarse).sum::<u64>() / count.max(1);
+        let squares: u64 = self.distances.iter().map(|d| coarse(d).abs_diff(mean).pow(2)).sum();
+        // the variance is in units of 2^-20, and so is the root of 2^20 times it
+        let deviation = ((squares / count.max(1)) << (2 * COARSE)).isqrt() as u32;
+        self.within(n.times(deviation));
+    }
+
+    /// Cuts the tail where the curve of the masses gets flat: keeps the likeliest tokens until their second differences have more than the
+    /// share `z / 2^32` of the sum of all, without the one with which they do, but at least one token.
+    pub(in super::super) fn tail_free(&mut self, z: u32, scale: Scale) {
+        self.weigh(scale);
+        self.edge.clear();
+        self.edge.extend((0..).zip(&self.distances).map(|(place, &d)| u64::from(d) << 32 | place));
+        self.edge.sort_unstable();
+        let mass = |i: usize| i64::from(self.masses[self.edge[i] as u32 as usize]);
+        let curvature = |i: usize| (mass(i) - 2 * mass(i + 1) + mass(i + 2)).unsigned_abs();
+        let n = self.edge.len().saturating_sub(2);
+        let total: u64 = (0..n).map(curvature).sum();
+        let is_straight = total == 0; // then it is no flatter here than there
+        let limit = u128::from(if is_straight { n as u64 } else { total }) * u128::from(z);
+        let mut sum = 0;
+        let end = (0..n).find(|&i| {
+            sum += u128::from(if is_straight { 1 } else { curvature(i) }) << 32;
+            i > 0 && sum > limit
+        });
+        if let Some(end) = end {
+            let last = self.edge[end - 1];
+            let (distance, id) = ((last >> 32) as u32, self.ids[last as u32 as usize]);
+            self.retain(|i, d| d < distance || d == distance && i <= id);
+        }
+    }
+
+    /// Keeps the tokens whose surprise is nearest to the mean, which is the entropy, until they have at least the share `p / 2^32` of the
+    /// mass; the lower id of equals. Distances are from the likeliest that is left then.
+    pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {
+        let total = self.weigh(scale);
+        let sum: u128 = self.distances.iter().zip(&self.masses).map(|(&d, &m)| u128::from(d) * u128::from(m)).sum();
+        // a surprise is a distance and what all have in common, so the mean distance stands for the entropy
+        let mean = ((sum + u128::from(total / 2)) / u128::from(total.max(1))) as u32;
+        let mut ranks = std::mem::take(&mut self.ranks);
+        ranks.clear();
+        ranks.extend(self.distances.iter().map(|d| d.abs_diff(mean)));
+        let last = self.last_of(&ranks, share_of(total, p));
+        self.ranks = ranks;
+        let Some((rank, id)) = last else { return };
+        self.retain(|i, d| d.abs_diff(mean) < rank || d.abs_diff(mean) == rank && i <= id);
+        let nearest = self.distances.iter().copied().min().unwrap_or(0);
+        self.distances.iter_mut().for_each(|d| *d -= nearest);
+    }
+}

@@ -1,0 +1,373 @@
+//! Settings by name, from text: the one registry that flags, fields of JSON and `/set` of chat share.
+//!
+//! A setting is added with a field of [`Sampling`], its value when off, and an entry here.
+
+use super::settings::{Order, Sampling};
+use super::texts;
+use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
+
+/// A setting that text can change.
+#[derive(Debug)]
+pub struct Setting {
+    /// With hyphens, as in flags.
+    pub name: &'static str,
+    /// Stands for the value, in help.
+    pub value: &'static str,
+    /// One line.
+    pub meaning: &'static str,
+    field: Field,
+}
+
+/// Where its value is, and of what kind.
+#[derive(Debug)]
+enum Field {
+    /// In this range, which these words name.
+    Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
+    Count(fn(&mut Sampling) -> &mut usize),
+    /// The last so many tokens, or all.
+    Last(fn(&mut Sampling) -> &mut Option<usize>),
+    Preset,
+    Breakers,
+    Biases,
+    Bans,
+    Order,
+    Seed,
+}
+
+const POSITIVE: RangeInclusive<f32> = 0.0..=f32::MAX;
+const SHARE: RangeInclusive<f32> = 0.0..=1.0;
+const ANY: RangeInclusive<f32> = f32::MIN..=f32::MAX;
+
+const fn number(
+    name: &'static str,
+    meaning: &'static str,
+    of: fn(&mut Sampling) -> &mut f32,
+    range: RangeInclusive<f32>,
+    expected: &'static str,
+) -> Setting {
+    Setting { name, value: "X", meaning, field: Field::Number(of, range, expected) }
+}
+
+const fn share(name: &'static str, meaning: &'static str, of: fn(&mut Sampling) -> &mut f32) -> Setting {
+    number(name, meaning, of, SHARE, "a number from 0 to 1")
+}
+
+const fn positive(name: &'static str, meaning: &'static str, of: fn(&mut Sampling) -> &mut f32) -> Setting {
+    number(name, meaning, of, POSITIVE, "a number from 0")
+}
+
+const fn setting(name: &'static str, value: &'static str, meaning: &'static str, field: Field) -> Setting {
+    Setting { name, value, meaning, field }
+}
+
+/// In the order in which help lists them. The preset is first: what else is set wins over it.
+static SETTINGS: &[Setting] = &[
+    setting("preset", "NAME", "Begin with a named set of settings in place of the model's; `list` shows them", Field::Preset),
+    positive("temperature", "Below 1 is more certain, 0 always takes the most likely token [default: 1; GLM 0.8]", |s| &mut s.temperature),
+    share("top-p", "Keep the most likely tokens up to this share of the probability; 1 is off [default: 0.85; GLM 0.8]", |s| &mut s.top_p),
+    setting("top-k", "N", "Keep this many tokens; 0 is off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
+    share("min-p", "Keep tokens at least this fraction as likely as the most likely one; 0 is off [default: 0]", |s| &mut s.min_p),
+    share("typical", "Keep the tokens of the most usual surprise up to this share of the probability; 1 is off [default: 1]", |s| {
+        &mut s.typical
+    }),
+    share("tail-free", "Cut the tail where the curve of probabilities gets flat; 1 is off [default: 1]", |s| &mut s.tail_free),
+    positive("top-n-sigma", "Keep logits at most this many standard deviations below the largest; 0 is off [default: 0]", |s| {
+        &mut s.top_n_sigma
+    }),
+    positive("mirostat", "Hold the text to this surprise in bits (mirostat 2, in place of the filters); 0 is off [default: 0]", |s| {
+        &mut s.mirostat
+    }),
+    positive("mirostat-rate", "How fast mirostat learns [default: 0.1]", |s| &mut s.mirostat_rate),
+    number(
+        "presence-penalty",
+        "Taken from the logit of every token that was generated before [default: 0.2; GLM 0]",
+        |s| &mut s.presence_penalty,
+        ANY,
+        "a number",
+    ),
+    number(
+        "frequency-penalty",
+        "Taken once for each time that it was [default: 0.2; GLM 0]",
+        |s| &mut s.frequency_penalty,
+        ANY,
+        "a number",
+    ),
+    share("penalty-decay", "What is left of those counts after each token [default: 0.996]", |s| &mut s.penalty_decay),
+    number(
+        "repeat-penalty",
+        "Divides positive logits of tokens that were generated before, multiplies negative ones; 1 is off [default: 1]",
+        |s| &mut s.repeat_penalty,
+        f32::MIN_POSITIVE..=f32::MAX,
+        "a number above 0",
+    ),
+    setting(
+        "repeat-last-n",
+        "N",
+        "--repeat-penalty looks at the last N tokens, the prompt's too [default: all that were generated]",
+        Field::Last(|s| &mut s.repeat_last_n),
+    ),
+    positive("dry-multiplier", "DRY: taken from the logit of a token that would prolong a repetition; 0 is off [default: 0]", |s| {
+        &mut s.dry_multiplier
+    }),
+    number(
+        "dry-base",
+        "DRY: times this for every token of the repetition beyond the allowed length [default: 1.75]",
+        |s| &mut s.dry_base,
+        1.0..=f32::MAX,
+        "a number from 1",
+    ),
+    setting("dry-allowed-length", "N", "DRY: shorter repetitions are free [default: 2]", Field::Count(|s| &mut s.dry_allowed_length)),
+    setting("dry-range", "N", "DRY: looks at the last N tokens, the prompt's too [default: all]", Field::Last(|s| &mut s.dry_range)),
+    setting(
+        "dry-breaker",
+        "TEXT",
+        "DRY: no repetition reaches past a token with this text; repeatable, `none` for none [default: \\n : \" *]",
+        Field::Breakers,
+    ),
+    setting("logit-bias", "ID=X", "Added to one token's logit; repeatable", Field::Biases),
+    setting("ban", "ID", "Never draw this token; repeatable", Field::Bans),
+    setting(
+        "sampler-order",
+        "ORDER",
+        "When the temperature applies: pip (after the filters, as the official RWKV package) or hf (before, as transformers) [default: pip; GLM hf]",
+        Field::Order,
+    ),
+    setting("seed", "N", "Names the random stream [default: random, shown by --json]", Field::Seed),
+];
+
+impl Setting {
+    /// All of them.
+    pub fn all() -> &'static [Setting] {
+        SETTINGS
+    }
+
+    /// Whether it holds a list, which several values make.
+    pub fn is_list(&self) -> bool {
+        matches!(self.field, Field::Breakers | Field::Biases | Field::Bans)
+    }
+
+    /// The one of that name; `_` is as good as `-`.
+    fn named(name: &str) -> Result<&'static Setting> {
+        let wanted = name.replace('_', "-");
+        let wanted = if wanted == "temp" { "temperature" } else { &wanted };
+        SETTINGS.iter().find(|s| s.name == wanted).ok_or_else(|| {
+            let all: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
+            Error::usage(format!("expected a sampling setting, found {name:?}")).hint(format!("one of {}", all.join(", ")))
+        })
+    }
+
+    fn set(&self, s: &mut Sampling, values: &[&str]) -> Result<()> {
+        // what is no list takes its last value
+        let value = values.last().copied().unwrap_or_default().trim();
+        match &self.field {
+            Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,
+            Field::Count(of) => *of(s) = texts::number(value, "a whole number from 0")?,
+            Field::Last(of) => *of(s) = texts::last(value)?,
+            Field::Preset => s.begin_with(Sampling::preset(value)?),
+            Field::Breakers => s.dry_breakers = texts::all(values, texts::breakers)?,
+            Field::Biases => s.logit_bias = texts::all(values, |text| texts::items(text, texts::bias))?,
+            Field::Bans => s.ban = texts::all(values, |text| texts::items(text, |id| texts::number(id, "an id")))?,
+            Field::Order => s.order = texts::order(value)?,
+            Field::Seed => s.seed = texts::number(value, "a whole number from 0 to 2^64 - 1")?,
+        }
+        Ok(())
+    }
+
+    /// The value as text that `set` understands; none of a preset.
+    fn get(&self, s: &Sampling) -> Option<String> {
+        let mut s = s.clone();
+        Some(match &self.field {
+            Field::Number(of, ..) => of(&mut s).to_string(),
+            Field::Count(of) => of(&mut s).to_string(),
+            Field::Last(of) => of(&mut s).map_or("all".into(), |n| n.to_string()),
+            Field::Preset => return None,
+            Field::Breakers => serde_json::Value::from(s.dry_breakers).to_string(),
+            Field::Biases => s.logit_bias.iter().map(|(id, x)| format!("{id}={x}")).collect::<Vec<_>>().join(","),
+            Field::Bans => s.ban.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+            Field::Order if s.order == Order::Hf => "hf".into(),
+            Field::Order => "pip".into(),
+            Field::Seed => s.seed.to_string(),
+        })
+    }
+}
+
+impl Sampling {
+    /// Every setting that [`set`](Self::set) knows: its name and one line about it.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        SETTINGS.iter().map(|s| (s.name, s.meaning))
+    }
+
+    /// Changes one setting. Names are those of the flags, `_` as good as `-`; a list takes its items with commas between them, or those
+    /// of `dry-breaker` as an array of JSON. `preset` changes all but the seed, the guard and what is banned or biased.
+    ///
+    /// # Errors
+    /// `Usage`, at the name: it is not known, or the value is not what it expects. Ids are not checked: see [`check`](Self::check).
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.set_each(name, &[value])
+    }
+
+    /// The same with several values of a list. Of what is no list the last one counts.
+    ///
+    /// # Errors
+    /// As `set`.
+    pub fn set_each(&mut self, name: &str, values: &[&str]) -> Result<()> {
+        Setting::named(name)?.set(self, values).map_err(|e| e.at(name))
+    }
+
+    /// A setting as text that [`set`](Self::set) understands; empty for `preset`.
+    ///
+    /// # Errors
+    /// `Usage` where the name is not known.
+    pub fn get(&self, name: &str) -> Result<String> {
+        Ok(Setting::named(name)?.get(self).unwrap_or_default())
+    }
+
+    /// These defaults with settings that somebody asked for, by name, in any order: a preset comes first. Greedy, temperature 0, takes
+    /// no penalties but those asked for: it means the most likely token.
+    ///
+    /// # Errors
+    /// As `set`.
+    pub fn with(mut self, asked: &[(&str, &[&str])]) -> Result<Sampling> {
+        let (presets, rest): (Vec<_>, Vec<_>) = asked.iter().partition(|(name, _)| *name == "preset");
+        let all = |s: &mut Sampling, of: &[&(&str, &[&str])]| of.iter().try_for_each(|(name, values)| s.set_each(name, values));
+        all(&mut self, &presets)?;
+        let mut s = self.clone();
+        all(&mut s, &rest)?;
+        if s.is_greedy() && !self.is_greedy() {
+            let Sampling { order, guard, seed, .. } = self;
+            s = Sampling { order, guard, logit_bias: self.logit_bias, ban: self.ban, ..Sampling::greedy(seed) };
+            all(&mut s, &rest)?;
+        }
+        Ok(s)
+    }
+
+    /// Takes a preset, and keeps what no preset should change.
+    fn begin_with(&mut self, preset: Sampling) {
+        let old = std::mem::replace(self, preset);
+        (self.seed, self.guard, self.ban) = (old.seed, old.guard, old.ban);
+        self.logit_bias.extend(old.logit_bias);
+    }
+}
+
+fn in_range(x: f32, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> {
+    if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {x}"))) }
+}
+
+/// Whether every number is in its range; an error is at its flag.
+pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
+    let mut s = s.clone();
+    for setting in SETTINGS {
+        if let Field::Number(of, range, expected) = &setting.field {
+            in_range(*of(&mut s), range, expected).map_err(|e| e.at(format!("--{}", setting.name)))?;
+        }
+    }
+    Ok(())
+}
+
+/// What the one sets otherwise than the other: names and values with commas between them.
+pub(super) fn differences(s: &Sampling, other: &Sampling) -> String {
+    let changed = SETTINGS.iter().filter_map(|setting| {
+        let value = setting.get(s)?;
+        (setting.get(other)? != value).then(|| format!("{} {value}", setting.name))
+    });
+    changed.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn every_setting_says_itself() {
+        let mut s = Sampling { logit_bias: vec![(3, -1.5), (4, f32::NEG_INFINITY)], ban: vec![7, 8], ..Sampling::glm() };
+        s.dry_breakers = vec!["\n".into(), "[\"".into(), ",".into()];
+        s.repeat_last_n = Some(64);
+        let mut copy = Sampling::rwkv();
+        for (name, meaning) in Sampling::names().filter(|(name, _)| *name != "preset") {
+            assert!(!meaning.is_empty() && !meaning.contains('\n'), "{name}");
+            copy.set(name, &s.get(name).unwrap()).unwrap();
+        }
+        assert_eq!(copy, s);
+    }
+
+    #[test]
+    fn names_are_those_of_flags_and_of_json() {
+        let mut s = Sampling::rwkv();
+        for (name, value) in [("top_p", "0.5"), ("temp", " 0.8 "), ("repeat-last-n", "64"), ("dry_range", "-1"), ("sampler_order", "hf")] {
+            s.set(name, value).unwrap();
+        }
+        assert_eq!((s.top_p, s.temperature, s.repeat_last_n, s.dry_range, s.order), (0.5, 0.8, Some(64), None, Order::Hf));
+        s.set("logit_bias", "1=2, 3=-inf").unwrap();
+        s.set_each("ban", &["1,2", "3"]).unwrap();
+        assert_eq!((s.logit_bias.as_slice(), s.ban.as_slice()), ([(1, 2.0), (3, f32::NEG_INFINITY)].as_slice(), [1, 2, 3].as_slice()));
+        s.set_each("dry-breaker", &["\\n", "a\\\\b", "[\"x\", \"y\"]"]).unwrap();
+        assert_eq!(s.dry_breakers, ["\n", "a\\b", "x", "y"]);
+        s.set("dry-breaker", "none").unwrap();
+        assert!(s.dry_breakers.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_name() {
+        let cases = [
+            ("top_q", "1", "expected a sampling setting, found \"top_q\""),
+            ("top_p", "x", "top_p: expected a number from 0 to 1, found \"x\""),
+            ("top_p", "1.5", "top_p: expected a number from 0 to 1, found 1.5"),
+            ("top_p", "nan", "top_p: expected a number from 0 to 1, found NaN"),
+            ("top-k", "-1", "top-k: expected a whole number from 0, found \"-1\""),
+            ("temperature", "", "temperature: expected a number from 0, found \"\""),
+            ("dry-base", "0.9", "dry-base: expected a number from 1, found 0.9"),
+            ("repeat-penalty", "0", "repeat-penalty: expected a number above 0, found 0"),
+            ("repeat-last-n", "-2", "repeat-last-n: expected a whole number from 0, or all, found \"-2\""),
+            ("dry-breaker", "", "dry-breaker: expected texts that are not empty, found \"\""),
+            ("dry-breaker", "[\"", "dry-breaker: expected an array of texts"),
+            ("logit-bias", "5", "logit-bias: expected ID=X such as 261=-1.5, found \"5\""),
+            ("logit-bias", "-7=1", "logit-bias: expected ID=X"),
+            ("ban", "x", "ban: expected an id, found \"x\""),
+            ("sampler-order", "both", "sampler-order: expected pip or hf, found \"both\""),
+            ("preset", "best", "preset: expected the name of a preset, found \"best\" (one of pip, "),
+            ("seed", "-1", "seed: expected a whole number from 0 to 2^64 - 1, found \"-1\""),
+        ];
+        for (name, value, want) in cases {
+            let mut s = Sampling::rwkv();
+            let e = s.set(name, value).unwrap_err();
+            assert_eq!(e.kind, Kind::Usage);
+            assert!(e.to_string().starts_with(want), "{e}");
+            assert_eq!(s, Sampling::rwkv(), "{name} {value}");
+        }
+        assert!(Sampling::rwkv().get("best").is_err());
+    }
+
+    #[test]
+    fn what_is_asked_for_wins_over_a_preset_and_greedy_over_penalties() {
+        let asked = |asked: &[(&str, &str)]| {
+            let lists: Vec<(&str, Vec<&str>)> = asked.iter().map(|&(name, value)| (name, vec![value])).collect();
+            let asked: Vec<(&str, &[&str])> = lists.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+            Sampling { seed: 5, guard: Some(1), ..Sampling::glm() }.with(&asked).unwrap()
+        };
+        let chat = asked(&[("top_p", "0.6"), ("preset", "chat")]);
+        assert_eq!((chat.top_p, chat.temperature, chat.presence_penalty, chat.order), (0.6, 1.2, 0.4, Order::Pip));
+        assert_eq!((chat.seed, chat.guard), (5, Some(1)));
+        let greedy = asked(&[("preset", "chat"), ("temp", "0"), ("frequency_penalty", "0.1"), ("ban", "3")]);
+        assert_eq!(
+            (greedy.presence_penalty, greedy.frequency_penalty, greedy.top_p, greedy.ban.as_slice()),
+            (0.0, 0.1, 1.0, [3].as_slice())
+        );
+        let midi = asked(&[("ban", "3"), ("preset", "midi")]);
+        assert_eq!((midi.logit_bias, midi.ban), (vec![(127, -1.0)], vec![3]));
+        assert_eq!(asked(&[]), Sampling { seed: 5, guard: Some(1), ..Sampling::glm() });
+    }
+
+    #[test]
+    fn presets_say_what_they_set() {
+        assert_eq!(Sampling::preset("pip").unwrap(), Sampling::rwkv());
+        assert_eq!(Sampling::preset("glm").unwrap(), Sampling::glm());
+        for (name, origin, sets) in Sampling::presets() {
+            Sampling::preset(name).unwrap().check(65536).unwrap();
+            assert!(!origin.is_empty() && (sets.is_empty() || sets.contains(' ')), "{name}");
+        }
+        let chat = Sampling::presets().find(|(name, ..)| *name == "chat").unwrap();
+        assert_eq!(chat.2, "temperature 1.2, top-p 0.5, presence-penalty 0.4, frequency-penalty 0.4, penalty-decay 0.996");
+    }
+}

@@ -1,0 +1,79 @@
+//! Values of settings, from text.
+
+use super::settings::Order;
+use crate::error::{Error, Result, short};
+use std::str::FromStr;
+
+fn refuse(expected: &str, found: &str) -> Error {
+    Error::usage(format!("expected {expected}, found {:?}", short(found, 60)))
+}
+
+pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
+    text.parse().map_err(|_| refuse(expected, text))
+}
+
+/// So many tokens, or all of them: `all`, or -1 as in llama.cpp.
+pub(super) fn last(text: &str) -> Result<Option<usize>> {
+    match text {
+        "all" | "-1" => Ok(None),
+        n => number(n, "a whole number from 0, or all").map(Some),
+    }
+}
+
+pub(super) fn order(text: &str) -> Result<Order> {
+    match text {
+        "pip" => Ok(Order::Pip),
+        "hf" => Ok(Order::Hf),
+        _ => Err(refuse("pip or hf", text)),
+    }
+}
+
+/// What each of several texts gives, one after the other.
+pub(super) fn all<T>(values: &[&str], each: impl Fn(&str) -> Result<Vec<T>>) -> Result<Vec<T>> {
+    let lists: Vec<Vec<T>> = values.iter().map(|text| each(text)).collect::<Result<_>>()?;
+    Ok(lists.into_iter().flatten().collect())
+}
+
+/// Items with commas or blanks between them; `none` and nothing at all are none.
+pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
+    if text.trim() == "none" {
+        return Ok(Vec::new());
+    }
+    text.split([',', ' ']).map(str::trim).filter(|part| !part.is_empty()).map(item).collect()
+}
+
+/// `ID=X`.
+pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
+    let parsed = text.split_once('=').and_then(|(id, x)| Some((id.trim().parse().ok()?, x.trim().parse().ok()?)));
+    parsed.ok_or_else(|| refuse("ID=X such as 261=-1.5", text))
+}
+
+/// Texts that break a repetition: an array of JSON, `none`, or one text, in which `\n`, `\t` and `\\` mean what they mean in C.
+pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
+    let texts: Vec<String> = match text {
+        "none" => return Ok(Vec::new()),
+        array if array.starts_with("[\"") => {
+            serde_json::from_str(array).map_err(|_| refuse("an array of texts such as [\"\\n\", \":\"]", array))?
+        }
+        text => vec![unescaped(text)],
+    };
+    if texts.iter().any(String::is_empty) { Err(refuse("texts that are not empty", text)) } else { Ok(texts) }
+}
+
+fn unescaped(text: &str) -> String {
+    let (mut out, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        match (c, chars.as_str().chars().next()) {
+            ('\\', Some(escape @ ('n' | 't' | '\\'))) => {
+                out.push(match escape {
+                    'n' => '\n',
+                    't' => '\t',
+                    other => other,
+                });
+                chars.next();
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}

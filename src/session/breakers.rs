@@ -1,0 +1,64 @@
+//! Which ids break a repetition: those whose tokens contain a text. The sampler asks, the vocabulary knows.
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::sample::{DRY_BREAKERS, Sampler};
+use crate::vocab::Vocab;
+use std::sync::Arc;
+
+/// Texts, and the ids that contain one of them, ascending.
+#[derive(Default)]
+pub(super) struct Breakers {
+    texts: Vec<String>,
+    ids: Arc<[u32]>,
+}
+
+impl Session {
+    /// Tells a sampler its breakers, where it wants to know them.
+    ///
+    /// # Errors
+    /// `Usage` at a text that nothing in the vocabulary contains, or without a vocabulary at any; those of the defaults do not matter.
+    pub(super) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
+        let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
+        if texts != self.breakers.texts {
+            let model = self.model.clone();
+            let ids = ids(texts, model.vocab(), model.facts().n_vocab)?;
+            self.breakers = Breakers { texts: texts.to_vec(), ids };
+        }
+        sampler.break_at(self.breakers.ids.clone());
+        Ok(())
+    }
+}
+
+/// One scan of the vocabulary a text.
+fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u32]>> {
+    let mut all = Vec::new();
+    for text in texts {
+        let before = all.len();
+        if let Some(vocab) = vocab {
+            let contains = |id: &u32| vocab.token(*id).windows(text.len().max(1)).any(|part| part == text.as_bytes());
+            all.extend((0..n_vocab as u32).filter(contains));
+        }
+        if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
+            let expected = if vocab.is_some() { "a text that some token contains" } else { "a model with a vocabulary" };
+            return Err(Error::usage(format!("expected {expected}, found {text:?}")).at("--dry-breaker"));
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakers_are_tokens_that_contain_a_text() {
+        let texts = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
+        // without a vocabulary nobody knows, which only matters to who asked
+        assert!(ids(&texts(&DRY_BREAKERS), None, 9).unwrap().is_empty());
+        let e = ids(&texts(&["\n", "x"]), None, 9).unwrap_err().to_string();
+        assert!(e.starts_with("--dry-breaker: expected a model with a vocabulary, found \"x\""), "{e}");
+    }
+}
