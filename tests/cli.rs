@@ -7,15 +7,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 11] =
-    ["generate", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions"];
+const VERBS: [&str; 12] =
+    ["generate", "batch", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions"];
 
 /// Runs the program with nothing on stdin.
-fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
+pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     feed(args, b"")
 }
 
-fn feed<S: AsRef<OsStr>>(args: &[S], stdin: &[u8]) -> Output {
+pub fn feed<S: AsRef<OsStr>>(args: &[S], stdin: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(args).env_remove("RUST_LOG").env("WINGBEAT_DEVICE", "cpu");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -24,29 +24,29 @@ fn feed<S: AsRef<OsStr>>(args: &[S], stdin: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn words(line: &str) -> Vec<&str> {
+pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
 }
 
-fn stdout(output: &Output) -> String {
+pub fn stdout(output: &Output) -> String {
     assert_eq!(code(output), 0, "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn json(output: &Output) -> Value {
+pub fn json(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap()
 }
 
 /// Exit code, and that stderr ends with one line `error: …` that contains `text`.
-fn refused(output: &Output, expected: i32, text: &str) {
+pub fn refused(output: &Output, expected: i32, text: &str) {
     let said = stderr(output);
     assert_eq!(code(output), expected, "{said}");
     let line = said.lines().rev().find(|l| l.starts_with("error: ")).unwrap_or_else(|| panic!("no error line in {said:?}"));
@@ -57,7 +57,7 @@ fn ids(tokens: &[u32]) -> String {
     tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn put(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+pub fn put(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     path

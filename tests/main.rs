@@ -1,6 +1,8 @@
 //! One binary for all integration tests: what a user of the library or of the command line can see.
 
 mod ahead;
+mod batch;
+mod batcher;
 mod cli;
 mod coded;
 mod draws;

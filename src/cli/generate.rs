@@ -9,7 +9,7 @@ use super::{Failure, Outcome, signals};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::{Memory, Sampler};
-use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings};
+use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -119,7 +119,7 @@ fn read(session: &mut Session, slot: Slot, given: Given) -> Result<(Vec<u32>, f6
         text => session.encode_for(slot, &Prompt::Text(text)),
     })?;
     if prompt.is_empty() && session.logits(slot)?.is_empty() {
-        return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
+        return Err(nothing_to_continue());
     }
     let mut bar = Progress::new("reading", Unit::Tokens);
     let started = Instant::now();

@@ -2,6 +2,7 @@
 //!
 //! Text goes to stdout, everything else to stderr. A verb is added with a file here and two lines below.
 
+mod batch;
 mod bench;
 mod ceiling;
 mod classify;
@@ -51,6 +52,7 @@ Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupte
 #[derive(Subcommand)]
 enum Verb {
     Generate(generate::Args),
+    Batch(batch::Args),
     #[command(visible_alias = "perplexity")]
     Score(score::Args),
     Classify(classify::Args),
@@ -103,6 +105,7 @@ pub fn run() -> ExitCode {
     signals::catch_cut_files();
     let outcome = match cli.verb {
         Verb::Generate(args) => generate::run(args),
+        Verb::Batch(args) => batch::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Classify(args) => classify::run(args),
         Verb::Tokenize(args) => tokenize::run(args),

@@ -12,6 +12,9 @@ pub enum Unit {
     Bytes,
     Tokens,
     Steps,
+    Prompts,
+    /// Of which nobody knows how many come.
+    EndlessPrompts,
 }
 
 pub struct Progress {
@@ -36,6 +39,8 @@ impl Progress {
                 Unit::Bytes => "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
                 Unit::Tokens => "{msg} {bar:30} {pos}/{len} tokens {per_sec} {eta}",
                 Unit::Steps => "{msg} {bar:30} {pos}/{len}",
+                Unit::Prompts => "{msg} {bar:30} {pos}/{len} prompts {prefix} {eta}",
+                Unit::EndlessPrompts => "{msg} {pos} prompts {prefix} {elapsed}",
             };
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style);
@@ -45,6 +50,13 @@ impl Progress {
         bar.set_position(done);
         if done >= total {
             bar.finish_and_clear();
+        }
+    }
+
+    /// What else there is to say of it, where its unit has a place for that.
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(text());
         }
     }
 }

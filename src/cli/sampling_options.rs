@@ -72,8 +72,14 @@ fn flag(setting: &'static Setting) -> Arg {
 impl SamplingArgs {
     /// Checked against the model's vocabulary.
     pub fn sampling(&self, model: &Model) -> Result<Sampling> {
-        let texts: Vec<(&str, Vec<&str>)> =
-            self.asked.0.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())).collect();
+        self.sampling_with(model, &[])
+    }
+
+    /// The same with settings that win over the flags: name and values.
+    pub fn sampling_with(&self, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
+        let flags = self.asked.0.iter().filter(|(flag, _)| more.iter().all(|(name, _)| name != flag));
+        let all = flags.map(|(name, values)| (*name, values)).chain(more.iter().map(|(name, values)| (name.as_str(), values)));
+        let texts: Vec<(&str, Vec<&str>)> = all.map(|(name, values)| (name, values.iter().map(String::as_str).collect())).collect();
         let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
         let s = Sampling { seed: random_seed(), ..model.sampling().clone() }.with(&asked)?;
         s.check(model.facts().n_vocab)?;

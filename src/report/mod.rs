@@ -3,6 +3,7 @@
 //! Plain data for serde, filled from a model, a checkpoint or a device list; knows no flags and prints nothing. A field is
 //! added freely; none is renamed or removed without a line in CHANGELOG.md.
 
+mod batch;
 mod bench;
 mod classify;
 mod device;
@@ -12,6 +13,7 @@ mod inspect;
 mod quality;
 mod score;
 
+pub use batch::{BatchFailure, BatchLine, BatchReport, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceReport, Features, Limits, device_of, devices};

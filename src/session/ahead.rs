@@ -20,6 +20,12 @@ const LONGEST: Duration = Duration::from_millis(30);
 /// How many tokens a submission draws: as many as take 30 ms, one where a single one takes longer.
 struct Pace(usize);
 
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace(1)
+    }
+}
+
 impl Pace {
     /// Doubles at most: the first submission made the kernels, too.
     fn learn(&mut self, n: usize, took: Duration) {
@@ -29,13 +35,19 @@ impl Pace {
 }
 
 /// A stream that draws ahead.
-struct Live {
-    stream: usize,
+pub(super) struct Live {
+    pub stream: usize,
     slot: Slot,
-    /// Tokens drawn that the slot's state has not read: one while it goes on.
-    unread: Vec<u32>,
+    /// Tokens that the slot's state has not read: one while it goes on.
+    pub unread: Vec<u32>,
     /// The device found nothing to draw: the host says why.
-    is_stuck: bool,
+    pub is_stuck: bool,
+}
+
+impl Live {
+    pub fn new(stream: usize, slot: Slot, unread: Vec<u32>) -> Live {
+        Live { stream, slot, unread, is_stuck: false }
+    }
 }
 
 /// What goes to the device and comes back, kept for its memory.
@@ -47,6 +59,13 @@ struct Submission {
     ids: Vec<u32>,
 }
 
+/// What is kept from one submission to the next.
+#[derive(Default)]
+pub(super) struct Ahead {
+    pace: Pace,
+    sent: Submission,
+}
+
 impl Session {
     /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
     /// off; then every slot stands after its text, and `drawn` is empty. Does nothing where the host draws.
@@ -56,31 +75,44 @@ impl Session {
         }
         let next: Vec<(Slot, u32)> = drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)).collect();
         self.check(next.as_slice())?;
-        let start = |(stream, token): (usize, u32)| Live { stream, slot: batch.streams[stream].slot, unread: vec![token], is_stuck: false };
+        let start = |(stream, token): (usize, u32)| Live::new(stream, batch.streams[stream].slot, vec![token]);
         let mut live: Vec<Live> = drawn.drain(..).map(start).collect();
-        let (mut pace, mut sent) = (Pace(1), Submission::default());
+        let mut ahead = Ahead::default();
         loop {
             let ended: Vec<Live> = live.extract_if(.., |l| batch.broken || l.is_stuck || !batch.is_live(l.stream)).collect();
             self.settle(&ended)?;
             if live.is_empty() {
                 return Ok(());
             }
-            let samplers: Vec<&Sampler> = live.iter().map(|l| &batch.streams[l.stream].sampler).collect();
-            let exempt = self.exempt();
-            self.executor.begin_draws(&samplers, &exempt)?;
+            self.begin_draws(batch, &live)?;
             // Until one of them ends.
             while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
-                let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
-                let started = Instant::now();
-                self.submit(&live, n, &mut sent)?;
-                pace.learn(n, started.elapsed());
-                hand_over(batch, &mut live, &sent.ids, n);
-                batch.broken |= self.stop.load(Ordering::Relaxed);
-                for (l, go) in live.iter_mut().zip(&sent.moves) {
-                    self.arrive(l, go, n);
-                }
+                self.draw_some(batch, &mut live, &mut ahead)?;
             }
         }
+    }
+
+    /// Tells the device for whom to draw.
+    pub(super) fn begin_draws(&mut self, batch: &Batch<'_>, live: &[Live]) -> Result<()> {
+        let samplers: Vec<&Sampler> = live.iter().map(|l| &batch.streams[l.stream].sampler).collect();
+        let exempt = self.exempt();
+        self.executor.begin_draws(&samplers, &exempt)
+    }
+
+    /// One submission for streams of whom the device knows, each with a token unread. Those that go on have one then, too; of those that
+    /// do not, `unread` is what their slot has not read of the text.
+    pub(super) fn draw_some(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<()> {
+        let Ahead { pace, sent } = ahead;
+        let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
+        let started = Instant::now();
+        self.submit(live, n, sent)?;
+        pace.learn(n, started.elapsed());
+        hand_over(batch, live, &sent.ids, n);
+        batch.broken |= self.stop.load(Ordering::Relaxed);
+        for (l, go) in live.iter_mut().zip(&sent.moves) {
+            self.arrive(l, go, n);
+        }
+        Ok(())
     }
 
     /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one.
@@ -114,7 +146,7 @@ impl Session {
     }
 
     /// Reads what a text still holds, token by token, as the submission did, so that the numbers are the same.
-    fn settle(&mut self, ended: &[Live]) -> Result<()> {
+    pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
         self.read(work.as_slice(), Want::Last, Cut::OneByOne, &mut |_, _| ())
     }

@@ -82,6 +82,8 @@ pub struct Stream {
     pub processor: Option<Processor>,
     /// Tokens that it may have in all: as many as asked for, and as its slot has room for.
     limit: usize,
+    /// Ids that end it.
+    stop_ids: Vec<u32>,
     utf8: Utf8Stream,
     stops: StopTexts,
     scratch: Vec<f32>,
@@ -97,6 +99,7 @@ impl Stream {
             finish: None,
             processor: None,
             limit: request.max_tokens,
+            stop_ids: Vec::new(),
             utf8: Utf8Stream::default(),
             stops: StopTexts::new(request.stop_texts.clone()),
             scratch: Vec::new(),
@@ -104,12 +107,12 @@ impl Stream {
     }
 
     /// Whether the host has to draw: for a function of the caller's, or with a setting that the device's kernel does not know.
-    fn needs_host(&self) -> bool {
+    pub(super) fn needs_host(&self) -> bool {
         self.processor.is_some() || !self.sampler.fits_device()
     }
 
     /// The next token, drawn on the host.
-    fn draw(&mut self, logits: &[f32]) -> Result<u32> {
+    pub(super) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         match &mut self.processor {
             // The guard looks at the model's own logits: a processor may make some infinite.
             Some(change) if self.sampler.guarded(logits).is_none() => {
@@ -122,8 +125,8 @@ impl Stream {
     }
 
     /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
-    fn take(&mut self, token: u32, vocab: Option<&Vocab>, stop_ids: &[u32]) -> bool {
-        if stop_ids.contains(&token) {
+    fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
+        if self.stop_ids.contains(&token) {
             self.end(Finish::Eos);
             return false;
         }
@@ -142,7 +145,7 @@ impl Stream {
     }
 
     /// Ends the text: what was held back is text after all.
-    fn end(&mut self, finish: Finish) {
+    pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(finish);
         let (certain, stopped) = self.stops.push(&self.utf8.finish());
         self.text.push_str(certain);
@@ -170,7 +173,6 @@ type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 /// The streams of one call, and whoever hears of them.
 pub(super) struct Batch<'a> {
     pub streams: &'a mut [Stream],
-    stop_ids: &'a [u32],
     vocab: Option<&'a Vocab>,
     on_event: &'a mut OnEvent<'a>,
     /// The caller or the stop flag ended it.
@@ -178,7 +180,11 @@ pub(super) struct Batch<'a> {
     n_taken: usize,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    pub fn new(streams: &'a mut [Stream], vocab: Option<&'a Vocab>, on_event: &'a mut OnEvent<'a>) -> Batch<'a> {
+        Batch { streams, vocab, on_event, broken: false, n_taken: 0 }
+    }
+
     pub fn is_live(&self, stream: usize) -> bool {
         self.streams[stream].finish.is_none()
     }
@@ -197,7 +203,7 @@ impl Batch<'_> {
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let before = stream.text.len();
-        let is_text = stream.take(token, self.vocab, self.stop_ids);
+        let is_text = stream.take(token, self.vocab);
         self.n_taken += usize::from(is_text);
         let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], n_together };
         self.broken |= (self.on_event)(event).is_break();
@@ -318,6 +324,17 @@ impl Session {
         Ok(Generated { prompt, tokens: stream.tokens, text: stream.text, finish, timings })
     }
 
+    /// Says where a stream ends whose slot has so many tokens to read before it is drawn for.
+    pub(super) fn bound(&mut self, stream: &mut Stream, request: &Request, n_unread: usize) -> Result<()> {
+        let room = self.n_left(stream.slot)?.map_or(usize::MAX, |n| stream.tokens.len() + n.saturating_sub(n_unread));
+        stream.limit = request.max_tokens.min(room);
+        stream.stop_ids = request.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
+        if stream.tokens.len() >= stream.limit {
+            stream.finish = Some(Finish::Length);
+        }
+        self.tell_breakers(&mut stream.sampler)
+    }
+
     /// Continues every stream from its slot's logits, all in one batch, until each has finished. The last token drawn is
     /// read too, so that a slot always stands after its text; a stop id is not.
     ///
@@ -330,16 +347,9 @@ impl Session {
         let vocab = self.model().vocab().cloned();
         let started = Instant::now();
         for stream in streams.iter_mut() {
-            let room = self.n_left(stream.slot)?.map_or(usize::MAX, |n| stream.tokens.len() + n);
-            stream.limit = request.max_tokens.min(room);
-            if stream.tokens.len() >= stream.limit {
-                stream.finish = Some(Finish::Length);
-            }
-            self.tell_breakers(&mut stream.sampler)?;
+            self.bound(stream, request, 0)?;
         }
-        let model = self.model().clone();
-        let stop_ids = request.stop_ids.as_deref().unwrap_or(&model.facts().stop_ids);
-        let mut batch = Batch { streams, stop_ids, vocab: vocab.as_ref(), on_event, broken: false, n_taken: 0 };
+        let mut batch = Batch::new(streams, vocab.as_ref(), on_event);
         let mut drawn = Vec::new();
         let mut next = Vec::new();
         while !batch.broken && batch.streams.iter().any(|s| s.finish.is_none()) {
@@ -349,7 +359,7 @@ impl Session {
                     let stream = &mut batch.streams[i];
                     let logits = &self.memory(stream.slot)?.logits;
                     if logits.is_empty() {
-                        return Err(Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token"));
+                        return Err(nothing_to_continue());
                     }
                     let token = stream.draw(logits)?;
                     if batch.take(i, token, 1) {
@@ -369,4 +379,9 @@ impl Session {
         let decode_ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(Timings { decode_ms, decode_tokens: batch.n_taken, ..Timings::default() })
     }
+}
+
+/// Neither a prompt nor a slot that has read one.
+pub(crate) fn nothing_to_continue() -> Error {
+    Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token")
 }

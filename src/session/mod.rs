@@ -4,6 +4,7 @@
 
 mod ahead;
 mod back;
+mod batcher;
 mod blocks;
 mod breakers;
 mod chunk;
@@ -20,7 +21,10 @@ mod place;
 mod quality;
 mod state;
 
+pub use batcher::{Batcher, Done, Job, JobId, Made};
 pub use convert::convert_coded;
+#[cfg(feature = "cli")]
+pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
 pub use layout::bytes_by_device;
 #[cfg(feature = "embedded-model")]
@@ -103,6 +107,31 @@ struct Scratch {
     done: Vec<usize>,
     /// Of the last step.
     logits: Vec<f32>,
+}
+
+impl Scratch {
+    /// Nothing of so many pieces of work is read.
+    fn begin(&mut self, n: usize) {
+        self.done.clear();
+        self.done.resize(n, 0);
+    }
+
+    /// Says who takes part in the next step: whoever has tokens left, with `each` at the most, until there is no room. Gives how many tokens
+    /// that are.
+    fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
+        let all = room;
+        self.parts.clear();
+        for (i, from) in self.done.iter_mut().enumerate() {
+            let left = work.tokens(i).len() - *from;
+            let len = room.min(left).min(each);
+            if len > 0 {
+                self.parts.push(Part { work: i, from: *from, len, is_last: len == left });
+                room -= len;
+                *from += len;
+            }
+        }
+        all - room
+    }
 }
 
 /// Tokens `from .. from + len` of a piece of work, in one step.
@@ -205,6 +234,11 @@ impl Session {
     /// slot at a whole token. Reset it to go on.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
+    }
+
+    /// How many slots are not open.
+    pub fn n_free(&self) -> usize {
+        self.slots.iter().filter(|s| s.is_none()).count()
     }
 
     /// An empty stream.
@@ -361,8 +395,7 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
-        scratch.done.clear();
-        scratch.done.resize(work.len(), 0);
+        scratch.begin(work.len());
         // One token for each of many slots is one step, however small the chunk.
         let each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
         let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
@@ -371,23 +404,25 @@ impl Session {
             if read > 0 && cut == Cut::Chunks && self.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(crate::error::Kind::Interrupted, format!("interrupted after {read} of {total} tokens")));
             }
-            // Whoever has tokens left takes part, until the chunk is full.
-            let mut room = self.chunk.tokens(self.max_rows(want)).max(least);
-            scratch.parts.clear();
-            for (i, from) in scratch.done.iter_mut().enumerate() {
-                let left = work.tokens(i).len() - *from;
-                let len = room.min(left).min(each);
-                if len > 0 {
-                    scratch.parts.push(Part { work: i, from: *from, len, is_last: len == left });
-                    room -= len;
-                    *from += len;
-                    read += len;
-                }
-            }
+            let room = self.chunk.tokens(self.max_rows(want)).max(least);
+            read += scratch.cut(work, room, each);
             self.step(scratch, work, want)?;
             progress(read, total);
         }
         Ok(())
+    }
+
+    /// One step: as many tokens as a chunk has, of those first who come first, and one of each if each has only one. Gives how many were
+    /// read of each; who has none left has logits.
+    fn read_some(&mut self, work: &[(Slot, &[u32])]) -> Result<Vec<usize>> {
+        self.check(work)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.begin(work.len());
+        let n = scratch.cut(work, self.chunk.tokens(usize::MAX).max(work.len()), usize::MAX);
+        let result = if n > 0 { self.step(&mut scratch, work, &mut Want::Last) } else { Ok(()) };
+        let done = scratch.done.clone();
+        self.scratch = scratch;
+        result.map(|()| done)
     }
 
     /// Rows whose logits fit one binding, where all are wanted.

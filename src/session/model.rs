@@ -2,8 +2,9 @@
 
 use super::identity::weights_hash;
 use super::layout::{fitted, lay_out, sizes};
-use super::needs::{Needs, as_assigned};
+use super::needs::{Needs, Sizes, as_assigned};
 use super::opened::{Opened, StateOrientation, notes};
+use super::pages::Pages;
 use super::place::{PartOn, check_memory, choose_devices, place};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::exec::gpu::{self, Backend};
 use crate::exec::mapped_bytes;
 use crate::quant;
 use crate::sample::Sampling;
-use crate::tape::{MatrixSpec, Tape};
+use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,6 +133,7 @@ pub struct Model(Arc<Inner>);
 struct Inner {
     name: String,
     kind: String,
+    folder: Option<PathBuf>,
     notes: Vec<String>,
     state_orientation: StateOrientation,
     facts: Facts,
@@ -185,6 +187,7 @@ impl Model {
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,
+            folder: opened.folder,
             notes,
             state_orientation: options.state_orientation,
             facts,
@@ -212,6 +215,10 @@ impl Model {
     /// `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
     pub fn kind(&self) -> &str {
         &self.0.kind
+    }
+    /// Where the file lies; none where there is no file.
+    pub fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_deref()
     }
     pub fn facts(&self) -> &Facts {
         &self.0.facts
@@ -260,6 +267,13 @@ impl Model {
     /// Bytes of those of which a token reads only what its input is not zero for.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
+    }
+    /// Bytes of state and caches that a slot takes, at the most.
+    pub fn slot_bytes(&self) -> u64 {
+        let room =
+            Room { pages: Pages::new(1, true).len() - 1, blocks: self.0.context.map_or(0, |n| n.div_ceil(BLOCK)), ..Room::default() };
+        let needs = Needs::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
+        needs.slots(0..needs.layers.len())
     }
     /// Identity of the weights, for state files.
     pub fn weights_hash(&self) -> &str {

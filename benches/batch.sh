@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What slots gain: the same prompts through `wingbeat batch` in one slot and in many, in turn, and whether the texts are the same.
+#
+# usage: benches/batch.sh [--prompts N] [--slots N] [--tokens N] [--rounds N] [--device D] [--model FILE]
+#   --prompts N   prompts, of 3 to 40 tokens or so (default 200)
+#   --slots N     slots of the second run (default 16)
+#   --tokens N    tokens of the longest text; texts are of different lengths (default 32)
+#   --rounds N    how often each run is made (default 3); the first one also makes the kernels
+#   --device D    wingbeat's --device (default gpu)
+#   --model FILE  a checkpoint (default: the model that is built in)
+#
+# Environment: WINGBEAT, the binary (default: built from this checkout with `cargo build --release`).
+#
+# Exit code 1: some text is another in many slots than in one, which --deterministic promises not to happen. Needs bash, cargo and jq.
+set -euo pipefail
+
+die() {
+  echo "batch: $*" >&2
+  exit "${2:-1}"
+}
+
+usage() {
+  sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0"
+}
+
+prompts=200 slots=16 tokens=32 rounds=3 device=gpu model=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --prompts | --slots | --tokens | --rounds | --device | --model)
+      [ $# -ge 2 ] || { usage >&2; exit 2; }
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    *)
+      usage >&2
+      exit 2
+      ;;
+  esac
+done
+for number in prompts slots tokens rounds; do
+  [[ ${!number} =~ ^[1-9][0-9]*$ ]] || die "--$number wants a positive number, not '${!number}'" 2
+done
+command -v jq >/dev/null || die "jq not found"
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [ -z "${WINGBEAT:-}" ]; then
+  cargo build --release --quiet --manifest-path "$root/Cargo.toml"
+  WINGBEAT=${CARGO_TARGET_DIR:-$root/target}/release/wingbeat
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# Lengths of prompts and texts go up and down without a common period.
+jq -nc --argjson n "$prompts" --argjson most "$tokens" '
+  ["light", "And it came to pass", "the king of the land said unto them", "wisdom", "In the beginning", "gold and silver"] as $words
+  | range($n) as $i
+  | {id: $i, prompt: ([range(1 + $i % 5) | $words[($i + .) % 6]] | join(", ")),
+     max_tokens: ([1, ($most / 4 | floor)] | max | . + ($i * 7) % ($most - . + 1)), ignore_eos: true}
+' >"$folder/in.jsonl"
+
+# Prints tokens a second.
+run() {
+  rm -f "$folder/out-$1.jsonl"
+  "$WINGBEAT" batch "$folder/in.jsonl" -o "$folder/out-$1.jsonl" --slots "$1" --device "$device" ${model:+-m "$model"} \
+    --seed 1 --deterministic --json 2>"$folder/log" >"$folder/report" || { cat "$folder/log" >&2; die "the run with $1 slots failed"; }
+  jq -r .tokens_per_second "$folder/report"
+}
+
+sorted() {
+  jq -sc 'sort_by(.id)[]' "$folder/out-$1.jsonl"
+}
+
+median() {
+  sort -g | awk '{ all[NR] = $1 } END { m = int((NR + 1) / 2); printf "%.1f (%.1f to %.1f)\n", all[m], all[1], all[NR] }'
+}
+
+for round in $(seq "$rounds"); do
+  for n in 1 "$slots"; do
+    echo "round $round, $n slots: $(run "$n" | tee -a "$folder/speed-$n") tokens a second" >&2
+  done
+  cmp -s <(sorted 1) <(sorted "$slots") || die "texts differ between 1 and $slots slots"
+done
+grep '^device:' "$folder/log" || true
+echo "$(wc -l <"$folder/out-1.jsonl") prompts, $(jq -s 'map(.usage.prompt_tokens) | add' "$folder/out-1.jsonl") tokens read," \
+  "$(jq -s 'map(.usage.completion_tokens) | add' "$folder/out-1.jsonl") generated; tokens a second, median (least to most):"
+echo "1 slot: $(median <"$folder/speed-1")"
+echo "$slots slots: $(median <"$folder/speed-$slots")"
+paste "$folder/speed-$slots" "$folder/speed-1" | awk '{ print $1 / $2 }' | median | sed 's/^/ratio: /'

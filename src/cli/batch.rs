@@ -1,0 +1,388 @@
+//! `batch`: many prompts from a file at once, a line of results for each.
+
+mod line;
+mod lines;
+mod messages;
+mod results;
+
+use super::model_options::ModelArgs;
+use super::output::{Output, say};
+use super::progress::{Progress, Unit};
+use super::sampling_options::SamplingArgs;
+use super::{Failure, Outcome, signals};
+use crate::error::{Error, Kind, Result, short, size};
+use crate::exec::host_memory;
+use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
+use crate::sample::{Memory, Sampler};
+use crate::session::{Batcher, Done, Job, JobId, Made, Model, Prompt, Request, Session, Slot};
+use line::{Source, Wanted};
+use lines::{Lines, Next, Numbered};
+use messages::Dialogue;
+use results::{Errors, Name, Results};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
+from the flags: max_tokens, stop, ignore_eos, seed, and settings of the sampler as its flags are called (top_p, temperature, …).
+  {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
+  {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
+A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
+
+Run the same command again to go on where it was interrupted: what is in OUT is not done again, errors only with --retry-errors.
+Exit code 1: some lines have an error, the others are done.
+
+Examples:
+  wingbeat batch prompts.jsonl -o texts.jsonl -m model.pth
+  wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
+  make-prompts | wingbeat batch - | jq -r .text";
+
+/// Slots, where memory has room for them and nobody says otherwise. More gain little: up to so many tokens a step reads the weights once.
+const SLOTS: usize = 16;
+
+/// How long to wait for a line before looking around.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Continue many prompts from a file
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Prompts, an object of JSON a line; - reads standard input
+    #[arg(value_name = "IN.jsonl")]
+    input: PathBuf,
+    /// Add results to this file, and leave out what is there already; none: standard output
+    #[arg(short, long, value_name = "OUT.jsonl")]
+    output: Option<PathBuf>,
+    /// Texts at once [default: 16, fewer where memory has no room]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1023))]
+    slots: Option<u32>,
+    /// Generate at most this many tokens, where a line does not say
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    max_tokens: usize,
+    /// Take lines with an error out of the results, and do them again
+    #[arg(long, requires = "output")]
+    retry_errors: bool,
+    /// Print one JSON object at the end
+    #[arg(long, requires = "output")]
+    json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+pub fn run(args: Args) -> Outcome {
+    if let Some(shown) = args.sampling.list_presets() {
+        return shown;
+    }
+    let lines = Lines::open(&args.input)?;
+    let results = open_results(&args)?;
+    let model = args.model.load()?;
+    let seed = args.sampling.sampling(&model)?.seed;
+    let n_slots = n_slots(&args, &model)?;
+    // A state to begin with has a slot of its own.
+    let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
+    let stop = session.stop_flag();
+    signals::stop_on_interrupt(&stop);
+    let mut base = None;
+    if args.model.state.is_some() {
+        let (slot, loaded) = args.model.open_slot(&mut session)?;
+        base = Some((slot, loaded.sampler));
+    }
+    let total = lines::count(&args.input);
+    let mut run = Run {
+        batcher: Batcher::new(session)?,
+        tally: Tally { failed: results.left.n_errors, kept: results.left.n_texts, ..Tally::default() },
+        results,
+        args: &args,
+        model,
+        base,
+        dialogue: None,
+        seed,
+        seen: HashSet::new(),
+        running: HashMap::new(),
+    };
+    let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });
+    let started = Instant::now();
+    let mut is_open = true;
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    while !is_stopped() {
+        while is_open && run.batcher.n_free() > 0 && !is_stopped() {
+            // Texts that are on their way do not wait for a line.
+            match lines.next(if run.running.is_empty() { PATIENCE } else { Duration::ZERO })? {
+                Next::Line(line) => run.take(line)?,
+                Next::Wait => break,
+                Next::End => is_open = false,
+            }
+        }
+        if run.running.is_empty() && !is_open {
+            break;
+        }
+        run.step()?;
+        bar.show(run.tally.lines() as u64, total.unwrap_or(u64::MAX));
+        bar.note(|| format!("{:.0} tokens/s", run.tally.n_drawn as f64 / started.elapsed().as_secs_f64()));
+    }
+    drop(bar);
+    let interrupted = is_open || !run.running.is_empty();
+    run.finish(BatchReport { interrupted, slots: n_slots, seconds: started.elapsed().as_secs_f64(), ..BatchReport::default() }, total)
+}
+
+fn open_results(args: &Args) -> Result<Results> {
+    let Some(path) = &args.output else { return Ok(Results::to_stdout()) };
+    let same = |path: &PathBuf| path.canonicalize().ok();
+    if same(path).is_some_and(|out| same(&args.input) == Some(out)) {
+        return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));
+    }
+    Results::open(path, if args.retry_errors { Errors::Retry } else { Errors::Keep })
+}
+
+/// As many as asked for, if there is memory for them; else as many as half of what is free has room for.
+fn n_slots(args: &Args, model: &Model) -> Result<usize> {
+    let free = match model.device().id.as_str() {
+        "cpu" => host_memory().and_then(|m| m.free),
+        id => devices(args.model.run.on.backend()?, id).into_iter().find(|d| d.chosen).and_then(|d| d.memory_free_bytes),
+    };
+    let each = model.slot_bytes().max(1);
+    let Some(asked) = args.slots.map(|n| n as usize) else {
+        return Ok(default_slots(each, free));
+    };
+    match free.filter(|&free| each.saturating_mul(asked as u64) > free) {
+        Some(free) => {
+            let text = format!("{asked} slots need {} for what they remember, {} are free", size(each * asked as u64), size(free));
+            Err(Error::memory(text).at("--slots").hint("give fewer, or a smaller --context"))
+        }
+        None => Ok(asked),
+    }
+}
+
+/// Of so many bytes each, in so many free ones where that is known.
+fn default_slots(each: u64, free: Option<u64>) -> usize {
+    free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
+}
+
+/// What a run has come to.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    failed: usize,
+    kept: usize,
+    usage: Usage,
+    /// Tokens, of texts that have not ended too.
+    n_drawn: usize,
+}
+
+impl Tally {
+    /// Lines that need no more work.
+    fn lines(&self) -> usize {
+        self.done + self.failed + self.kept
+    }
+}
+
+/// A text on its way.
+struct Running {
+    id: Value,
+    seed: u64,
+    prompt_tokens: usize,
+    /// It answers messages: the blanks before it are the format's.
+    is_answer: bool,
+}
+
+struct Run<'a> {
+    args: &'a Args,
+    model: Model,
+    batcher: Batcher,
+    /// The slot that all texts go on from, and what its sampler remembers.
+    base: Option<(Slot, Option<Memory>)>,
+    /// Once it is asked for.
+    dialogue: Option<Result<Dialogue>>,
+    seed: u64,
+    results: Results,
+    /// Names of the lines that were read.
+    seen: HashSet<u128>,
+    running: HashMap<JobId, Running>,
+    tally: Tally,
+}
+
+impl Run<'_> {
+    /// Starts a line, unless it is done; writes an error where it cannot be started.
+    fn take(&mut self, line: Numbered) -> std::result::Result<(), Failure> {
+        let place = format!("line {}", line.number);
+        let unnamed = Name::Line(line.number);
+        let fields = match &line.bytes {
+            Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
+            Some(bytes) => line::fields(bytes),
+            None => Err(Error::input(format!("expected a line of at most {} bytes, found more", lines::MAX_BYTES))),
+        };
+        let (id, fields) = match fields {
+            Ok(found) => found,
+            Err(e) => return self.fail(unnamed, e.at(place)),
+        };
+        let name = Name::Id(id.clone());
+        if !self.seen.insert(name.key()) {
+            let e = Error::input(format!("expected an id of its own, found {} a second time", short(&id.to_string(), 40)));
+            return self.fail(unnamed, e.at(place));
+        }
+        if self.results.has(name.key()) {
+            return Ok(());
+        }
+        match line::wanted(&fields).and_then(|wanted| self.start(id, wanted)) {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(name, e.at(place)),
+        }
+    }
+
+    fn start(&mut self, id: Value, wanted: Wanted) -> Result<()> {
+        let Wanted { source, max_tokens, stop, ignore_eos, sampling: more } = wanted;
+        let flags = &self.args.sampling;
+        let mut sampling = flags.sampling_with(&self.model, &more)?;
+        if !more.iter().any(|(name, _)| name == "seed") {
+            sampling.seed = seed_of(self.seed, &id);
+        }
+        let mut request = Request::new(max_tokens.unwrap_or(self.args.max_tokens));
+        request.stop_texts = stop.unwrap_or_else(|| flags.stop.clone());
+        let is_answer = matches!(source, Source::Messages(_));
+        let prompt = match source {
+            Source::Tokens(tokens) => tokens,
+            Source::Text(text) => self.encode(&text)?,
+            Source::Messages(messages) => {
+                let dialogue = self.dialogue.get_or_insert_with(|| Dialogue::of(&self.model)).clone()?;
+                request.stop_ids = dialogue.stop_ids.clone();
+                request.stop_texts.extend(dialogue.stop_texts.iter().cloned());
+                dialogue.prompt_of(self.batcher.session(), &messages)?
+            }
+        };
+        if ignore_eos.unwrap_or(flags.ignore_eos) || self.model.vocab().is_none() {
+            request.stop_ids = Some(Vec::new());
+        }
+        let (seed, prompt_tokens) = (sampling.seed, prompt.len());
+        let mut sampler = Sampler::new(sampling);
+        let from = self.base.as_ref().map(|(slot, memory)| {
+            // What the text before has used is penalised; the random stream is its own.
+            memory.iter().for_each(|memory| sampler.restore(Memory { seed, draws: 0, ..memory.clone() }));
+            *slot
+        });
+        let job = self.batcher.add(Job { from, ..Job::new(prompt, sampler, request) })?;
+        self.running.insert(job, Running { id, seed, prompt_tokens, is_answer });
+        Ok(())
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let (session, text) = (self.batcher.session(), Prompt::Text(text));
+        self.base.as_ref().map_or_else(|| session.encode(&text), |(slot, _)| session.encode_for(*slot, &text))
+    }
+
+    /// Goes on with all texts, and writes those that ended.
+    fn step(&mut self) -> std::result::Result<(), Failure> {
+        let n_drawn = &mut self.tally.n_drawn;
+        let ended = self.batcher.step(&mut |_, event| *n_drawn += usize::from(event.token.is_some()));
+        for Done { job, made } in ended.map_err(|e| e.hint("what is done is kept"))? {
+            let running = self.running.remove(&job).expect("every job was kept when it was added");
+            match made {
+                Ok(made) => self.write(&running, &made)?,
+                Err(e) => self.fail(Name::Id(running.id), e)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, running: &Running, made: &Made) -> std::result::Result<(), Failure> {
+        let usage = Usage { prompt_tokens: running.prompt_tokens, completion_tokens: made.tokens.len() };
+        let text = if running.is_answer { made.text.trim_start() } else { &made.text };
+        self.results.write(&BatchLine {
+            id: &running.id,
+            text: self.model.vocab().map(|_| text),
+            tokens: &made.tokens,
+            finish: made.finish.name(),
+            seed: running.seed,
+            usage,
+        })?;
+        self.tally.done += 1;
+        self.tally.usage.prompt_tokens += usage.prompt_tokens;
+        self.tally.usage.completion_tokens += usage.completion_tokens;
+        Ok(())
+    }
+
+    /// Writes an error, unless it is there from an earlier run.
+    fn fail(&mut self, name: Name, e: Error) -> std::result::Result<(), Failure> {
+        if self.results.has(name.key()) {
+            return Ok(());
+        }
+        let (id, line) = match &name {
+            Name::Id(id) => (Some(id), None),
+            Name::Line(number) => (None, Some(*number)),
+        };
+        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })?;
+        self.tally.failed += 1;
+        Ok(())
+    }
+
+    /// Says what it all came to.
+    fn finish(self, run: BatchReport, total: Option<u64>) -> Outcome {
+        let Tally { done, failed, kept, usage, .. } = self.tally;
+        let tokens_per_second = usage.completion_tokens as f64 / run.seconds.max(1e-9);
+        let report = BatchReport { done, failed, kept, usage, seed: self.seed, tokens_per_second, ..run };
+        if self.args.json {
+            let mut out = Output::new(false);
+            out.json(&report)?;
+            out.finish()?;
+        } else {
+            say(format_args!("{}", summary(&report, total)));
+        }
+        if report.interrupted {
+            let how = match &self.args.output {
+                Some(_) => format!("the same command goes on from there, with --seed {} as it would have gone on", self.seed),
+                None => "with -o FILE it could go on from there".into(),
+            };
+            say(format_args!("interrupted: {how}"));
+            return Ok(ExitCode::from(Kind::Interrupted.exit_code()));
+        }
+        Ok(ExitCode::from(if failed > 0 { Kind::Input.exit_code() } else { 0 }))
+    }
+}
+
+/// A report as a sentence.
+fn summary(r: &BatchReport, total: Option<u64>) -> String {
+    let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
+    format!(
+        "{}{} prompts done{}{}: {} tokens read and {} generated in {:.1} s, {:.1} a second; seed {}",
+        r.done,
+        total.map_or_else(String::new, |n| format!(" of {n}")),
+        counted(r.kept, "were there before"),
+        counted(r.failed, "failed"),
+        r.usage.prompt_tokens,
+        r.usage.completion_tokens,
+        r.seconds,
+        r.tokens_per_second,
+        r.seed
+    )
+}
+
+/// The seed of a line that has none of its own: the same in every run with that seed, in any order. 53 bits, as numbers of JSON have.
+fn seed_of(seed: u64, id: &Value) -> u64 {
+    let digest = Sha256::digest(format!("{seed} {id}"));
+    u64::from_le_bytes(digest[..8].try_into().expect("a sha256 has 32 bytes")) >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{default_slots, seed_of};
+    use serde_json::json;
+
+    #[test]
+    fn a_seed_is_its_ids_for_ever() {
+        assert_eq!(seed_of(1, &json!("a")), 369_185_221_646_774);
+        let others = [seed_of(1, &json!(1)), seed_of(1, &json!("1")), seed_of(2, &json!(1)), seed_of(1, &json!("a"))];
+        assert!(others.iter().enumerate().all(|(i, a)| others[..i].iter().all(|b| a != b) && *a < 1 << 53));
+    }
+
+    #[test]
+    fn slots_take_half_of_the_free_memory_at_the_most() {
+        let found = [(10, None), (10, Some(1000)), (10, Some(200)), (10, Some(19)), (u64::MAX, Some(u64::MAX))];
+        assert_eq!(found.map(|(each, free)| default_slots(each, free)), [16, 16, 10, 1, 1]);
+    }
+}

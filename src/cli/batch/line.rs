@@ -1,0 +1,159 @@
+//! A line of the input: what it asks for, checked but for what depends on the model.
+
+use crate::chat::Message;
+use crate::error::{Error, Result, short};
+use crate::sample::Sampling;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// What to continue.
+#[derive(Debug, PartialEq)]
+pub enum Source {
+    Text(String),
+    Tokens(Vec<u32>),
+    Messages(Vec<Message>),
+}
+
+/// What a line says beside its id. What it does not say is as the flags have it.
+#[derive(Debug, PartialEq)]
+pub struct Wanted {
+    pub source: Source,
+    pub max_tokens: Option<usize>,
+    pub stop: Option<Vec<String>>,
+    pub ignore_eos: Option<bool>,
+    /// Settings of the sampler, by the names that its flags have.
+    pub sampling: Vec<(String, Vec<String>)>,
+}
+
+/// The fields of a line, and its id where it has one.
+///
+/// # Errors
+/// `Input`: it is no object, or has no id that tells it from others.
+pub fn fields(line: &[u8]) -> Result<(Value, Map<String, Value>)> {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    let mut fields: Map<String, Value> = serde_json::from_slice(line).map_err(|e| {
+        let text = format!("expected an object of JSON in one line, found {:?}: {e}", short(&String::from_utf8_lossy(line), 40));
+        Error::input(text).hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#)
+    })?;
+    match fields.shift_remove("id") {
+        Some(id) if id.is_string() || id.is_u64() || id.is_i64() => Ok((id, fields)),
+        Some(other) => Err(Error::input(format!("expected a text or a whole number as id, found {}", short(&other.to_string(), 40)))),
+        None => Err(Error::input("expected an id, found none").hint("give every line an id of its own: results come in another order")),
+    }
+}
+
+/// What the other fields say.
+///
+/// # Errors
+/// `Input` and `Usage`, at the field.
+pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
+    let mut sources = Vec::new();
+    let (mut max_tokens, mut stop, mut ignore_eos, mut sampling) = (None, None, None, Vec::new());
+    // As with OpenAI, null is as good as nothing.
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        match name.as_str() {
+            "prompt" => sources.push(Source::Text(of(name, value, "a text")?)),
+            "tokens" => sources.push(Source::Tokens(of(name, value, "an array of ids")?)),
+            "messages" => sources.push(Source::Messages(of(name, value, "messages with role and content")?)),
+            "max_tokens" => max_tokens = Some(of(name, value, "a whole number")?),
+            "stop" if value.is_string() => stop = Some(vec![of(name, value, "a text")?]),
+            "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
+            "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
+            _ => sampling.push(setting(name, value)?),
+        }
+    }
+    if sources.len() != 1 {
+        return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", sources.len())));
+    }
+    Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, sampling })
+}
+
+fn of<T: DeserializeOwned>(name: &str, value: &Value, expected: &str) -> Result<T> {
+    T::deserialize(value).map_err(|e| Error::input(format!("expected {expected}: {e}")).at(name))
+}
+
+/// A setting of the sampler as its flag would have it.
+fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
+    let flag = if name == "temp" { "temperature".into() } else { name.replace('_', "-") };
+    if !Sampling::names().any(|(known, _)| known == flag) {
+        return Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
+            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, and settings of the sampler as its flags are called, such as top_p",
+        ));
+    }
+    // Texts that break a repetition may hold any character: as JSON they arrive as they are.
+    let texts = match value {
+        Value::String(_) if flag == "dry-breaker" => Some(vec![Value::Array(vec![value.clone()]).to_string()]),
+        Value::Array(all) if flag == "dry-breaker" && all.is_empty() => Some(vec!["none".into()]),
+        Value::Array(_) if flag == "dry-breaker" => Some(vec![value.to_string()]),
+        Value::Array(all) => all.iter().map(plain).collect(),
+        Value::Object(all) if flag == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
+        one => plain(one).map(|text| vec![text]),
+    };
+    let text = || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).at(name);
+    Ok((flag, texts.ok_or_else(text)?))
+}
+
+/// A number or a text as text.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(line: &str) -> Result<(Value, Wanted)> {
+        let (id, fields) = fields(line.as_bytes())?;
+        Ok((id, wanted(&fields)?))
+    }
+
+    #[test]
+    fn a_line_says_what_it_wants() {
+        let line = r#"{"id":"a","prompt":"x","max_tokens":3,"stop":"\n","ignore_eos":true,"top_p":0.5,"temp":0,"ban":[1,2],"seed":null,
+            "logit_bias":{"7":-1.5,"8":"-inf"},"dry_breaker":["\n","\\n"],"sampler_order":"hf"}"#;
+        let (id, wanted) = read(line).unwrap();
+        assert_eq!((id, wanted.source), (json!("a"), Source::Text("x".into())));
+        assert_eq!((wanted.max_tokens, wanted.stop, wanted.ignore_eos), (Some(3), Some(vec!["\n".into()]), Some(true)));
+        let settings: Vec<(&str, Vec<&str>)> =
+            wanted.sampling.iter().map(|(name, values)| (name.as_str(), values.iter().map(String::as_str).collect())).collect();
+        let expected: [(&str, Vec<&str>); 6] = [
+            ("top-p", vec!["0.5"]),
+            ("temperature", vec!["0"]),
+            ("ban", vec!["1", "2"]),
+            ("logit-bias", vec!["7=-1.5", "8=-inf"]),
+            ("dry-breaker", vec![r#"["\n","\\n"]"#]),
+            ("sampler-order", vec!["hf"]),
+        ];
+        assert_eq!(settings, expected);
+        let (id, wanted) = read(r#"{"id":-7,"messages":[{"role":"user","content":"x"}],"stop":["a","b"]}"#).unwrap();
+        assert_eq!((id, wanted.source), (json!(-7), Source::Messages(vec![Message::user("x")])));
+        assert_eq!(read(r#"{"id":1,"tokens":[1,2]}"#).unwrap().1.source, Source::Tokens(vec![1, 2]));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said() {
+        for (line, want) in [
+            ("{", "expected an object of JSON in one line, found \"{\""),
+            ("[1]", "expected an object of JSON"),
+            (r#"{"prompt":"x"}"#, "expected an id, found none"),
+            (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
+            (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
+            (r#"{"id":1,"prompt":"x","tokens":[1]}"#, "expected one of prompt, messages and tokens, found 2"),
+            (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
+            (r#"{"id":1,"tokens":[-1]}"#, "tokens: expected an array of ids"),
+            (r#"{"id":1,"messages":[{"role":"user","content":7}]}"#, "messages: expected messages with role and content"),
+            (r#"{"id":1,"prompt":"x","max_tokens":-1}"#, "max_tokens: expected a whole number"),
+            (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
+            (r#"{"id":1,"prompt":"x","top_p":true}"#, "top_p: expected a number, a text or a list of these, found true"),
+            (r#"{"id":1,"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
+        ] {
+            let said = read(line).unwrap_err().to_string();
+            assert!(said.starts_with(want), "{line}: {said}");
+        }
+    }
+}

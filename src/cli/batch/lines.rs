@@ -1,0 +1,144 @@
+//! The lines of the input, a few at a time: a thread reads them, so that whoever writes slowly into a pipe holds up no text.
+
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Bytes of a line at the most. A longer one is skipped without being kept.
+pub const MAX_BYTES: usize = 16 << 20;
+
+/// Lines that wait to be taken, at the most.
+const MAX_WAITING: usize = 64;
+
+/// A line by its number, from 1 on.
+pub struct Numbered {
+    pub number: u64,
+    /// Without its end; none where there are too many.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// What there is to take.
+pub enum Next {
+    Line(Numbered),
+    /// Not yet.
+    Wait,
+    /// Nothing any more.
+    End,
+}
+
+pub struct Lines {
+    from: Receiver<Result<Numbered>>,
+}
+
+impl Lines {
+    /// Of a file; `-` is standard input.
+    pub fn open(path: &Path) -> Result<Lines> {
+        let (to, from) = sync_channel(MAX_WAITING);
+        let place = path.to_path_buf();
+        if is_stdin(path) {
+            std::thread::spawn(move || send(std::io::stdin().lock(), &place, &to));
+        } else {
+            let file = File::open(path).map_err(|e| Error::io(e, path))?;
+            std::thread::spawn(move || send(BufReader::new(file), &place, &to));
+        }
+        Ok(Lines { from })
+    }
+
+    /// The next line, if it comes within that time.
+    pub fn next(&self, patience: Duration) -> Result<Next> {
+        match self.from.recv_timeout(patience) {
+            Ok(line) => line.map(Next::Line),
+            Err(RecvTimeoutError::Timeout) => Ok(Next::Wait),
+            Err(RecvTimeoutError::Disconnected) => Ok(Next::End),
+        }
+    }
+}
+
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// How many lines a file has that are not empty; none where that is not known before they are read.
+pub fn count(path: &Path) -> Option<u64> {
+    let file = File::open(path).ok().filter(|f| !is_stdin(path) && f.metadata().is_ok_and(|m| m.is_file()))?;
+    let (mut reader, mut n, mut is_empty) = (BufReader::with_capacity(1 << 20, file), 0, true);
+    loop {
+        let bytes = reader.fill_buf().ok()?;
+        if bytes.is_empty() {
+            return Some(n + u64::from(!is_empty));
+        }
+        for byte in bytes {
+            if *byte == b'\n' {
+                n += u64::from(!is_empty);
+                is_empty = true;
+            } else {
+                is_empty &= byte.is_ascii_whitespace();
+            }
+        }
+        let read = bytes.len();
+        reader.consume(read);
+    }
+}
+
+/// Until nobody takes them any more.
+fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>) {
+    for number in 1.. {
+        let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
+        let Some(line) = line else { return };
+        let is_last = line.is_err();
+        if to.send(line.map(|bytes| Numbered { number, bytes })).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// A line without its end; none at the end of all, and none in it where it is too long.
+fn read(from: &mut impl BufRead) -> std::io::Result<Option<Option<Vec<u8>>>> {
+    let mut line = Vec::new();
+    from.by_ref().take(MAX_BYTES as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > MAX_BYTES {
+        from.skip_until(b'\n')?;
+        return Ok(Some(None));
+    }
+    Ok(Some(Some(line)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_at_their_ends() {
+        let long = vec![b'x'; MAX_BYTES + 1];
+        let text = [b"a\n\n".as_slice(), &long, b"\nb\r\n", &long[1..], b"\nlast"].concat();
+        let mut from = text.as_slice();
+        let mut lines = std::iter::from_fn(|| read(&mut from).unwrap());
+        let short = |line: Option<Vec<u8>>| line.map(|l| String::from_utf8(l).unwrap());
+        assert_eq!(short(lines.next().unwrap()).unwrap(), "a");
+        assert_eq!(short(lines.next().unwrap()).unwrap(), "");
+        assert!(lines.next().unwrap().is_none(), "too long by a byte");
+        assert_eq!(short(lines.next().unwrap()).unwrap(), "b\r");
+        assert_eq!(lines.next().unwrap().unwrap().len(), MAX_BYTES);
+        assert_eq!(short(lines.next().unwrap()).unwrap(), "last");
+        assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn empty_lines_are_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.jsonl");
+        for (text, n) in [("", 0), ("a", 1), ("a\n", 1), ("a\n\n \t\r\nb", 2), ("\n\n", 0)] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(count(&path), Some(n), "{text:?}");
+        }
+        assert_eq!(count(Path::new("-")), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! Where results go: a file in which earlier runs left some, or standard output. A line is written whole and at once, so whoever ends the
+//! program, however hard, finds whole lines and at most one torn one at the end, which the next run cuts off.
+
+use crate::cli::Failure;
+use crate::cli::output::Output;
+use crate::error::{Error, Result, short};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How a line of the results says of which line of the input it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    Id(Value),
+    /// By its number: it has no id of its own.
+    Line(u64),
+}
+
+impl Name {
+    /// Half a sha256 of it: so many ids take little memory, and no two have the same.
+    pub fn key(&self) -> u128 {
+        let digest = match self {
+            Name::Id(id) => Sha256::digest(format!("id {id}")),
+            Name::Line(number) => Sha256::digest(format!("line {number}")),
+        };
+        u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
+    }
+}
+
+/// What becomes of errors that earlier runs left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errors {
+    Keep,
+    /// They are taken out, and their lines done again.
+    Retry,
+}
+
+/// Whatever takes the lines.
+enum Sink {
+    File { file: File, path: PathBuf },
+    Stdout(Output),
+}
+
+/// What earlier runs left.
+#[derive(Default)]
+pub struct Left {
+    /// Names of lines that need no more work.
+    done: HashSet<u128>,
+    pub n_texts: usize,
+    pub n_errors: usize,
+}
+
+pub struct Results {
+    sink: Sink,
+    pub left: Left,
+}
+
+/// A line that an earlier run wrote.
+#[derive(Deserialize)]
+struct Kept {
+    id: Value,
+    line: Option<u64>,
+    finish: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
+}
+
+impl Results {
+    /// Lines go to standard output.
+    pub fn to_stdout() -> Results {
+        Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
+    }
+
+    /// Lines go to the end of a file; of what is there, names are read, and a torn last line is cut off.
+    ///
+    /// # Errors
+    /// `File` where it cannot be read or written, or holds anything else than results: it is then left as it is.
+    pub fn open(path: &Path, errors: Errors) -> Result<Results> {
+        let io = |e| Error::io(e, path);
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
+        let mut left = Left::default();
+        // A pipe or a device remembers nothing.
+        if file.metadata().map_err(io)?.is_file() {
+            let end = left.read(&file, errors).map_err(|e| e.at(path.display()))?;
+            if end < file.metadata().map_err(io)?.len() {
+                // Whoever may only append may not cut off, on Windows.
+                OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
+            }
+            if errors == Errors::Retry && left.n_errors > 0 {
+                left.n_errors = 0;
+                file = without_errors(path, file)?;
+            }
+        }
+        Ok(Results { sink: Sink::File { file, path: path.into() }, left })
+    }
+
+    /// Whether a line of that name is there.
+    pub fn has(&self, key: u128) -> bool {
+        self.left.done.contains(&key)
+    }
+
+    /// Writes a line, at once.
+    pub fn write(&mut self, line: &impl Serialize) -> std::result::Result<(), Failure> {
+        match &mut self.sink {
+            Sink::Stdout(out) => {
+                out.json(line)?;
+                out.bytes(b"")
+            }
+            Sink::File { file, path } => {
+                let mut bytes = serde_json::to_vec(line).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
+                bytes.push(b'\n');
+                Ok(file.write_all(&bytes).map_err(|e| Error::io(e, path))?)
+            }
+        }
+    }
+}
+
+impl Left {
+    /// Reads the names of all whole lines; gives where these end.
+    fn read(&mut self, file: &File, errors: Errors) -> Result<u64> {
+        let (mut reader, mut end, mut line) = (BufReader::new(file), 0, Vec::new());
+        for number in 1.. {
+            line.clear();
+            let n = reader.read_until(b'\n', &mut line).map_err(|e| Error::file(e.to_string()))?;
+            if line.last() != Some(&b'\n') {
+                // Nothing, or a torn line: it is ours to cut off only if it is the beginning of one of ours.
+                let begins = br#"{"id":"#;
+                if !begins.starts_with(&line) && !line.starts_with(begins) {
+                    return Err(no_results(number, &line));
+                }
+                break;
+            }
+            end += n as u64;
+            let kept = serde_json::from_slice::<Kept>(&line).ok().filter(|k| k.finish.is_some() || k.error.is_some());
+            let Some(Kept { id, line, error, .. }) = kept else { return Err(no_results(number, &line)) };
+            let counter = if error.is_some() { &mut self.n_errors } else { &mut self.n_texts };
+            *counter += 1;
+            if error.is_none() || errors == Errors::Keep {
+                self.done.insert(line.map_or(Name::Id(id), Name::Line).key());
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// The same file without lines that have an error: written beside it, then put in its place.
+fn without_errors(path: &Path, mut old: File) -> Result<File> {
+    let path = &path.canonicalize().map_err(|e| Error::io(e, path))?;
+    let io = |e| Error::io(e, path);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let new = tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io(e, folder))?;
+    new.as_file().set_permissions(old.metadata().map_err(io)?.permissions()).map_err(io)?;
+    old.seek(SeekFrom::Start(0)).map_err(io)?;
+    let (mut reader, mut writer, mut line) = (BufReader::new(old), BufWriter::new(new.as_file()), Vec::new());
+    while reader.read_until(b'\n', &mut line).map_err(io)? > 0 {
+        if serde_json::from_slice::<Kept>(&line).is_ok_and(|k| k.error.is_none()) {
+            writer.write_all(&line).map_err(io)?;
+        }
+        line.clear();
+    }
+    writer.flush().map_err(io)?;
+    drop((reader, writer));
+    new.as_file().sync_all().map_err(io)?;
+    new.persist(path).map_err(|e| io(e.error))?;
+    OpenOptions::new().append(true).open(path).map_err(io)
+}
+
+fn no_results(number: u64, line: &[u8]) -> Error {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(160)]).trim_end().to_string();
+    Error::file(format!("expected results of batch, found {:?}", short(&shown, 40)))
+        .at(format!("line {number}"))
+        .hint("give a new file with -o, or the one of the run that is to go on")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"id":"a","text":null,"tokens":[],"finish":"eos","seed":1,"usage":{}}"#;
+    const ERROR: &str = r#"{"id":7,"error":{"kind":"input"}}"#;
+    const UNNAMED: &str = r#"{"id":null,"line":3,"error":{"kind":"input"}}"#;
+
+    fn name(id: impl Into<Value>) -> u128 {
+        Name::Id(id.into()).key()
+    }
+
+    #[test]
+    fn a_file_of_results_is_gone_on_with_behind_its_last_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        let whole = format!("{TEXT}\n{ERROR}\n{UNNAMED}\n");
+        for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT] {
+            std::fs::write(&path, format!("{whole}{torn}")).unwrap();
+            let mut results = Results::open(&path, Errors::Keep).unwrap();
+            assert_eq!((results.left.n_texts, results.left.n_errors), (1, 2), "{torn:?}");
+            assert!(results.has(name("a")) && results.has(name(7)) && results.has(Name::Line(3).key()));
+            assert!(!results.has(name("7")) && !results.has(Name::Line(7).key()), "a text is no number, a number no line");
+            assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}{{\"id\":8}}\n"));
+        }
+    }
+
+    #[test]
+    fn errors_are_taken_out_to_be_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
+        let mut results = Results::open(&path, Errors::Retry).unwrap();
+        assert_eq!((results.left.n_texts, results.left.n_errors), (1, 0));
+        assert!(results.has(name("a")) && !results.has(name(7)) && !results.has(Name::Line(3).key()));
+        assert!(results.write(&8).is_ok());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
+    }
+
+    #[test]
+    fn any_other_file_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        let prompts = r#"{"id":"a","prompt":"x"}"#;
+        for text in [format!("{TEXT}\n{prompts}\n"), "words".into(), "words\n".into(), format!("{TEXT}\n\n"), "[1]\n".into()] {
+            std::fs::write(&path, &text).unwrap();
+            let said = Results::open(&path, Errors::Retry).err().unwrap().to_string();
+            assert!(said.contains("out.jsonl: line ") && said.contains("expected results of batch"), "{said}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Lines of `batch`: one a prompt, in the order in which they end; and what all came to.
+
+use super::ErrorBody;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A text.
+#[derive(Debug, Clone, Serialize)]
+pub struct BatchLine<'a> {
+    pub id: &'a Value,
+    /// Without a vocabulary there is none.
+    pub text: Option<&'a str>,
+    /// Generated ids only.
+    pub tokens: &'a [u32],
+    pub finish: &'static str,
+    /// With which the text can be made again.
+    pub seed: u64,
+    pub usage: Usage,
+}
+
+/// What a text took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+}
+
+/// A line of the input that came to nothing.
+#[derive(Debug, Clone, Serialize)]
+pub struct BatchFailure<'a> {
+    /// None where the line has no id of its own.
+    pub id: Option<&'a Value>,
+    /// The number of the line in the input, from 1 on: in place of an id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    pub error: ErrorBody,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct BatchReport {
+    /// Texts of this run.
+    pub done: usize,
+    /// Lines with an error, those that earlier runs left in the results among them.
+    pub failed: usize,
+    /// Texts that were in the results before.
+    pub kept: usize,
+    pub interrupted: bool,
+    pub slots: usize,
+    /// From which the seeds of lines are derived that have none.
+    pub seed: u64,
+    /// Of the texts of this run.
+    pub usage: Usage,
+    /// Without the time to load the model.
+    pub seconds: f64,
+    /// Generated.
+    pub tokens_per_second: f64,
+}

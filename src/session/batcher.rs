@@ -1,0 +1,282 @@
+//! Texts that come and go in one batch: whoever ends leaves a slot to the next, whose prompt is read in the steps in which the others
+//! go on.
+//!
+//! Keeps no queue: who waits, and for how long, is the caller's business.
+
+use super::ahead::{Ahead, Live};
+use super::generate::{Batch, nothing_to_continue};
+use super::{Event, Finish, Processor, Request, Session, Slot, Stream};
+use crate::error::{Error, Result};
+use crate::sample::Sampler;
+use std::ops::ControlFlow;
+
+/// A text to be made.
+pub struct Job {
+    /// May be empty where a slot gives something to continue.
+    pub prompt: Vec<u32>,
+    pub sampler: Sampler,
+    pub request: Request,
+    /// Changes logits before each draw; all texts then draw on the host.
+    pub processor: Option<Processor>,
+    /// An open slot of the session that it goes on from, and that stays as it is. None: from the beginning.
+    pub from: Option<Slot>,
+}
+
+impl Job {
+    /// From the beginning, without a processor.
+    pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
+        Job { prompt, sampler, request, processor: None, from: None }
+    }
+}
+
+/// Names a job of a [`Batcher`]; no other of its jobs has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(u64);
+
+/// A job that ended.
+#[derive(Debug)]
+pub struct Done {
+    pub job: JobId,
+    /// An error is the job's alone: nothing can be drawn from its logits.
+    pub made: Result<Made>,
+}
+
+/// What came of a job.
+#[derive(Debug, Clone)]
+pub struct Made {
+    pub tokens: Vec<u32>,
+    /// Empty without a vocabulary.
+    pub text: String,
+    pub finish: Finish,
+    /// As it is after the last token.
+    pub sampler: Sampler,
+}
+
+/// Continuous batching over the slots of a session.
+///
+/// ```
+/// # #[cfg(feature = "embedded-model")]
+/// # fn main() -> wingbeat::error::Result<()> {
+/// use wingbeat::sample::{Sampler, Sampling};
+/// use wingbeat::session::{Batcher, Job, Model, ModelSource, Options, Prompt, Request, Session};
+///
+/// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+/// let mut batcher = Batcher::new(Session::new(&model, 2)?)?;
+/// let mut waiting = vec!["In the beginning", "And Moses said", "Thou shalt not"].into_iter();
+/// let mut texts = Vec::new();
+/// while texts.len() < 3 {
+///     while batcher.n_free() > 0 && let Some(text) = waiting.next() {
+///         let prompt = batcher.session().encode(&Prompt::Text(text))?;
+///         batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Request::new(8)))?;
+///     }
+///     for done in batcher.step(&mut |_job, _event| ())? {
+///         texts.push(done.made?.text);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "embedded-model"))]
+/// # fn main() {}
+/// ```
+///
+/// A text depends on its prompt, its sampler and the model alone if the model was opened as `deterministic`: then it is the same to the
+/// bit in any slot, beside any others, whenever it came. Else neighbours may change how its logits are rounded.
+pub struct Batcher {
+    session: Session,
+    /// In the order in which they came.
+    streams: Vec<Stream>,
+    /// One a stream.
+    seats: Vec<Seat>,
+    ahead: Ahead,
+    /// The device knows for whom it draws: the streams as they are.
+    is_told: bool,
+    n_jobs: u64,
+}
+
+/// What there is of a running job beside its stream.
+struct Seat {
+    job: JobId,
+    /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
+    unread: Vec<u32>,
+    /// Why it cannot go on.
+    error: Option<Error>,
+}
+
+impl Batcher {
+    /// Over all slots of a session that are free.
+    ///
+    /// # Errors
+    /// `Model` where the model tells classes, no tokens.
+    pub fn new(session: Session) -> Result<Batcher> {
+        session.check_speaks()?;
+        Ok(Batcher { session, streams: Vec::new(), seats: Vec::new(), ahead: Ahead::default(), is_told: false, n_jobs: 0 })
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// For what is done between two steps: slots to go on from, states to load. A slot of a running job is not known outside.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// How many jobs can be added now.
+    pub fn n_free(&self) -> usize {
+        self.session.n_free()
+    }
+
+    pub fn n_running(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `request` counts as of
+    /// [`Session::continue_many`].
+    ///
+    /// # Errors
+    /// `Input` when all slots are in use, when there is nothing to continue, or at tokens that the model does not have or its context has no
+    /// room for; `Usage` at the sampler's settings. Nothing has changed then.
+    pub fn add(&mut self, job: Job) -> Result<JobId> {
+        job.sampler.settings().check(self.session.model().facts().n_vocab)?;
+        let slot = match job.from {
+            Some(from) => self.session.fork(from)?,
+            None => self.session.open()?,
+        };
+        self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
+    }
+
+    fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
+        let Job { prompt, mut sampler, request, processor, .. } = job;
+        if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
+            return Err(nothing_to_continue());
+        }
+        self.session.check_reads(slot, &prompt, self.session.n_tokens(slot)?)?;
+        sampler.read(&prompt);
+        let mut stream = Stream::new(slot, sampler, &request);
+        stream.processor = processor;
+        self.session.bound(&mut stream, &request, prompt.len())?;
+        let job = JobId(self.n_jobs);
+        self.n_jobs += 1;
+        self.is_told = false;
+        self.streams.push(stream);
+        self.seats.push(Seat { job, unread: prompt, error: None });
+        Ok(job)
+    }
+
+    /// Ends a job where it is and frees its slot; gives what there is of its text. None where it has ended.
+    pub fn cancel(&mut self, job: JobId) -> Result<Option<Made>> {
+        let Some(i) = self.seats.iter().position(|s| s.job == job) else { return Ok(None) };
+        let mut stream = self.remove(i)?.0;
+        if stream.finish.is_none() {
+            stream.end(Finish::Interrupted);
+        }
+        Ok(made(stream))
+    }
+
+    /// Goes on with every job: a step that reads a token of each and as much of the prompts as a chunk has room for; where no prompt waits
+    /// and the device draws, several tokens of each. Gives the jobs that ended. `on_event` gets text as it becomes certain; the event's `stream` is
+    /// where the job stands among those that run.
+    ///
+    /// # Errors
+    /// As [`Session::decode_many`], for all jobs: none of them can go on after it.
+    pub fn step(&mut self, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<Vec<Done>> {
+        let going: Vec<usize> = (0..self.streams.len()).filter(|&i| self.streams[i].finish.is_none()).collect();
+        let reads_one = |i: &usize| self.seats[*i].unread.len() == 1 && !self.streams[*i].needs_host();
+        if !going.is_empty() && self.session.draws_ahead && going.iter().all(reads_one) {
+            self.draw_ahead(&going, on_event)?;
+        } else {
+            self.read_and_draw(going, on_event)?;
+        }
+        self.take_leave()
+    }
+
+    /// One step, and a draw for whoever has read all.
+    fn read_and_draw(&mut self, going: Vec<usize>, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
+        // A token of each that goes on comes first: they are few, and none of them waits for a prompt.
+        let (mut order, prompts): (Vec<usize>, Vec<usize>) = going.into_iter().partition(|&i| self.seats[i].unread.len() <= 1);
+        order.extend(prompts);
+        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].unread.as_slice())).collect();
+        let read = self.session.read_some(&work)?;
+        self.is_told = false;
+        for (&i, n) in order.iter().zip(read) {
+            self.seats[i].unread.drain(..n);
+        }
+        order.retain(|&i| self.seats[i].unread.is_empty());
+        self.draw(&order, on_event)
+    }
+
+    /// Draws on the host for streams that have read all.
+    fn draw(&mut self, ready: &[usize], on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
+        let Batcher { session, streams, seats, .. } = self;
+        let model = session.model().clone();
+        let jobs: Vec<JobId> = seats.iter().map(|s| s.job).collect();
+        let mut tell = |event: Event<'_>| {
+            on_event(jobs[event.stream], event);
+            ControlFlow::Continue(())
+        };
+        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        for &i in ready {
+            let stream = &mut batch.streams[i];
+            match stream.draw(session.logits(stream.slot)?) {
+                Ok(token) => {
+                    batch.take(i, token, 1);
+                    seats[i].unread.push(token);
+                }
+                Err(e) => seats[i].error = Some(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Several tokens of each, drawn on the device.
+    fn draw_ahead(&mut self, going: &[usize], on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
+        let Batcher { session, streams, seats, ahead, .. } = self;
+        let model = session.model().clone();
+        let jobs: Vec<JobId> = seats.iter().map(|s| s.job).collect();
+        let mut live: Vec<Live> = Vec::with_capacity(going.len());
+        for &i in going {
+            live.push(Live::new(i, streams[i].slot, std::mem::take(&mut seats[i].unread)));
+        }
+        let mut tell = |event: Event<'_>| {
+            on_event(jobs[event.stream], event);
+            ControlFlow::Continue(())
+        };
+        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        if !self.is_told {
+            session.begin_draws(&batch, &live)?;
+        }
+        session.draw_some(&mut batch, &mut live, ahead)?;
+        // The host says why nothing could be drawn.
+        let stuck: Vec<Live> = live.extract_if(.., |l| l.is_stuck && batch.is_live(l.stream)).collect();
+        session.settle(&stuck)?;
+        self.is_told = stuck.is_empty();
+        for l in live {
+            seats[l.stream].unread = l.unread;
+        }
+        self.draw(&stuck.iter().map(|l| l.stream).collect::<Vec<_>>(), on_event)
+    }
+
+    /// Frees the slots of those that ended.
+    fn take_leave(&mut self) -> Result<Vec<Done>> {
+        let mut all = Vec::new();
+        while let Some(i) = (0..self.streams.len()).find(|&i| self.streams[i].finish.is_some() || self.seats[i].error.is_some()) {
+            let (stream, Seat { job, error, .. }) = self.remove(i)?;
+            let made = error.map_or_else(|| Ok(made(stream).expect("it ended, with an error or without")), Err);
+            all.push(Done { job, made });
+        }
+        Ok(all)
+    }
+
+    fn remove(&mut self, i: usize) -> Result<(Stream, Seat)> {
+        self.is_told = false;
+        let (stream, seat) = (self.streams.remove(i), self.seats.remove(i));
+        self.session.close(stream.slot)?;
+        Ok((stream, seat))
+    }
+}
+
+/// None of a stream that has not ended.
+fn made(stream: Stream) -> Option<Made> {
+    let Stream { tokens, text, finish, sampler, .. } = stream;
+    Some(Made { tokens, text, finish: finish?, sampler })
+}

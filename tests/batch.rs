@@ -1,0 +1,263 @@
+//! `batch`: every line of the input has one line of results, however often and however hard it is interrupted.
+
+use crate::cli::{code, feed, json, put, refused, run, stderr, words};
+use crate::support::{devices, glm4};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const TOPICS: [&str; 8] = ["light", "water", "And Moses said", "the king", "In the beginning", "Thou shalt not", "a", "wisdom and gold"];
+
+/// So many prompts, no two alike in length, settings or how they are asked.
+fn prompts(n: usize, max_tokens: usize) -> String {
+    let one = |i: usize| {
+        let topic = TOPICS[i % TOPICS.len()];
+        let mut line = match i % 3 {
+            0 => json!({"id": i, "prompt": topic.repeat(1 + i % 4)}),
+            1 => json!({"id": format!("p{i}"), "messages": [{"role": "user", "content": topic}], "temperature": 0}),
+            _ => json!({"id": i, "tokens": [74, 111, 5 + i], "top_p": 0.9, "seed": i}),
+        };
+        line["max_tokens"] = json!(1 + (i * 5) % max_tokens);
+        line.to_string() + "\n"
+    };
+    (0..n).map(one).collect()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
+}
+
+/// Results by id; none stands there twice.
+fn by_id(results: &[Value]) -> BTreeMap<String, Value> {
+    let all: BTreeMap<String, Value> = results.iter().map(|line| (line["id"].to_string(), line.clone())).collect();
+    assert_eq!(all.len(), results.len(), "an id stands there twice");
+    all
+}
+
+fn kept(path: &Path) -> Vec<Value> {
+    lines(&std::fs::read_to_string(path).unwrap())
+}
+
+/// To standard output.
+fn batch(input: &str, flags: &str) -> BTreeMap<String, Value> {
+    let output = feed(&words(&format!("batch - --seed 7 --deterministic {flags}")), input.as_bytes());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    by_id(&lines(&String::from_utf8(output.stdout).unwrap()))
+}
+
+#[test]
+fn a_text_is_the_same_in_one_slot_and_in_many() {
+    let input = prompts(60, 24);
+    let one = batch(&input, "--slots 1");
+    assert_eq!(one.len(), 60);
+    assert_eq!(batch(&input, "--slots 16"), one);
+    // In another order, and beside others.
+    let backwards: String = input.lines().rev().map(|line| format!("{line}\n\n")).collect();
+    assert_eq!(batch(&backwards, "--slots 5 --chunk 7"), one);
+    if devices().contains(&"gpu") {
+        let few = prompts(10, 8);
+        assert_eq!(batch(&few, "--slots 16 --device gpu"), batch(&few, "--slots 1 --device gpu"));
+    }
+    for line in one.values() {
+        let usage = &line["usage"];
+        assert_eq!(usage["completion_tokens"].as_u64().unwrap(), line["tokens"].as_array().unwrap().len() as u64);
+        assert!(usage["prompt_tokens"].as_u64().unwrap() > 0 && line["text"].is_string() && line["seed"].is_u64(), "{line}");
+        assert!(["eos", "stop", "length"].contains(&line["finish"].as_str().unwrap()), "{line}");
+    }
+    // The seed that is told makes the text again.
+    let line = &one["0"];
+    let n = line["usage"]["completion_tokens"].to_string();
+    let again = json(&run(&["generate", "light", "-n", &n, "--seed", &line["seed"].to_string(), "--deterministic", "--json"]));
+    assert_eq!((&again["tokens"], &again["text"]), (&line["tokens"], &line["text"]));
+}
+
+#[test]
+fn tokens_drawn_where_the_model_runs_are_those_that_the_host_draws() {
+    let folder = tempfile::tempdir().unwrap();
+    let every_id: Vec<u32> = (0..2048).collect();
+    // Where nothing can be drawn, the host says why, and the others go on.
+    let banned = [json!({"id": "a", "tokens": [74]}), json!({"id": "banned", "tokens": [74], "ban": every_id})];
+    let banned: String = banned.iter().map(|line| format!("{line}\n")).collect();
+    for device in devices() {
+        // A software GPU is slow.
+        let text = if *device == "cpu" { prompts(24, 40) } else { prompts(6, 12) };
+        for (text, expected_code) in [(text, 0), (banned.clone(), 1)] {
+            let input = put(&folder, "in.jsonl", text.as_bytes());
+            let made = |draws: &str| {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+                command.arg("batch").arg(&input).args(words("--slots 4 -n 12 -s 7 --deterministic --device")).arg(device);
+                let output = command.env("WINGBEAT_KERNELS", "groups").env("WINGBEAT_DRAWS", draws).output().unwrap();
+                assert_eq!(code(&output), expected_code, "{}", stderr(&output));
+                by_id(&lines(&String::from_utf8(output.stdout).unwrap()))
+            };
+            let found = made("device");
+            assert_eq!(found, made("host"), "{device}");
+            assert_eq!(found.len(), text.lines().count());
+            assert_eq!(found.values().filter(|line| line["error"]["kind"] == "usage").count(), usize::from(expected_code == 1));
+        }
+    }
+}
+
+#[test]
+fn messages_are_asked_in_the_models_own_form() {
+    let input = r#"{"id":1,"messages":[{"role":"user","content":" light\r\n\r\nand dark "}],"temperature":0,"max_tokens":30}
+{"id":2,"prompt":"User: light\nand dark\n\nAssistant:","temperature":0,"max_tokens":30,"stop":"\n\nUser:"}"#;
+    let found = batch(input, "");
+    assert_eq!((&found["1"]["tokens"], &found["1"]["usage"]), (&found["2"]["tokens"], &found["2"]["usage"]));
+    assert_eq!(found["1"]["text"].as_str().unwrap(), found["2"]["text"].as_str().unwrap().trim_start());
+}
+
+#[test]
+fn a_line_that_is_wrong_is_a_line_of_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = [
+        (r#"{"id":"empty","prompt":""}"#, "the prompt is empty"),
+        (r#"{"id":"far","tokens":[99999999]}"#, "out of range"),
+        (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
+        (r#"{"id":"value","prompt":"x","top_p":7}"#, "from 0 to 1"),
+        (r#"{"id":"none"}"#, "one of prompt, messages and tokens"),
+        (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "observation"),
+        (r#"{"id":"ban","prompt":"x","ban":[99999999]}"#, "size of the vocabulary"),
+    ];
+    let nameless = [("{", "an object of JSON"), (r#"{"prompt":"x"}"#, "expected an id"), (r#"{"id":1,"prompt":"again"}"#, "a second time")];
+    let all: Vec<&str> = wrong.iter().chain(&nameless).map(|(line, _)| *line).collect();
+    let input = format!("{}\n{}\n{}", r#"{"id":1,"prompt":"x"}"#, all.join("\n"), r#"{"id":2,"prompt":"y"}"#);
+    let (path, out) = (put(&folder, "in.jsonl", input.as_bytes()), folder.path().join("out.jsonl"));
+    let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let args = ["batch", path, "-o", out, "-n", "4", "--slots", "2"];
+    let check = || {
+        let results = kept(Path::new(out));
+        assert_eq!(results.len(), 2 + all.len());
+        let find = |is: &dyn Fn(&Value) -> bool| results.iter().find(|line| is(line)).unwrap().clone();
+        for (i, (line, want)) in wrong.iter().chain(&nameless).enumerate() {
+            let id = line.split('"').nth(3).unwrap_or_default();
+            let found = if i < wrong.len() { find(&|l| l["id"] == id) } else { find(&|l| l["line"] == i + 2 && l["id"].is_null()) };
+            let error = &found["error"];
+            assert!(error["message"].as_str().unwrap().contains(want) || error["where"].as_str().unwrap().contains(want), "{found}");
+            assert!(error["where"].as_str().unwrap().starts_with(&format!("line {}", i + 2)) && error["kind"].is_string(), "{found}");
+        }
+        assert!(find(&|l| l["id"] == 1)["text"].is_string() && find(&|l| l["id"] == 2)["text"].is_string());
+        results
+    };
+    let first = run(&args);
+    assert_eq!(code(&first), 1);
+    assert!(stderr(&first).contains("2 of 12 prompts done, 10 failed"), "{}", stderr(&first));
+    let results = check();
+    // Errors are results: they stay, until they are tried again.
+    assert_eq!(code(&run(&args)), 1);
+    assert_eq!(kept(Path::new(out)), results);
+    let report = run(&[&args[..], &["--retry-errors", "--json"]].concat());
+    assert_eq!(code(&report), 1);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((report["done"].as_u64(), report["kept"].as_u64(), report["failed"].as_u64()), (Some(0), Some(2), Some(10)));
+    check();
+    std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
+    run(&[&args[..], &["--retry-errors"]].concat());
+    assert!(by_id(&kept(Path::new(out)).into_iter().filter(|l| !l["id"].is_null()).collect::<Vec<_>>())["\"field\""]["text"].is_string());
+}
+
+#[test]
+fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = prompts(2, 4);
+    let path = put(&folder, "in.jsonl", text.as_bytes());
+    let path = path.to_str().unwrap();
+    refused(&run(&["batch", path, "-o", path]), 2, "another file");
+    let other = put(&folder, "other.jsonl", text.as_bytes());
+    refused(&run(&["batch", path, "-o", other.to_str().unwrap()]), 1, "line 1: expected results of batch");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), text);
+    refused(&run(&["batch", "/no/such/file"]), 1, "No such file");
+    refused(&run(&["batch", path, "-o", "/no/such/folder/out"]), 1, "/no/such/folder/out");
+    assert_eq!(code(&run(&["batch", path, "--json"])), 2);
+    assert_eq!(code(&run(&["batch", path, "--retry-errors"])), 2);
+    assert_eq!(code(&run(&["batch", path, "--slots", "0"])), 2);
+    if let Some(glm) = glm4() {
+        let glm = glm.path();
+        let args = ["batch", path, "-m", glm.to_str().unwrap(), "--vocab", "tiny", "--context", "2000000", "--slots", "1023"];
+        refused(&run(&args), 4, "--slots: 1023 slots need");
+    }
+    if Path::new("/dev/full").exists() {
+        refused(&run(&["batch", path, "-o", "/dev/full"]), 1, "/dev/full");
+    }
+}
+
+#[test]
+fn all_go_on_from_a_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    json(&run(&["generate", "In the beginning", "-n", "0", "--save-state", state, "--json"]));
+    let input = r#"{"id":1,"prompt":" God","temperature":0,"max_tokens":9}"#;
+    let whole = r#"{"id":1,"prompt":"In the beginning God","temperature":0,"max_tokens":9}"#;
+    let (more, all) = (batch(input, &format!("--state {state} --slots 2")), batch(whole, ""));
+    assert_eq!(more["1"]["text"], all["1"]["text"]);
+}
+
+fn start(input: &Path, out: &Path, slots: &str) -> std::process::Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.arg("batch").arg(input).arg("-o").arg(out).args(["--slots", slots, "--seed", "7", "--deterministic", "--device", "cpu"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Killed by the system, again and again, at moments that nobody chose.
+#[cfg(unix)]
+#[test]
+fn killed_and_run_again_no_line_is_lost_or_doubled() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let text = prompts(120, 32);
+    let input = put(&folder, "in.jsonl", text.as_bytes());
+    let out = folder.path().join("out.jsonl");
+    let expected = batch(&text, "--slots 3 --device cpu");
+    let (mut kills, mut torn, mut lengths) = (0, 0, vec![0]);
+    // The clock's last digits: no run of the test is like another.
+    let mut chance = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos() as u64 | 1;
+    let code = loop {
+        let mut child = start(&input, &out, "3");
+        if kills == 12 {
+            break child.wait().unwrap().code();
+        }
+        chance = chance.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        std::thread::sleep(Duration::from_millis(30 + (chance >> 33) % 250));
+        child.kill().unwrap();
+        if child.wait().unwrap().code() == Some(0) {
+            break Some(0);
+        }
+        kills += 1;
+        // What a kill in the middle of a write would leave.
+        if kills % 2 == 1 && out.exists() {
+            let half = br#"{"id":0,"text":"And th"#;
+            std::fs::OpenOptions::new().append(true).open(&out).unwrap().write_all(half).unwrap();
+            torn += 1;
+        }
+        lengths.push(std::fs::read(&out).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count()));
+    };
+    assert_eq!(code, Some(0));
+    assert!(lengths.is_sorted(), "a whole line was lost: {lengths:?}");
+    assert!(kills > 0 && torn > 0, "it was never killed: {kills} kills, {torn} torn lines");
+    assert_eq!(by_id(&kept(&out)), expected, "after {lengths:?} lines");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_leaves_whole_lines_and_says_how_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = prompts(400, 64);
+    let input = put(&folder, "in.jsonl", text.as_bytes());
+    let out = folder.path().join("out.jsonl");
+    let child = start(&input, &out, "4");
+    let n_lines = || std::fs::read(&out).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
+    while n_lines() < 5 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output: Output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(code(&output), 130, "{said}");
+    assert!(said.contains("interrupted: the same command goes on") && said.contains(" of 400 prompts done"), "{said}");
+    let results = kept(&out);
+    assert!((5..400).contains(&by_id(&results).len()));
+    assert!(results.iter().all(|line| line["finish"] != "interrupted"));
+}

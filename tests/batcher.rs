@@ -1,0 +1,180 @@
+//! Texts that come and go in one batch are those that each would be alone, on every device that is here.
+
+use crate::support::{devices, glm4, golden, options, read, tiny};
+use std::collections::HashMap;
+use wingbeat::error::Kind;
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Batcher, Finish, Job, JobId, Made, Model, Request, Session};
+
+/// A prompt of its own length for every number, how it is drawn and how long it may be.
+fn case(i: usize) -> (Vec<u32>, Sampling, Request) {
+    let mut sampling = if i.is_multiple_of(3) { Sampling::greedy(0) } else { Sampling { seed: i as u64, ..Sampling::rwkv() } };
+    sampling.top_k = i % 4 * 10;
+    let mut request = Request::new([1, 9, 4, 17, 0, 12][i % 6]);
+    if i.is_multiple_of(5) {
+        request.stop_texts = vec!["the".into()];
+    }
+    (golden().prompt(1 + (i * 7) % 23, i), sampling, request)
+}
+
+fn alone(model: &Model, i: usize) -> (Vec<u32>, String, Finish) {
+    let (prompt, sampling, request) = case(i);
+    let mut session = Session::new(model, 1).unwrap();
+    let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
+    let made = session.generate(prompt.as_slice(), &sampling, &request, go).unwrap();
+    (made.tokens, made.text, made.finish)
+}
+
+fn all_of(made: Made) -> (Vec<u32>, String, Finish) {
+    (made.tokens, made.text, made.finish)
+}
+
+#[test]
+fn a_text_does_not_know_what_runs_beside_it() {
+    for device in devices() {
+        let mut options = options(device);
+        options.deterministic = true;
+        // Prompts that are read in several steps.
+        options.chunk = 16;
+        let model = tiny(&options);
+        let n = if *device == "cpu" { 40 } else { 12 };
+        let mut batcher = Batcher::new(Session::new(&model, 5).unwrap()).unwrap();
+        let (mut waiting, mut which, mut found, mut heard) = (0..n, HashMap::new(), HashMap::new(), HashMap::<JobId, String>::new());
+        while found.len() < n {
+            while batcher.n_free() > 0
+                && let Some(i) = waiting.next()
+            {
+                let (prompt, sampling, request) = case(i);
+                which.insert(batcher.add(Job::new(prompt, Sampler::new(sampling), request)).unwrap(), i);
+            }
+            let (running, free) = (batcher.n_running(), batcher.n_free());
+            assert_eq!(running + free, 5);
+            let mut hear = |job: JobId, event: wingbeat::session::Event<'_>| heard.entry(job).or_default().push_str(event.piece);
+            for done in batcher.step(&mut hear).unwrap() {
+                found.insert(which[&done.job], (done.job, all_of(done.made.unwrap())));
+            }
+        }
+        assert_eq!((batcher.n_running(), batcher.n_free()), (0, 5));
+        for (i, (job, made)) in found {
+            assert_eq!(made, alone(&model, i), "{device}: text {i}");
+            assert_eq!(heard.get(&job).map_or("", String::as_str), made.1, "{device}: text {i}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
+    let model = tiny(&options("cpu"));
+    let n_vocab = model.facts().n_vocab as u32;
+    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
+    let (prompt, sampling, request) = case(3);
+    let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), request.clone());
+    // Nothing is left over of what is refused.
+    for (prompt, sampling, kind, want) in [
+        (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
+        (&[n_vocab][..], sampling.clone(), Kind::Input, "out of range"),
+        (&[5][..], Sampling { top_p: 2.0, ..sampling.clone() }, Kind::Usage, "--top-p"),
+    ] {
+        let e = batcher.add(job(prompt, &sampling)).unwrap_err();
+        assert!(e.kind == kind && e.to_string().contains(want), "{e}");
+        assert_eq!((batcher.n_running(), batcher.n_free()), (0, 2));
+    }
+    let banned = Sampling { ban: (0..n_vocab).collect(), ..Sampling::rwkv() };
+    let (good, bad) = (batcher.add(job(&prompt, &sampling)).unwrap(), batcher.add(job(&prompt, &banned)).unwrap());
+    assert!(batcher.add(job(&prompt, &sampling)).unwrap_err().to_string().contains("all 2 slots are in use"));
+    let (mut made, mut error) = (None, None);
+    while batcher.n_running() > 0 {
+        for done in batcher.step(&mut |_, _| ()).unwrap() {
+            match done.made {
+                Ok(text) => made = Some((done.job, all_of(text))),
+                Err(e) => error = Some((done.job, e.kind)),
+            }
+        }
+    }
+    assert_eq!((made, error), (Some((good, alone(&model, 3))), Some((bad, Kind::Usage))));
+}
+
+#[test]
+fn a_text_goes_on_from_a_slot_that_stays_and_ends_where_it_is_cancelled() {
+    let mut options = options("cpu");
+    options.deterministic = true;
+    let model = tiny(&options);
+    let mut session = Session::new(&model, 3).unwrap();
+    let base = session.open().unwrap();
+    let (prompt, sampling, request) = case(9);
+    session.prefill(base, &prompt[..4]).unwrap();
+    let mut batcher = Batcher::new(session).unwrap();
+    let job = |prompt: &[u32], n| Job {
+        from: Some(base),
+        ..Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), Request { max_tokens: n, ..request.clone() })
+    };
+    for _ in 0..2 {
+        let first = batcher.add(job(&prompt[4..], 17)).unwrap();
+        let endless = batcher.add(job(&[], 1000)).unwrap();
+        assert_eq!(batcher.n_free(), 0);
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            ended = batcher.step(&mut |_, _| ()).unwrap();
+        }
+        assert_eq!((ended[0].job, ended.len()), (first, 1));
+        assert_eq!(all_of(ended.remove(0).made.unwrap()), alone(&model, 9));
+        let cut = batcher.cancel(endless).unwrap().unwrap();
+        assert!(cut.finish == Finish::Interrupted && cut.tokens.len() >= 17 && !cut.text.is_empty());
+        assert!(batcher.cancel(endless).unwrap().is_none() && batcher.cancel(first).unwrap().is_none());
+        assert_eq!(batcher.n_free(), 2);
+    }
+    assert!(batcher.session().logits(base).unwrap() == read(&model, &prompt[..4]).as_slice());
+}
+
+#[test]
+fn a_processor_is_asked_before_each_draw() {
+    let model = tiny(&options("cpu"));
+    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
+    let (prompt, ..) = case(3);
+    let mut job = Job::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Request::new(5));
+    job.processor = Some(Box::new(|tokens, logits| {
+        logits.fill(f32::NEG_INFINITY);
+        logits[65 + tokens.len()] = 0.0;
+    }));
+    batcher.add(job).unwrap();
+    batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Request::new(5))).unwrap();
+    let mut made = Vec::new();
+    while batcher.n_running() > 0 {
+        made.extend(batcher.step(&mut |_, _| ()).unwrap().into_iter().map(|d| d.made.unwrap().tokens));
+    }
+    assert!(made.contains(&vec![65, 66, 67, 68, 69]), "{made:?}");
+}
+
+#[test]
+fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
+    let Some(tiny) = glm4() else { return };
+    let mut options = options("cpu");
+    options.deterministic = true;
+    options.context = Some(100);
+    let model = tiny.load(&options);
+    let golden = tiny.golden();
+    let mut batcher = Batcher::new(Session::new(&model, 3).unwrap()).unwrap();
+    let job = |n: usize, seed| {
+        Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Request { stop_ids: Some(vec![]), ..Request::new(1000) })
+    };
+    assert!(batcher.add(job(101, 1)).unwrap_err().to_string().contains("do not fit the context of 100"));
+    let mut n_prompt = HashMap::new();
+    let mut waiting = [100, 60, 1, 99, 64, 65].into_iter();
+    let mut texts = 0;
+    while texts < 6 {
+        while batcher.n_free() > 0
+            && let Some(n) = waiting.next()
+        {
+            n_prompt.insert(batcher.add(job(n, n)).unwrap(), n);
+        }
+        for done in batcher.step(&mut |_, _| ()).unwrap() {
+            let (n, made) = (n_prompt[&done.job], done.made.unwrap());
+            let mut single = Session::new(&model, 1).unwrap();
+            let request = Request { stop_ids: Some(vec![]), ..Request::new(1000) };
+            let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
+            let expected = single.generate(golden.prompt(n, n).as_slice(), &Sampling::greedy(0), &request, go).unwrap();
+            assert_eq!((made.finish, made.tokens.len(), made.tokens), (Finish::Length, 100 - n, expected.tokens), "{n}");
+            texts += 1;
+        }
+    }
+}
