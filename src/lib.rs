@@ -31,6 +31,7 @@
 //! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
 //! | [`chat`] | conversations: messages, templates, tools, one turn after the other |
 //! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
+//! | [`constrain`] | which ids may come next: grammars and JSON schemas |
 //! | [`weights`] | checkpoints as named tensors, and writing them |
 //! | [`arch`] | architectures: from names and shapes to a tape |
 //! | [`words`], [`tape`] | fused steps with kernels and twins; the program they are recorded on |
@@ -49,6 +50,7 @@ pub mod arch;
 pub mod chat;
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod constrain;
 pub mod error;
 pub mod exec;
 pub mod quant;

@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["quant"],
     &["tensor"],
     &["sample", "weights", "vocab"],
-    &["tape"],
+    &["tape", "constrain"],
     &["words"],
     &["arch", "exec"],
     &["session"],

@@ -10,6 +10,7 @@ mod family;
 mod formats;
 mod glm4;
 mod golden;
+mod grammar;
 mod invariants;
 mod layers;
 mod parts;

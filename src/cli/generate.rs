@@ -1,5 +1,6 @@
 //! `generate`: reads a prompt and continues it.
 
+use super::grammar_options::{GrammarArgs, constraint};
 use super::model_options::{ModelArgs, no_input};
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
@@ -20,6 +21,7 @@ Examples:
   wingbeat generate \"In the beginning\" -n 40
   wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
   wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
+  wingbeat generate \"A cat as JSON: \" --json-schema cat.json -n 200
   echo \"and then\" | wingbeat generate -m model.pth --state intro.st --trials 4";
 
 /// Continue a text
@@ -57,6 +59,8 @@ pub struct Args {
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     model: ModelArgs,
@@ -76,6 +80,7 @@ pub fn run(args: Args) -> Outcome {
     }
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
+    let follower = args.grammar.follower(&model)?;
     let mut session = Session::new(&model, n_trials)?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;
@@ -99,6 +104,7 @@ pub fn run(args: Args) -> Outcome {
     for i in 1..n_trials {
         streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &request));
     }
+    streams.iter_mut().for_each(|s| s.constraint = constraint(follower.as_ref()));
     let mut out = Output::new(args.raw);
     let (timings, closed) = play(&args, &mut session, &mut streams, &request, &mut out)?;
     if let Some(path) = &args.save_state {

@@ -12,6 +12,7 @@ mod detokenize;
 mod devices;
 mod doctor;
 mod generate;
+mod grammar_options;
 mod inspect;
 mod model_options;
 mod output;

@@ -6,6 +6,7 @@
 use super::ahead::{Ahead, Live};
 use super::generate::{Batch, nothing_to_continue};
 use super::{Event, Finish, Processor, Request, Session, Slot, Stream};
+use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use std::ops::ControlFlow;
@@ -18,14 +19,16 @@ pub struct Job {
     pub request: Request,
     /// Changes logits before each draw; all texts then draw on the host.
     pub processor: Option<Processor>,
+    /// What the text has to follow; as with a processor.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot of the session that it goes on from, and that stays as it is. None: from the beginning.
     pub from: Option<Slot>,
 }
 
 impl Job {
-    /// From the beginning, without a processor.
+    /// From the beginning; nothing changes or constrains its logits.
     pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
-        Job { prompt, sampler, request, processor: None, from: None }
+        Job { prompt, sampler, request, processor: None, constraint: None, from: None }
     }
 }
 
@@ -146,14 +149,14 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
         self.session.check_reads(slot, &prompt, self.session.n_tokens(slot)?)?;
         sampler.read(&prompt);
         let mut stream = Stream::new(slot, sampler, &request);
-        stream.processor = processor;
+        (stream.processor, stream.constraint) = (processor, constraint);
         self.session.bound(&mut stream, &request, prompt.len())?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
@@ -218,10 +221,11 @@ impl Batcher {
         for &i in ready {
             let stream = &mut batch.streams[i];
             match stream.draw(session.logits(stream.slot)?) {
-                Ok(token) => {
+                Ok(Some(token)) => {
                     batch.take(i, token, 1);
                     seats[i].unread.push(token);
                 }
+                Ok(None) => batch.end(i, Finish::Eos),
                 Err(e) => seats[i].error = Some(e),
             }
         }

@@ -1,6 +1,10 @@
 //! From logits to text: sampling, stops, streaming, several continuations in one batch.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Session, Slot};
+use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
@@ -46,7 +50,7 @@ impl Request {
 /// Why a text ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// A stop id.
+    /// A stop id, or a constraint's end: what a grammar allows is whole.
     Eos,
     /// A stop text.
     Stop,
@@ -80,6 +84,12 @@ pub struct Stream {
     pub finish: Option<Finish>,
     /// Changes logits before each draw.
     pub processor: Option<Processor>,
+    /// What the text has to follow. It comes last before each draw, so that neither a processor nor a guard undoes it; penalties, biases
+    /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
+    /// follow. Stop texts end it as they do any text.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Tokens that the constraint was told.
+    n_told: usize,
     /// Tokens that it may have in all: as many as asked for, and as its slot has room for.
     limit: usize,
     /// Ids that end it.
@@ -98,6 +108,8 @@ impl Stream {
             text: String::new(),
             finish: None,
             processor: None,
+            constraint: None,
+            n_told: 0,
             limit: request.max_tokens,
             stop_ids: Vec::new(),
             utf8: Utf8Stream::default(),
@@ -106,22 +118,41 @@ impl Stream {
         }
     }
 
-    /// Whether the host has to draw: for a function of the caller's, or with a setting that the device's kernel does not know.
+    /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
     pub(super) fn needs_host(&self) -> bool {
-        self.processor.is_some() || !self.sampler.fits_device()
+        self.is_watched() || !self.sampler.fits_device()
     }
 
-    /// The next token, drawn on the host.
-    pub(super) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
-        match &mut self.processor {
-            // The guard looks at the model's own logits: a processor may make some infinite.
-            Some(change) if self.sampler.guarded(logits).is_none() => {
-                logits.clone_into(&mut self.scratch);
-                change(&self.tokens, &mut self.scratch);
-                self.sampler.draw(&self.scratch)
-            }
-            _ => self.sampler.sample(logits),
+    /// Whether something has to look at the logits on the host before each draw.
+    fn is_watched(&self) -> bool {
+        self.processor.is_some() || self.constraint.is_some()
+    }
+
+    /// The next token, drawn on the host; none where the constraint says that the text is whole.
+    pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
+        if !self.is_watched() {
+            return self.sampler.sample(logits).map(Some);
         }
+        // The guard looks at the model's own logits: a processor may make some infinite, and a constraint does.
+        let is_guarded = self.sampler.guarded(logits).is_some();
+        if is_guarded && self.constraint.is_none() {
+            return self.sampler.sample(logits).map(Some);
+        }
+        logits.clone_into(&mut self.scratch);
+        if let Some(change) = self.processor.as_mut().filter(|_| !is_guarded) {
+            change(&self.tokens, &mut self.scratch);
+        }
+        let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
+        for &token in &self.tokens[self.n_told..] {
+            constraint.accept(token)?;
+            self.n_told += 1;
+        }
+        let allowed = constraint.allowed()?;
+        if allowed.is_complete() {
+            return Ok(None);
+        }
+        allowed.mask(&mut self.scratch, &self.stop_ids);
+        self.sampler.draw(&self.scratch).map(Some).map_err(|e| e.hint("the grammar allows none of the tokens that are left"))
     }
 
     /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
@@ -210,12 +241,20 @@ impl<'a> Batch<'a> {
         is_text
     }
 
+    /// Ends a stream without a token.
+    pub fn end(&mut self, i: usize, finish: Finish) {
+        let stream = &mut self.streams[i];
+        let before = stream.text.len();
+        stream.end(finish);
+        self.broken |= (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], n_together: 0 }).is_break();
+    }
+
     /// Ends what has not ended.
     fn interrupt(&mut self) {
-        for (i, stream) in self.streams.iter_mut().enumerate().filter(|(_, s)| s.finish.is_none()) {
-            let before = stream.text.len();
-            stream.end(Finish::Interrupted);
-            let _ = (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], n_together: 0 });
+        for i in 0..self.streams.len() {
+            if self.is_live(i) {
+                self.end(i, Finish::Interrupted);
+            }
         }
     }
 }
@@ -338,9 +377,9 @@ impl Session {
     /// Continues every stream from its slot's logits, all in one batch, until each has finished. The last token drawn is
     /// read too, so that a slot always stands after its text; a stop id is not.
     ///
-    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller. A stream with a processor, or whose settings the
-    /// kernel does not know ([`Sampler::fits_device`]), draws on the host, and its neighbours with it until it has ended; the ids
-    /// are the same. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
+    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller. A stream with a processor or a constraint, or whose
+    /// settings the kernel does not know ([`Sampler::fits_device`]), draws on the host, and its neighbours with it until it has ended; the
+    /// ids are the same. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
     /// run on change when one ends, and when that is depends on the clock.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         self.check_speaks()?;
@@ -361,9 +400,10 @@ impl Session {
                     if logits.is_empty() {
                         return Err(nothing_to_continue());
                     }
-                    let token = stream.draw(logits)?;
-                    if batch.take(i, token, 1) {
-                        drawn.push((i, token));
+                    match stream.draw(logits)? {
+                        Some(token) if batch.take(i, token, 1) => drawn.push((i, token)),
+                        Some(_) => {}
+                        None => batch.end(i, Finish::Eos),
                     }
                 }
             }

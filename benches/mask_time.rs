@@ -1,0 +1,90 @@
+//! What a grammar costs: to read a vocabulary, to read a grammar, and a token.
+//!
+//! `cargo bench --bench mask_time`
+
+use serde_json::json;
+use std::time::Instant;
+use wingbeat::constrain::{Constraint, Follower, Grammar, Pieces};
+use wingbeat::vocab::Vocab;
+
+const TOKENS: usize = 400;
+
+fn main() {
+    let world = Vocab::world();
+    let schema = json!({
+        "type": "object",
+        "properties": { "name": { "type": "string" }, "notes": { "type": "array", "items": { "type": "string" } }, "age": { "type": "integer" } },
+        "required": ["name", "notes", "age"]
+    });
+    let characters = "root ::= text\ntext ::= [^\\n] text | \"\\n\"\n";
+    let grammars = [
+        ("JSON schema", Grammar::json_schema(&schema).unwrap()),
+        ("any JSON", Grammar::json()),
+        ("GBNF of JSON", Grammar::gbnf(include_str!("../examples/grammars/json.gbnf")).unwrap()),
+        ("GBNF, a regular expression", Grammar::gbnf("root ::= ([A-Z] [a-z]* [ ,.])* \"\\n\"\n").unwrap()),
+        ("GBNF, character by character", Grammar::gbnf(characters).unwrap()),
+    ];
+    for (vocab, n_ids) in [(world.clone(), 65_536), (larger(&world), 151_552)] {
+        let started = Instant::now();
+        let pieces = Pieces::new(&vocab, n_ids).unwrap();
+        println!("{n_ids} ids, read in {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
+        for (name, grammar) in &grammars {
+            let started = Instant::now();
+            let mut follower = pieces.follow(grammar).unwrap();
+            let read_ms = started.elapsed().as_secs_f64() * 1e3;
+            let mut times = walk(&mut follower, n_ids);
+            times.sort_by(f64::total_cmp);
+            let (mean, n) = (times.iter().sum::<f64>() / times.len() as f64, times.len());
+            let (half, late, last) = (times[n / 2], times[n * 99 / 100], times[n - 1]);
+            println!(
+                "  {name}: read in {read_ms:.1} ms; a token {mean:.3} ms, median {half:.3}, 99 % {late:.3}, longest {last:.3} ({n} tokens)"
+            );
+        }
+    }
+}
+
+/// As many tokens as GLM-4 has: those of World and pairs of them.
+fn larger(world: &Vocab) -> Vocab {
+    let texts: Vec<&str> =
+        (1..65_530).filter_map(|id| std::str::from_utf8(world.token(id)).ok()).filter(|t| t.chars().all(char::is_alphanumeric)).collect();
+    let mut all: Vec<String> = texts.iter().map(|t| t.to_string()).collect();
+    for step in 1.. {
+        let pairs = texts.iter().zip(texts.iter().skip(step * 97)).map(|(a, b)| format!("{a}{b}"));
+        all.extend(pairs.filter(|t| t.len() < 20));
+        if all.len() > 160_000 {
+            break;
+        }
+    }
+    all.extend((0x20..0x7f).map(|b| char::from(b).to_string()));
+    all.push("\n".into());
+    all.sort();
+    all.dedup();
+    let punctuation = |t: &String| t.len() == 1;
+    let (few, mut many): (Vec<String>, Vec<String>) = all.into_iter().partition(punctuation);
+    many.truncate(151_000 - few.len());
+    let line = |(id, text): (usize, &String)| format!("{} {} {}\n", id + 1, json!(text), text.len());
+    Vocab::parse(few.iter().chain(&many).enumerate().map(line).collect::<String>().as_bytes()).unwrap()
+}
+
+/// Time of each token of a text that takes what the grammar allows, at random.
+fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
+    let (mut number, mut times) = (1u64, Vec::new());
+    let begin = follower.clone();
+    while times.len() < TOKENS {
+        let started = Instant::now();
+        let allowed = follower.allowed().unwrap();
+        let mut logits = vec![0.0f32; n_ids];
+        allowed.mask(&mut logits, &[0]);
+        let taken = started.elapsed();
+        let ids: Vec<u32> = (1..n_ids as u32).filter(|&id| logits[id as usize] == 0.0).collect();
+        if ids.is_empty() {
+            *follower = begin.clone();
+            continue;
+        }
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let started = Instant::now();
+        follower.accept(ids[(number >> 33) as usize % ids.len()]).unwrap();
+        times.push((taken + started.elapsed()).as_secs_f64() * 1e3);
+    }
+    times
+}

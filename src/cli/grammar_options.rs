@@ -1,0 +1,56 @@
+//! What output has to follow: a grammar or a schema of JSON.
+
+use crate::constrain::{Constraint, Follower, Grammar, Pieces};
+use crate::error::{Error, Result};
+use crate::session::Model;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Output")]
+pub struct GrammarArgs {
+    /// The text has to follow the rule root of a grammar in GBNF, as llama.cpp reads them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json_schema", "format"])]
+    grammar: Option<PathBuf>,
+    /// The text has to be JSON that this schema allows
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    json_schema: Option<PathBuf>,
+    /// The text has to be JSON, whatever it says
+    #[arg(long, value_name = "FORMAT", value_parser = ["json"])]
+    format: Option<String>,
+}
+
+impl GrammarArgs {
+    /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
+    pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
+        let (grammar, path) = match (&self.grammar, &self.json_schema) {
+            (Some(path), _) => (Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))?, Some(path)),
+            (None, Some(path)) => (schema(path)?, Some(path)),
+            (None, None) if self.format.is_some() => (Grammar::json(), None),
+            (None, None) => return Ok(None),
+        };
+        let Some(vocab) = model.vocab() else {
+            let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
+            return Err(e.hint(model.vocab_hint().unwrap_or("give one with --vocab")));
+        };
+        let followed = Pieces::new(vocab, model.facts().n_vocab)?.follow(&grammar);
+        followed.map(Some).map_err(|e| match path {
+            Some(path) => e.at(path.display()),
+            None => e,
+        })
+    }
+}
+
+/// For a stream of the session.
+pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
+    follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
+}
+
+fn schema(path: &Path) -> Result<Grammar> {
+    let value = serde_json::from_str(&read(path)?).map_err(|e| Error::input(format!("expected JSON: {e}")).at(path.display()))?;
+    Grammar::json_schema(&value).map_err(|e| e.at(path.display()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}

@@ -1,0 +1,124 @@
+//! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
+
+use super::{Allowed, Constraint, Grammar};
+use crate::error::{Error, Result};
+use crate::vocab::Vocab;
+use llguidance::api::{GrammarInit, ParserLimits};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::{Logger, Matcher, ParserFactory};
+use std::sync::Arc;
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+
+/// For those who read a grammar: how deep its rules nest is the author's choice, and the crate goes down by calling itself.
+const STACK_BYTES: usize = 256 << 20;
+
+/// A vocabulary's tokens as a trie of their bytes. Made once a model: some 100 ms for 65 536 tokens.
+#[derive(Clone)]
+pub struct Pieces {
+    factory: Arc<ParserFactory>,
+    /// Ids are below it; it stands for the end of the text itself.
+    n_ids: u32,
+}
+
+impl Pieces {
+    /// Of the ids below `n_ids`, as many as the model has logits. An id without bytes, as special tokens and unassigned ids have none, is
+    /// never allowed.
+    ///
+    /// # Errors
+    /// `Model`, where the crate does not take the vocabulary.
+    pub fn new(vocab: &Vocab, n_ids: usize) -> Result<Pieces> {
+        let n_ids = n_ids as u32;
+        // Grammars speak of UTF-8, in which the byte does not occur; to the trie it would say that a token is special.
+        let bytes = |id: u32| if id < n_ids { vocab.token(id) } else { &[] };
+        let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
+        let info = TokRxInfo::new(n_ids + 1, n_ids);
+        // Not its text but its tokens are drawn, so nobody has to split text here.
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &pieces)));
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(|e| Error::model(told(&e)))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Pieces { factory: Arc::new(factory), n_ids })
+    }
+
+    /// A text that is to follow a grammar, at its beginning. A clone of it is another text.
+    ///
+    /// # Errors
+    /// `Input`: what of a schema is not supported or contradicts itself, or how a grammar is too large.
+    pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
+        let init = GrammarInit::Serialized(grammar.source());
+        let factory = &self.factory;
+        let parser = std::thread::scope(|scope| {
+            let reader = std::thread::Builder::new().stack_size(STACK_BYTES);
+            let reader = reader.spawn_scoped(scope, move || {
+                factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone())
+            });
+            Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")))?.join())
+        })?;
+        let parser = parser.map_err(|_| Error::input("the grammar cannot be read"))?.map_err(|e| Error::input(told(&e)))?;
+        Ok(Follower { matcher: Matcher::new(Ok(parser)), next: None, n_ids: self.n_ids })
+    }
+}
+
+/// Larger than the crate's own for the work of a step: a slow mask is better than none.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        initial_lexer_fuel: 5_000_000,
+        step_lexer_fuel: 5_000_000,
+        step_max_items: 2_000_000,
+        max_items_in_row: 20_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// A text that follows a grammar. A clone goes on from the same place.
+#[derive(Clone)]
+pub struct Follower {
+    matcher: Matcher,
+    /// What may come next, where it is known.
+    next: Option<Next>,
+    n_ids: u32,
+}
+
+#[derive(Clone)]
+struct Next {
+    ids: SimpleVob,
+    may_end: bool,
+}
+
+impl Constraint for Follower {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => self.compute()?,
+        };
+        let Next { ids, may_end } = self.next.insert(next);
+        Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
+    }
+
+    fn accept(&mut self, id: u32) -> Result<()> {
+        self.next = None;
+        if id >= self.n_ids || !self.matcher.validate_tokens(&[id]).is_ok_and(|n| n == 1) {
+            return Err(Error::input(format!("the grammar does not allow token {id} here")));
+        }
+        self.matcher.consume_token(id).map_err(|e| Error::input(told(&e)))
+    }
+}
+
+impl Follower {
+    fn compute(&mut self) -> Result<Next> {
+        let refused = |e: &dyn std::fmt::Display| Error::input(format!("the grammar cannot be followed further: {}", told(e)));
+        let mut ids = self.matcher.compute_mask_or_eos().map_err(|e| refused(&e))?;
+        let may_end = ids.is_allowed(self.n_ids);
+        ids.disallow_token(self.n_ids);
+        Ok(Next { ids, may_end })
+    }
+}
+
+/// The crate's words, without its log.
+fn told(error: &dyn std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split("\n<").next().unwrap_or_default();
+    text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,398 @@
+//! GBNF, the grammars of llama.cpp: from text to rules.
+//!
+//! A rule is `name ::= …`; the text has to follow the rule `root`. A line ends its rule, except behind `::=` and `|` and within
+//! parentheses. Whatever is refused is shown with its line and column.
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result, short};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The longest text that is read: a grammar of a whole programming language takes a tenth of it.
+const MAX_BYTES: usize = 1 << 20;
+/// Parentheses within parentheses.
+const MAX_NESTING: usize = 100;
+/// The largest number in `{m,n}`.
+pub const MAX_REPEAT: u32 = 100_000;
+/// The rule that the text follows.
+const ROOT: &str = "root";
+
+/// Rules by number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    pub names: Vec<String>,
+    pub bodies: Vec<Expr>,
+    /// The number of `root`.
+    pub root: usize,
+}
+
+/// What a rule stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expr {
+    Char(Chars),
+    /// A rule, by its number.
+    Rule(usize),
+    /// One after the other; none of them is the empty text.
+    Sequence(Vec<Expr>),
+    /// One of them.
+    Either(Vec<Expr>),
+    /// At least so often, at most so often.
+    Repeat(Box<Expr>, u32, Option<u32>),
+}
+
+/// One character out of some.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Chars {
+    /// None of the ranges, not one of them.
+    pub is_negated: bool,
+    /// From and to, both included.
+    pub ranges: Vec<(char, char)>,
+}
+
+impl Chars {
+    fn one(c: char) -> Chars {
+        Chars { is_negated: false, ranges: vec![(c, c)] }
+    }
+}
+
+/// Reads a grammar.
+///
+/// # Errors
+/// `Input`, at the line and column: what was expected there and what was found; a rule that is missing, is there twice or nests too
+/// deeply.
+pub fn parse(text: &str) -> Result<Rules> {
+    if text.len() > MAX_BYTES {
+        return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {}", text.len())));
+    }
+    let mut reader = Reader { text, at: 0, names: HashMap::new(), rules: Vec::new() };
+    reader.blanks(Lines::Cross);
+    while reader.at < text.len() {
+        reader.rule()?;
+        reader.blanks(Lines::Cross);
+    }
+    reader.finish()
+}
+
+/// Whether a line's end is a blank like others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Cross,
+    Stay,
+}
+
+/// What is known of a rule by its name.
+struct Rule {
+    /// Where its name stands first.
+    named: Range<usize>,
+    /// What it stands for, and where that is said.
+    body: Option<(Expr, usize)>,
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    names: HashMap<&'t str, usize>,
+    rules: Vec<Rule>,
+}
+
+impl<'t> Reader<'t> {
+    fn rule(&mut self) -> Result<()> {
+        let name = self.name();
+        if name.is_empty() {
+            let error = self.expected("the name of a rule", self.at);
+            return Err(match self.peek() {
+                Some('|') => error.hint("a rule goes on in the next line behind a | at the end of its line, or within parentheses"),
+                _ => error,
+            });
+        }
+        let rule = self.number(name.clone());
+        self.blanks(Lines::Stay);
+        if !self.text[self.at..].starts_with("::=") {
+            return Err(self.expected("::= behind the name of a rule", self.at));
+        }
+        if let Some((_, before)) = self.rules[rule].body {
+            let found = format!("the rule {} is given twice, first in line {}", &self.text[name.clone()], place(self.text, before).0);
+            return Err(self.refuse(name, &found));
+        }
+        self.at += 3;
+        self.blanks(Lines::Cross);
+        let body = self.either(0)?;
+        match self.peek() {
+            None | Some('\n' | '\r') => {}
+            Some(_) => return Err(self.expected("an element, |, or the end of the line", self.at)),
+        }
+        self.rules[rule].body = Some((body, name.start));
+        Ok(())
+    }
+
+    /// Sequences between `|`.
+    fn either(&mut self, nesting: usize) -> Result<Expr> {
+        let mut all = vec![self.sequence(nesting)?];
+        while self.peek() == Some('|') {
+            self.at += 1;
+            self.blanks(Lines::Cross);
+            all.push(self.sequence(nesting)?);
+        }
+        Ok(alone(all, Expr::Either))
+    }
+
+    fn sequence(&mut self, nesting: usize) -> Result<Expr> {
+        let mut all = Vec::new();
+        while let Some(next) = self.peek() {
+            let begin = self.at;
+            match next {
+                '"' => all.push(self.literal()?),
+                '[' => all.push(self.class()?),
+                '.' => {
+                    self.at += 1;
+                    all.push(Expr::Char(Chars { is_negated: true, ranges: Vec::new() }));
+                }
+                '(' => all.push(self.group(nesting)?),
+                '*' | '+' | '?' | '{' => {
+                    let Some(item) = all.pop() else {
+                        return Err(self.refuse(begin..begin + 1, &format!("expected something before {next} that it repeats")));
+                    };
+                    let (least, most) = self.times()?;
+                    all.push(Expr::Repeat(Box::new(item), least, most));
+                }
+                '<' | '!' => return Err(self.refuse(begin..begin + 1, "tokens in grammars (<…>) are not supported; write their text")),
+                _ => {
+                    let name = self.name();
+                    if name.is_empty() {
+                        break;
+                    }
+                    all.push(Expr::Rule(self.number(name)));
+                }
+            }
+            self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+        }
+        Ok(alone(all, Expr::Sequence))
+    }
+
+    fn group(&mut self, nesting: usize) -> Result<Expr> {
+        let open = self.at;
+        if nesting == MAX_NESTING {
+            return Err(self.refuse(open..open + 1, &format!("expected at most {MAX_NESTING} parentheses within one another")));
+        }
+        self.at += 1;
+        self.blanks(Lines::Cross);
+        let inner = self.either(nesting + 1)?;
+        if self.peek() != Some(')') {
+            let (line, column) = place(self.text, open);
+            return Err(self.expected(&format!("an element, | or ) for the ( in line {line}, column {column}"), self.at));
+        }
+        self.at += 1;
+        Ok(inner)
+    }
+
+    /// How often, behind an element.
+    fn times(&mut self) -> Result<(u32, Option<u32>)> {
+        let begin = self.at;
+        let sign = self.take();
+        match sign {
+            Some('*') => return Ok((0, None)),
+            Some('+') => return Ok((1, None)),
+            Some('?') => return Ok((0, Some(1))),
+            _ => {}
+        }
+        self.blanks(Lines::Cross);
+        let least = self.count()?;
+        self.blanks(Lines::Cross);
+        let most = match self.peek() {
+            Some(',') => {
+                self.at += 1;
+                self.blanks(Lines::Cross);
+                if self.peek() == Some('}') { None } else { Some(self.count()?) }
+            }
+            _ => Some(least),
+        };
+        self.blanks(Lines::Cross);
+        if self.peek() != Some('}') {
+            return Err(self.expected("}, as in {2}, {2,} or {2,5}", self.at));
+        }
+        self.at += 1;
+        if most.is_some_and(|most| most < least) {
+            return Err(self.refuse(begin..self.at, "expected the smaller number first"));
+        }
+        Ok((least, most))
+    }
+
+    fn count(&mut self) -> Result<u32> {
+        let digits = self.while_it(|c| c.is_ascii_digit());
+        let number = &self.text[digits.clone()];
+        if number.is_empty() {
+            return Err(self.expected("a number, as in {2}, {2,} or {2,5}", self.at));
+        }
+        match number.parse() {
+            Ok(n) if n <= MAX_REPEAT => Ok(n),
+            _ => Err(self.refuse(digits.clone(), &format!("expected a number up to {MAX_REPEAT}, found {}", short(number, 20)))),
+        }
+    }
+
+    fn literal(&mut self) -> Result<Expr> {
+        let open = self.at;
+        self.at += 1;
+        let mut all = Vec::new();
+        while self.peek() != Some('"') {
+            let c = self.character(open, "\"")?;
+            all.push(Expr::Char(Chars::one(c)));
+        }
+        self.at += 1;
+        Ok(alone(all, Expr::Sequence))
+    }
+
+    fn class(&mut self) -> Result<Expr> {
+        let open = self.at;
+        self.at += 1;
+        let is_negated = self.peek() == Some('^');
+        self.at += usize::from(is_negated);
+        let mut ranges = Vec::new();
+        while self.peek() != Some(']') {
+            let begin = self.at;
+            let from = self.character(open, "]")?;
+            let mut to = from;
+            let rest = &self.text[self.at..];
+            if rest.starts_with('-') && !rest.starts_with("-]") {
+                self.at += 1;
+                to = self.character(open, "]")?;
+            }
+            if to < from {
+                return Err(self.refuse(begin..self.at, "expected the smaller character first"));
+            }
+            ranges.push((from, to));
+        }
+        self.at += 1;
+        if ranges.is_empty() {
+            return Err(self.refuse(open..self.at, "expected characters between [ and ]").hint("any character is a . alone"));
+        }
+        Ok(Expr::Char(Chars { is_negated, ranges }))
+    }
+
+    /// One character of a literal or class that began at `open`, escaped or not.
+    fn character(&mut self, open: usize, end: &str) -> Result<char> {
+        let begin = self.at;
+        let Some(c) = self.take().filter(|&c| c != '\n') else {
+            self.at = begin;
+            let (line, column) = place(self.text, open);
+            return Err(self.expected(&format!("{end} for what begins in line {line}, column {column}"), begin));
+        };
+        if c != '\\' {
+            return Ok(c);
+        }
+        let n_digits = match self.take() {
+            Some('n') => return Ok('\n'),
+            Some('r') => return Ok('\r'),
+            Some('t') => return Ok('\t'),
+            Some(same @ ('\\' | '"' | '[' | ']')) => return Ok(same),
+            Some('x') => 2,
+            Some('u') => 4,
+            Some('U') => 8,
+            _ => return Err(self.refuse(begin..self.at, "expected one of \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH")),
+        };
+        let from = self.at;
+        while self.at < from + n_digits && self.peek().is_some_and(|c| c.is_ascii_hexdigit()) {
+            self.at += 1;
+        }
+        if self.at < from + n_digits {
+            return Err(self.expected(&format!("{n_digits} hexadecimal digits"), self.at));
+        }
+        let code = u32::from_str_radix(&self.text[from..self.at], 16).ok();
+        code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the number of a character"))
+    }
+
+    /// Letters, digits, `-` and `_`; perhaps none.
+    fn name(&mut self) -> Range<usize> {
+        self.while_it(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    }
+
+    /// The rule of that name.
+    fn number(&mut self, name: Range<usize>) -> usize {
+        *self.names.entry(&self.text[name.clone()]).or_insert_with(|| {
+            self.rules.push(Rule { named: name, body: None });
+            self.rules.len() - 1
+        })
+    }
+
+    /// Skips blanks and comments. The end of a line stays where it ends the rule.
+    fn blanks(&mut self, lines: Lines) {
+        loop {
+            self.while_it(|c| c == ' ' || c == '\t' || lines == Lines::Cross && (c == '\n' || c == '\r'));
+            if self.peek() != Some('#') {
+                return;
+            }
+            self.while_it(|c| c != '\n');
+        }
+    }
+
+    fn while_it(&mut self, is_part: impl Fn(char) -> bool) -> Range<usize> {
+        let rest = &self.text[self.at..];
+        let begin = self.at;
+        self.at += rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        begin..self.at
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn finish(self) -> Result<Rules> {
+        let Some(&root) = self.names.get(ROOT) else {
+            let found = if self.rules.is_empty() { "no rule at all" } else { "none of that name" };
+            return Err(Error::input(format!("expected a rule {ROOT} ::= …, which the text has to follow; found {found}")));
+        };
+        if let Some(missing) = self.rules.iter().find(|r| r.body.is_none()) {
+            let name = short(&self.text[missing.named.clone()], 60);
+            return Err(refuse(self.text, missing.named.clone(), &format!("expected a rule {name} ::= … somewhere, found none")));
+        }
+        let names = self.rules.iter().map(|r| self.text[r.named.clone()].to_owned()).collect();
+        let bodies = self.rules.into_iter().filter_map(|r| r.body).map(|(body, _)| body).collect();
+        Ok(Rules { names, bodies, root })
+    }
+
+    fn expected(&self, what: &str, at: usize) -> Error {
+        let found = match self.text[at..].chars().next() {
+            None => "the end".into(),
+            Some('\n' | '\r') => "the end of the line".into(),
+            Some(c) => format!("{c:?}"),
+        };
+        self.refuse(at..at, &format!("expected {what}; found {found}"))
+    }
+
+    fn refuse(&self, part: Range<usize>, message: &str) -> Error {
+        refuse(self.text, part, message)
+    }
+}
+
+/// One of them stands for itself.
+fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
+    match all.pop() {
+        Some(only) if all.is_empty() => only,
+        last => {
+            all.extend(last);
+            several(all)
+        }
+    }
+}
+
+/// Line and column, both from 1.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let begin = text[..at].rfind('\n').map_or(0, |n| n + 1);
+    (text[..at].matches('\n').count() + 1, text[begin..at].chars().count() + 1)
+}
+
+/// An error at a part of one line.
+fn refuse(text: &str, part: Range<usize>, message: &str) -> Error {
+    let (line, column) = place(text, part.start);
+    let begin = text[..part.start].rfind('\n').map_or(0, |n| n + 1);
+    let end = text[begin..].find('\n').map_or(text.len(), |n| begin + n);
+    let within = part.start - begin..part.end.min(end).max(part.start) - begin;
+    Error::input(message).at(format!("line {line}, column {column}")).within(&text[begin..end], within)
+}

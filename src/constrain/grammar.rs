@@ -1,0 +1,64 @@
+//! What output is to follow: a grammar, or a schema of JSON.
+
+use super::{gbnf, lark};
+use crate::error::{Error, Result};
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Value, json};
+
+/// JSON on one line, spaced as Python writes it, which models have read most. With blanks where they like, those that know little JSON
+/// go on with blanks for ever.
+fn spacing() -> Value {
+    json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
+}
+
+/// Rules that output is to follow, for any vocabulary: [`Pieces::follow`](super::Pieces::follow) holds a text to them.
+#[derive(Debug, Clone)]
+pub struct Grammar(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    Lark(String),
+    Schema(Value),
+}
+
+impl Grammar {
+    /// A grammar in GBNF, as llama.cpp reads them; the text has to follow its rule `root`. It means here what it means there: any text
+    /// that the rules allow, however they are cut, left recursion included. Tokens in grammars (`<…>`) are refused.
+    ///
+    /// # Errors
+    /// `Input`, with line, column, what was expected and what was found.
+    pub fn gbnf(text: &str) -> Result<Grammar> {
+        Ok(Grammar(Source::Lark(lark::write(&gbnf::parse(text)?)?)))
+    }
+
+    /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
+    /// other spacing under `x-guidance`, as llguidance documents it: `{"whitespace_flexible": true}` allows blanks anywhere.
+    ///
+    /// # Errors
+    /// `Input`, where a schema is neither an object nor a bool. What it says is looked at by [`Pieces::follow`](super::Pieces::follow).
+    pub fn json_schema(schema: &Value) -> Result<Grammar> {
+        let mut schema = match schema {
+            Value::Object(_) => schema.clone(),
+            Value::Bool(true) => json!({}),
+            Value::Bool(false) => return Err(Error::input("expected a schema that some JSON follows, found false, which allows none")),
+            _ => return Err(Error::input("expected a JSON schema, which is an object, found another value")),
+        };
+        if schema.get("x-guidance").is_none() {
+            schema["x-guidance"] = spacing();
+        }
+        Ok(Grammar(Source::Schema(schema)))
+    }
+
+    /// Any JSON value, spaced as [`json_schema`](Self::json_schema) does.
+    pub fn json() -> Grammar {
+        Grammar(Source::Schema(json!({ "x-guidance": spacing() })))
+    }
+
+    /// As the crate takes it.
+    pub(super) fn source(&self) -> TopLevelGrammar {
+        match &self.0 {
+            Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Source::Schema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+        }
+    }
+}

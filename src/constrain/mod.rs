@@ -1,0 +1,71 @@
+//! Output that follows rules: which tokens may come next, given those that came.
+//!
+//! A [`Constraint`] may be a caller's own; a [`Grammar`] makes one for a vocabulary. Knows no logits and no samplers: the session
+//! masks what is not allowed before it draws.
+
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod follow;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod gbnf;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod grammar;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod lark;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod lexemes;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod parts;
+#[cfg(all(test, feature = "grammar", not(target_arch = "wasm32")))]
+mod tests;
+
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+pub use follow::{Follower, Pieces};
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+pub use grammar::Grammar;
+
+use crate::error::Result;
+
+/// Says which tokens may come next.
+pub trait Constraint: Send {
+    /// What may follow the tokens accepted so far.
+    ///
+    /// # Errors
+    /// Where nothing may follow and the text may not end either, or it takes too much work to tell.
+    fn allowed(&mut self) -> Result<Allowed<'_>>;
+
+    /// Takes the next token, one that was allowed. Ids that end the text are not told.
+    ///
+    /// # Errors
+    /// Where the token was not allowed.
+    fn accept(&mut self, id: u32) -> Result<()>;
+}
+
+/// Which tokens may come next.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowed<'a> {
+    /// A bit an id: bit `id % 32` of word `id / 32`. Ids beyond are not allowed.
+    pub ids: &'a [u32],
+    /// The text may end here. Where no id is allowed, it does.
+    pub may_end: bool,
+}
+
+impl Allowed<'_> {
+    /// Nothing may follow: the text is complete.
+    pub fn is_complete(&self) -> bool {
+        self.may_end && self.ids.iter().all(|&word| word == 0)
+    }
+
+    /// Makes every logit minus infinity that is not allowed. `ends` are the ids that end a text: allowed where it may end, and only there.
+    pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
+        let words = self.ids.iter().copied().chain(std::iter::repeat(0));
+        let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
+        for (some, word) in logits.chunks_mut(32).zip(words) {
+            if word != u32::MAX {
+                some.iter_mut().enumerate().filter(|(bit, _)| word >> bit & 1 == 0).for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+        }
+        for (id, logit) in kept {
+            logits[id as usize] = if self.may_end { logit } else { f32::NEG_INFINITY };
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What is allowed against a recogniser of the plainest kind, text by text; schemas; what is hostile.
+
+use super::gbnf::{Chars, Expr, Rules, parse};
+use super::*;
+use crate::vocab::Vocab;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+/// A vocabulary of these tokens, ids from 1; 0 ends the text.
+fn vocab(tokens: &[&str]) -> Vocab {
+    let escaped = |token: &str| token.replace('\\', "\\\\").replace('\n', "\\n");
+    let line = |(i, token): (usize, &&str)| format!("{} '{}' {}\n", i + 1, escaped(token), token.len());
+    Vocab::parse(tokens.iter().enumerate().map(line).collect::<String>().as_bytes()).unwrap()
+}
+
+fn pieces(vocab: &Vocab) -> Pieces {
+    Pieces::new(vocab, vocab.max_id() as usize + 1).unwrap()
+}
+
+fn is_allowed(follower: &mut Follower, id: u32) -> bool {
+    let allowed = follower.allowed().unwrap();
+    allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+}
+
+/// Where a rule's text may end that begins at some character; what is not known yet is empty and grows.
+type Known = HashMap<(usize, usize), BTreeSet<usize>>;
+
+fn is_char(chars: &Chars, c: char) -> bool {
+    chars.ranges.iter().any(|&(from, to)| (from..=to).contains(&c)) != chars.is_negated
+}
+
+fn ends(expr: &Expr, text: &[char], from: usize, known: &mut Known) -> BTreeSet<usize> {
+    match expr {
+        Expr::Char(chars) => text.get(from).filter(|c| is_char(chars, **c)).map(|_| from + 1).into_iter().collect(),
+        Expr::Rule(rule) => known.entry((*rule, from)).or_default().clone(),
+        Expr::Sequence(all) => {
+            let begin = BTreeSet::from([from]);
+            all.iter().fold(begin, |starts, e| starts.iter().flat_map(|&s| ends(e, text, s, known)).collect())
+        }
+        Expr::Either(all) => all.iter().flat_map(|e| ends(e, text, from, known)).collect(),
+        Expr::Repeat(one, least, most) => {
+            let (mut at, mut all) = (BTreeSet::from([from]), BTreeSet::new());
+            // A text is no longer than this, and an empty match changes nothing.
+            for n in 0..=most.unwrap_or(u32::MAX).min(text.len() as u32 + *least) {
+                if n >= *least {
+                    all.extend(&at);
+                }
+                at = at.iter().flat_map(|&s| ends(one, text, s, known)).collect();
+            }
+            all
+        }
+    }
+}
+
+/// Whether the text follows the rules.
+fn follows(rules: &Rules, text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let mut known = Known::from([((rules.root, 0), BTreeSet::new())]);
+    loop {
+        let before = known.clone();
+        for (rule, from) in before.keys() {
+            let found = ends(&rules.bodies[*rule], &text, *from, &mut known);
+            known.get_mut(&(*rule, *from)).unwrap().extend(found);
+        }
+        if known == before {
+            return known[&(rules.root, 0)].contains(&text.len());
+        }
+    }
+}
+
+/// Every text of at most `longest` characters is allowed, character by character, where the rules say so, and only there.
+fn agrees(grammar: &str, alphabet: &str, longest: usize) {
+    let rules = parse(grammar).unwrap();
+    let chars: Vec<String> = alphabet.chars().map(String::from).collect();
+    let vocab = vocab(&chars.iter().map(String::as_str).collect::<Vec<_>>());
+    let start = pieces(&vocab).follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
+    // None: not allowed.
+    let mut wait = vec![(String::new(), Some(start))];
+    let mut n_texts = 0;
+    while let Some((text, mut follower)) = wait.pop() {
+        let may_end = follower.as_mut().is_some_and(|f| f.allowed().unwrap().may_end);
+        let expected = follows(&rules, &text);
+        assert_eq!(may_end, expected, "{text:?} and {grammar}");
+        n_texts += usize::from(expected);
+        if text.chars().count() < longest {
+            for (id, c) in (1..).zip(&chars) {
+                let mut next = follower.clone().filter(|f| is_allowed(&mut f.clone(), id));
+                if let Some(next) = &mut next {
+                    next.accept(id).unwrap();
+                }
+                wait.push((format!("{text}{c}"), next));
+            }
+        }
+    }
+    assert!(n_texts > 0, "no text of {longest} characters follows {grammar}");
+}
+
+#[test]
+fn grammars_mean_what_they_say() {
+    let grammars = [
+        // What a greedy lexer gets wrong.
+        r#"root ::= [a-c]* "c""#,
+        r#"root ::= "a" "b" | "ab" "c""#,
+        r#"root ::= ("a" | "ab") ("c" | "bc")"#,
+        "root ::= x x\nx ::= \"a\"+ | \"b\" x",
+        "root ::= word (\"b\" word)*\nword ::= [ab]+",
+        "root ::= s\ns ::= \"a\" s \"b\" | \"a\"* \"c\" | \"ab\"",
+        "root ::= s\ns ::= s s | \"a\" | \"ab\" | \"b\" s \"c\"",
+        // Left and right recursion, empty parts, nested repeats.
+        "root ::= root \"a\" | \"b\"",
+        "root ::= \"a\" root | \"b\" |",
+        "root ::= (\"a\"? \"b\"?){2,3}",
+        "root ::= x{2}\nx ::= \"a\" x? \"b\"?",
+        "root ::= p\np ::= \"a\" p \"a\" | \"b\" p \"b\" | [abc]?",
+        "root ::= ws p ws\nws ::= [c]*\np ::= \"a\" ws (p ws)* \"b\"",
+        "root ::= (x | y)+\nx ::= \"a\" y?\ny ::= \"b\" x? | \"c\"",
+        "root ::= \"\" | e\ne ::= \"a\" e* \"\" ",
+        "root ::= [^b] .? [^a-b]*",
+    ];
+    for grammar in grammars {
+        agrees(grammar, "abc", 6);
+    }
+    agrees("root ::= [а-яé-ü]{2} \"→\"? | \"\\u00e9\" .", "aéж→", 4);
+}
+
+#[test]
+fn well_known_grammars_follow_texts_token_by_token() {
+    let tokens =
+        ["a", "b", "x", "1", "23", " ", "+", "=", "\n", "(", ")", "x+", "1)", "- ", "*", "-", "e4", "Nf3", "1.", " e5", "O-O", ". "];
+    let vocab = vocab(&tokens);
+    let pieces = pieces(&vocab);
+    let arithmetic = "root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= ident | num | \"(\" ws expr \")\" ws\n\
+                      ident ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t\\n]*\n";
+    let list = "root ::= item+\nitem ::= \"- \" [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"\n";
+    let chess = "root ::= \"1. \" move \" \" move \"\\n\" ([1-9] [0-9]? \". \" move \" \" move \"\\n\")*\n\
+                 move ::= (pawn | piece | castle) [+#]?\npawn ::= ([a-h] \"x\")? [a-h] [1-8] (\"=\" [NBQR])?\n\
+                 piece ::= [NBKQR] [a-h]? [1-8]? \"x\"? [a-h] [1-8]\ncastle ::= \"O-O\" \"-O\"?\n";
+    let cases = [
+        (arithmetic, vec!["x+", "1", "=", "23", "\n"], true),
+        (arithmetic, vec!["(", "x+", "1)", "*", "b", " ", "=", "x"], false),
+        (list, vec!["- ", "a", "Nf3", "\n", "- ", "1", "\n"], true),
+        (chess, vec!["1.", " ", "e4", " e5", "\n"], true),
+        (chess, vec!["1", ". ", "Nf3", " ", "O-O", "+", "\n"], true),
+        (chess, vec!["1", ". ", "Nf3", " ", "O-O"], false),
+    ];
+    for (grammar, text, may_end) in cases {
+        let rules = parse(grammar).unwrap();
+        assert_eq!(follows(&rules, &text.concat()), may_end, "{text:?}");
+        let mut follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
+        for token in &text {
+            follower.accept(tokens.iter().position(|t| t == token).unwrap() as u32 + 1).unwrap_or_else(|e| panic!("{text:?} {token}: {e}"));
+        }
+        assert_eq!(follower.allowed().unwrap().may_end, may_end, "{text:?}");
+    }
+}
+
+/// Walks at random, seeded, until the text is complete; none where that takes too long.
+fn walk(follower: &mut Follower, vocab: &Vocab, seed: u64, longest: usize) -> Option<String> {
+    let mut numbers = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut text = Vec::new();
+    for _ in 0..longest {
+        let allowed = follower.allowed().unwrap();
+        let ids: Vec<u32> = (0..allowed.ids.len() as u32 * 32).filter(|id| allowed.ids[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+        numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if ids.is_empty() || allowed.may_end && numbers >> 60 < 4 {
+            assert!(allowed.may_end);
+            return Some(String::from_utf8(text).unwrap());
+        }
+        let id = ids[(numbers >> 33) as usize % ids.len()];
+        text.extend(vocab.token(id));
+        follower.accept(id).unwrap();
+    }
+    None
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn random_walks_through_json_parse() {
+    let vocab = Vocab::tiny();
+    let pieces = pieces(&vocab);
+    let schema = json!({
+        "type": "object",
+        "properties": { "name": { "type": "string", "maxLength": 8 }, "age": { "type": "integer", "minimum": 0, "maximum": 120 }, "kind": { "enum": ["cat", "dog"] } },
+        "required": ["name", "age", "kind"],
+        "additionalProperties": false
+    });
+    let of_schema = pieces.follow(&Grammar::json_schema(&schema).unwrap()).unwrap();
+    let of_gbnf =
+        pieces.follow(&Grammar::gbnf(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf"))).unwrap()).unwrap();
+    let any = pieces.follow(&Grammar::json()).unwrap();
+    let mut n_whole = [0; 3];
+    for seed in 0..100 {
+        for (which, follower) in [&of_schema, &of_gbnf, &any].into_iter().enumerate() {
+            let Some(text) = walk(&mut follower.clone(), &vocab, seed, 60) else { continue };
+            n_whole[which] += 1;
+            // Numbers of JSON have no bounds, those of the parser have.
+            let value: Value = match serde_json::from_str(&text) {
+                Err(e) if e.to_string().contains("out of range") => continue,
+                other => other.unwrap_or_else(|e| panic!("{text:?}: {e}")),
+            };
+            if which == 0 {
+                let object = value.as_object().unwrap();
+                assert_eq!(object.keys().collect::<Vec<_>>(), ["name", "age", "kind"]);
+                assert!(value["name"].as_str().unwrap().chars().count() <= 8 && value["age"].as_u64().unwrap() <= 120);
+                assert!(["cat", "dog"].contains(&value["kind"].as_str().unwrap()));
+            }
+        }
+    }
+    assert!(n_whole.iter().all(|&n| n > 20), "{n_whole:?}");
+}
+
+#[test]
+fn a_text_is_complete_where_nothing_may_follow() {
+    let vocab = vocab(&["y", "e", "s", "yes", "no", "n"]);
+    let pieces = pieces(&vocab);
+    let mut follower = pieces.follow(&Grammar::gbnf("root ::= \"yes\" | \"no\"").unwrap()).unwrap();
+    assert!(!follower.allowed().unwrap().may_end);
+    assert!(follower.accept(3).is_err() && follower.accept(0).is_err() && follower.accept(7).is_err());
+    let mut other = follower.clone();
+    follower.accept(4).unwrap();
+    assert!(follower.allowed().unwrap().is_complete());
+    other.accept(1).unwrap();
+    assert!(!other.allowed().unwrap().is_complete() && is_allowed(&mut other, 2) && !is_allowed(&mut other, 3));
+    let mut empty = pieces.follow(&Grammar::gbnf("root ::=").unwrap()).unwrap();
+    assert!(empty.allowed().unwrap().is_complete());
+    // No token of the vocabulary goes on.
+    let mut stuck = pieces.follow(&Grammar::gbnf("root ::= \"yet\"").unwrap()).unwrap();
+    stuck.accept(1).unwrap();
+    let error = stuck.accept(2).and_then(|()| stuck.allowed().map(|_| ())).unwrap_err();
+    assert!(error.to_string().contains("grammar"), "{error}");
+}
+
+#[test]
+fn logits_are_masked_and_ends_follow_the_grammar() {
+    let mask = |may_end| {
+        let mut logits = [0.0f32; 70];
+        Allowed { ids: &[0b1011, u32::MAX], may_end }.mask(&mut logits, &[0, 65, 99]);
+        (0..70).filter(|&i| logits[i] == 0.0).collect::<Vec<_>>()
+    };
+    let text: Vec<usize> = [1, 3].into_iter().chain(32..64).collect();
+    assert_eq!(mask(false), text);
+    assert_eq!(mask(true), [&[0], text.as_slice(), &[65]].concat());
+}
+
+#[test]
+fn bytes_that_are_no_text_are_pieces_of_it() {
+    // é as two tokens, a byte that never occurs in UTF-8, and a token with the last byte of one character and the first of the next.
+    let vocab = Vocab::parse(b"1 b'\\xc3' 1\n2 b'\\xa9' 1\n3 b'\\xff' 1\n4 b'\\xa9\\xc3' 2\n5 'a' 1\n").unwrap();
+    let mut follower = pieces(&vocab).follow(&Grammar::gbnf("root ::= .{2}").unwrap()).unwrap();
+    let allowed = |f: &mut Follower| (1..6).filter(|&id| is_allowed(f, id)).collect::<Vec<_>>();
+    assert_eq!(allowed(&mut follower), [1, 5]);
+    follower.accept(1).unwrap();
+    assert_eq!(allowed(&mut follower), [2, 4]);
+    follower.accept(4).unwrap();
+    assert_eq!(allowed(&mut follower), [2]);
+    follower.accept(2).unwrap();
+    assert!(follower.allowed().unwrap().is_complete());
+}
+
+#[test]
+fn hostile_grammars_end_soon() {
+    let vocab = vocab(&["a", "b", "ab", "(", ")"]);
+    let pieces = pieces(&vocab);
+    let chain: String = (0..5000).map(|i| format!("r{i} ::= \"a\" r{} \"b\"\n", i + 1)).collect();
+    let backwards: String = (0..5000).rev().map(|i| format!("r{i} ::= \"a\" r{} | r0 \"b\"\n", i + 1)).collect();
+    let doubling: String = (0..60).map(|i| format!("r{i} ::= r{n} r{n}\n", n = i + 1)).collect();
+    let cases = [
+        format!("root ::= r0\n{chain}r5000 ::= \"\""),
+        format!("root ::= r0\n{backwards}r5000 ::= \"a\""),
+        format!("root ::= r0\n{doubling}r60 ::= \"a\""),
+        "root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000}".into(),
+        "root ::= x{1,100000}\nx ::= \"a\"? x{0,100000} | \"b\"".into(),
+        "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),
+        format!("root ::= {}\"a\"", "\"a\"? ".repeat(3000)),
+        format!("root ::= s\ns ::= \"b\" s \"b\" | {}", (0..1500).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ")),
+    ];
+    for (i, grammar) in cases.iter().enumerate() {
+        let started = Instant::now();
+        // Either is fine: it is read and followed, or refused in one line.
+        let followed = Grammar::gbnf(grammar).and_then(|g| pieces.follow(&g)).and_then(|mut f| {
+            for _ in 0..3 {
+                let first = (1..6).find(|&id| f.allowed().is_ok_and(|a| a.ids[0] >> id & 1 == 1));
+                first.map_or(Ok(()), |id| f.accept(id))?;
+            }
+            f.allowed().map(|_| ())
+        });
+        if let Err(error) = &followed {
+            assert!(!error.to_string().contains(['\n', '<']) && !error.to_string().contains("panic"), "{i}: {error}");
+        }
+        println!("{i}: {:?}, {followed:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{i}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn schemas_that_cannot_be_followed_are_refused() {
+    let vocab = vocab(&["{", "}", "\"", "a", ":", "1"]);
+    let pieces = pieces(&vocab);
+    for (schema, said) in [
+        (json!(false), "allows none"),
+        (json!(7), "an object"),
+        (json!({ "type": "strin" }), "strin"),
+        (json!({ "type": "object", "dependentSchemas": { "a": {} } }), "dependentSchemas"),
+        (json!({ "$ref": "#/nowhere" }), "nowhere"),
+        (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), "minimum"),
+    ] {
+        let error = Grammar::json_schema(&schema).and_then(|g| pieces.follow(&g)).err().unwrap_or_else(|| panic!("{schema} is taken"));
+        assert!(error.to_string().contains(said) && !error.to_string().contains('\n'), "{schema}: {error}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Draws where numbers fail.
+
+use super::*;
+use crate::constrain::Allowed;
+
+struct Only(u32);
+
+impl Constraint for Only {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        Ok(Allowed { ids: std::slice::from_ref(&self.0), may_end: false })
+    }
+    fn accept(&mut self, _: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_guard_does_not_undo_a_constraint() {
+    let draw = |allowed: u32, logits: &[f32]| {
+        let sampling = Sampling { guard: Some(2), ..Sampling::greedy(0) };
+        let mut stream = Stream::new(Slot(0), Sampler::new(sampling), &Request::new(1));
+        stream.constraint = Some(Box::new(Only(allowed)));
+        stream.stop_ids = vec![0];
+        stream.draw(logits)
+    };
+    let broken = [9.0, f32::NAN, 0.0, 3.0, f32::INFINITY];
+    assert_eq!(draw(0b1000, &broken).unwrap(), Some(3));
+    assert_eq!(draw(0b1100, &broken).unwrap(), Some(3));
+    // Without a number that could be drawn among those allowed it is said.
+    let error = draw(0b10010, &broken).unwrap_err();
+    assert!(error.to_string().contains("finite"), "{error}");
+}

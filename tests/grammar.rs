@@ -1,0 +1,263 @@
+//! Output that follows a grammar or a schema: it parses, whatever the seed, and the program says what is wrong with either.
+
+use crate::support::{options, tiny};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::{Command, Output};
+use wingbeat::constrain::{Allowed, Constraint, Grammar, Pieces};
+use wingbeat::error::{Error, Result};
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Finish, Model, Request, Session, Stream};
+
+const SLOTS: usize = 100;
+const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
+/// Words and numbers in parentheses, one to three of them, within one another.
+const LISTS: &str = r#"
+root   ::= list
+list   ::= "(" item ("," " "? item){0,2} ")"
+item   ::= word | number | list
+word   ::= [a-z]{1,4} "'"?
+number ::= "-"? ("0" | [1-9] [0-9]{0,3})
+"#;
+
+/// The texts of the embedded model with that many seeds, many at once, and how each ended.
+fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Finish)> {
+    let model = tiny(&options("cpu"));
+    let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
+    let follower = pieces.follow(grammar).unwrap();
+    let mut session = Session::new(&model, SLOTS).unwrap();
+    let begun = session.open().unwrap();
+    let prompt = session.encode(&"And these are the names:\n".into()).unwrap();
+    session.prefill(begun, &prompt).unwrap();
+    let request = Request::new(max_tokens);
+    let mut all = Vec::new();
+    for first in (0..n_seeds).step_by(SLOTS - 1) {
+        let seeds = first..n_seeds.min(first + SLOTS as u64 - 1);
+        let start = |seed| {
+            let slot = session.fork(begun).unwrap();
+            let mut stream = Stream::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &request);
+            stream.constraint = Some(Box::new(follower.clone()));
+            stream
+        };
+        let mut streams: Vec<Stream> = seeds.map(start).collect();
+        session.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        for stream in streams {
+            session.close(stream.slot).unwrap();
+            all.push((stream.text, stream.finish.unwrap()));
+        }
+    }
+    all
+}
+
+/// Every whole text passes, and most are whole.
+fn all_pass(texts: &[(String, Finish)], check: impl Fn(&str) -> bool) {
+    let whole: Vec<&str> = texts.iter().filter(|(_, finish)| *finish == Finish::Eos).map(|(text, _)| text.as_str()).collect();
+    assert!(texts.iter().all(|(_, finish)| matches!(finish, Finish::Eos | Finish::Length)));
+    assert!(whole.len() * 10 > texts.len() * 8, "{} of {} are whole", whole.len(), texts.len());
+    whole.iter().for_each(|text| assert!(check(text), "{text:?}"));
+    let mut different = whole.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert!(different.len() * 2 > whole.len(), "{} of {} texts differ", different.len(), whole.len());
+}
+
+#[test]
+fn a_thousand_seeds_give_json_that_the_schema_allows() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "minLength": 1, "maxLength": 6 },
+            "age": { "type": "integer", "minimum": 0, "maximum": 969 },
+            "kin": { "type": "array", "items": { "enum": ["son", "father"] }, "maxItems": 2 }
+        },
+        "required": ["name", "age"],
+        "additionalProperties": false
+    });
+    let texts = texts(&Grammar::json_schema(&schema).unwrap(), 1000, 56);
+    all_pass(&texts, |text| {
+        let value: Value = serde_json::from_str(text).unwrap();
+        let is_kin = |kin: &Value| kin.as_array().unwrap().iter().all(|k| k == "son" || k == "father");
+        let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+        keys[..2] == ["name", "age"]
+            && keys[2..].iter().all(|key| *key == "kin" && is_kin(&value["kin"]))
+            && (1..=6).contains(&value["name"].as_str().unwrap().chars().count())
+            && value["age"].as_u64().is_some_and(|age| age <= 969)
+    });
+}
+
+/// What is left behind a list of [`LISTS`].
+fn list(text: &str) -> Option<&str> {
+    let mut rest = text.strip_prefix('(')?;
+    for n in 1.. {
+        let word = rest.trim_start_matches(|c: char| c.is_ascii_lowercase());
+        let digits = rest.strip_prefix('-').unwrap_or(rest);
+        let number = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        let (n_letters, n_digits) = (rest.len() - word.len(), digits.len() - number.len());
+        rest = match (n_letters, n_digits) {
+            (1..=4, _) => word.strip_prefix('\'').unwrap_or(word),
+            (0, 1) => number,
+            (0, 2..=4) if !digits.starts_with('0') => number,
+            _ => list(rest)?,
+        };
+        if let Some(end) = rest.strip_prefix(')') {
+            return (n <= 3).then_some(end);
+        }
+        rest = rest.strip_prefix(", ").or(rest.strip_prefix(','))?;
+    }
+    None
+}
+
+#[test]
+fn a_thousand_seeds_follow_a_grammar() {
+    for (text, left) in
+        [("(a)", Some("")), ("(abc',-12, (0,z))x", Some("x")), ("(a,b,c,d)", None), ("(01)", None), ("(abcde)", None), ("()", None)]
+    {
+        assert_eq!(list(text), left, "the recogniser itself, of {text}");
+    }
+    let texts = texts(&Grammar::gbnf(LISTS).unwrap(), 1000, 48);
+    all_pass(&texts, |text| list(text) == Some(""));
+}
+
+#[test]
+fn the_example_grammar_gives_json() {
+    let texts = texts(&Grammar::gbnf(&std::fs::read_to_string(JSON).unwrap()).unwrap(), 60, 100);
+    let whole: Vec<&String> = texts.iter().filter(|(_, finish)| *finish == Finish::Eos).map(|(text, _)| text).collect();
+    assert!(whole.len() > 10, "{} are whole", whole.len());
+    whole.iter().for_each(|text| assert!(serde_json::from_str::<Value>(text).is_ok_and(|v| v.is_object()), "{text:?}"));
+}
+
+/// Even ids only, three of them.
+struct ThreeEven(Vec<u32>);
+
+impl Constraint for ThreeEven {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        let is_done = self.0.len() == 3;
+        Ok(Allowed { ids: if is_done { &[] } else { &[0x5555_5555; 64] }, may_end: is_done })
+    }
+    fn accept(&mut self, id: u32) -> Result<()> {
+        self.0.push(id);
+        if id % 2 == 0 { Ok(()) } else { Err(Error::input("an odd id")) }
+    }
+}
+
+fn continued(model: &Model, sampling: Sampling, request: &Request, set: impl Fn(&mut Stream)) -> Result<Stream> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    session.prefill(slot, &[74, 111]).unwrap();
+    let mut streams = [Stream::new(slot, Sampler::new(sampling), request)];
+    set(&mut streams[0]);
+    session.continue_many(&mut streams, request, &mut |_| ControlFlow::Continue(()))?;
+    let [stream] = streams;
+    assert_eq!(session.n_tokens(slot).unwrap(), 2 + stream.tokens.len(), "the slot stands behind its text");
+    Ok(stream)
+}
+
+#[test]
+fn a_callers_constraint_comes_last() {
+    let model = tiny(&options("cpu"));
+    let request = Request::new(10);
+    let three = |stream: &mut Stream| stream.constraint = Some(Box::new(ThreeEven(Vec::new())));
+    let stream = continued(&model, Sampling::rwkv(), &request, three).unwrap();
+    assert_eq!((stream.tokens.len(), stream.finish), (3, Some(Finish::Eos)));
+    assert!(stream.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", stream.tokens);
+    // A processor that wants odd ids and one even id gets the even one; the tokens that it is shown are those of the text.
+    let stream = continued(&model, Sampling::greedy(0), &request, |stream| {
+        three(stream);
+        stream.processor = Some(Box::new(|tokens, logits| {
+            logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = 1e4);
+            logits[10 + 2 * tokens.len()] = 1e3;
+        }));
+    });
+    assert_eq!(stream.unwrap().tokens, [10, 12, 14]);
+    // Bans that leave nothing are said, not passed over.
+    let ban: Vec<u32> = (0..2048).step_by(2).collect();
+    let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &request, three).err().unwrap();
+    assert!(error.to_string().contains("the grammar allows none"), "{error}");
+}
+
+#[test]
+fn stop_ids_belong_to_the_end_alone() {
+    let model = tiny(&options("cpu"));
+    let vocab = model.vocab().unwrap();
+    let a = vocab.encode(b"a").unwrap()[0];
+    let pieces = Pieces::new(vocab, model.facts().n_vocab).unwrap();
+    let run = |grammar: &str, stop_ids: Option<Vec<u32>>, bias: f32| {
+        let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
+        let sampling = Sampling { logit_bias: vec![(0, bias), (a, bias)], ..Sampling::greedy(0) };
+        let request = Request { stop_ids, ..Request::new(12) };
+        continued(&model, sampling, &request, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
+    };
+    // The model wants to end at once and may only behind four digits.
+    let stream = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
+    assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
+    // Without stop ids the text goes on as long as it may.
+    let stream = run("root ::= [0-9]{4} [0-9]*", Some(Vec::new()), 0.0);
+    assert_eq!((stream.tokens.len(), stream.finish), (12, Some(Finish::Length)));
+    let stream = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
+    assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
+    // A stop id with text is not that text.
+    let stream = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
+    assert_eq!((stream.text.as_str(), stream.finish), ("bbb", Some(Finish::Eos)));
+    // The empty text.
+    assert!(run("root ::= \"\"", None, 0.0).tokens.is_empty());
+}
+
+fn program(args: &[&str], files: &[(&str, &str)]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.current_dir(folder.path()).env_remove("RUST_LOG").env("WINGBEAT_DEVICE", "cpu");
+    command.arg("generate").args(args).arg("In the beginning").output().unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_program_takes_grammars_and_schemas() {
+    let grammar = ("g.gbnf", "\u{feff}root ::= (\"yes\" | \"no\") \", \" [a-z]{3}\n");
+    let of = report(&program(&["--grammar", "g.gbnf", "--json", "--trials", "3"], &[grammar]));
+    for choice in of["choices"].as_array().unwrap() {
+        let (answer, word) = choice["text"].as_str().unwrap().split_once(", ").unwrap();
+        assert!(["yes", "no"].contains(&answer) && word.len() == 3, "{choice}");
+        assert_eq!(choice["finish"], "eos");
+    }
+    let schema = ("s.json", r#"{"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}"#);
+    let of = report(&program(&["--json-schema", "s.json", "--json"], &[schema]));
+    let value: Vec<bool> = serde_json::from_str(of["text"].as_str().unwrap()).unwrap();
+    assert_eq!((value.len(), of["finish"].as_str()), (2, Some("eos")));
+    let of = report(&program(&["--format", "json", "--json", "-n", "200", "--seed", "3", "--stop", "~~"], &[]));
+    assert!(of["finish"] != "eos" || serde_json::from_str::<Value>(of["text"].as_str().unwrap()).is_ok(), "{of}");
+}
+
+#[test]
+fn the_program_says_what_is_wrong_with_them() {
+    let no_vocab = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
+    assert!(Path::new(no_vocab).exists());
+    for (args, text, code, said) in [
+        (["--grammar", "f"], "root ::= [a", 1, "f: line 1, column 12: expected ]"),
+        (["--grammar", "f"], "root ::= x\nx ::= x \"a\"\n", 1, "f: expected a rule that some text follows, found x"),
+        (["--grammar", "g"], "", 1, "g: No such file"),
+        (["--json-schema", "f"], "{", 1, "f: expected JSON: EOF"),
+        (["--json-schema", "f"], "3", 1, "f: expected a JSON schema"),
+        (["--json-schema", "f"], r#"{"type": "intege"}"#, 1, "intege"),
+        (["--format", "yaml"], "", 2, "yaml"),
+    ] {
+        let output = program(&args, &[("f", text)]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+    }
+    let both = program(&["--grammar", "f", "--format", "json"], &[("f", "root ::= \"a\"")]);
+    assert_eq!(both.status.code(), Some(2));
+    let without = Command::new(env!("CARGO_BIN_EXE_wingbeat"))
+        .args(["generate", "-m", no_vocab, "--tokens", "1,2", "--format", "json", "--device", "cpu"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&without.stderr);
+    assert_eq!(without.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("a grammar needs a vocabulary"), "{stderr}");
+}
