@@ -44,7 +44,7 @@
 //! # Features
 //!
 //! `cli` (default) is the program and implies `embedded-model`, the tiny trained model with its vocabulary and the World
-//! vocabulary. Without both, the crate pulls in no argument parser, no logger and no assets.
+//! vocabulary. Without both, the crate pulls in no argument parser, no logger and no assets but a few kilobytes of prompts for `chat`.
 
 pub mod arch;
 pub mod chat;

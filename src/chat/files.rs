@@ -1,4 +1,4 @@
-//! What lies beside a checkpoint for chat: its template, and its settings for generation.
+//! Files of chat: what lies beside a checkpoint, its template and its settings for generation, and prompt files.
 
 use super::{Family, GenerationConfig, Jinja};
 use crate::error::{Error, Result};
@@ -47,16 +47,19 @@ impl Files {
     }
 }
 
-/// A file whole; none where there is none.
 fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
-    let path = folder.join(name);
-    let file = match File::open(&path) {
+    read_whole(&folder.join(name))
+}
+
+/// A file whole; none where there is none.
+pub(super) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Error::io(e, &path)),
+        Err(e) => return Err(Error::io(e, path)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Error::io(e, &path))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::file(format!("expected at most {MAX_BYTES} bytes, found more")).at(path.display()));
     }

@@ -4,7 +4,7 @@ use super::answer::process_segments;
 use super::deltas::{OnDelta, Writer};
 use super::{Answer, Delta, GenerationConfig, Message, Role, Template, encode};
 use crate::error::{Error, Result};
-use crate::sample::Sampler;
+use crate::sample::{Sampler, Sampling};
 use crate::session::{Finish, Processor, Request, Session, Slot, Stream, Timings};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
@@ -19,6 +19,8 @@ pub type StopWhen<'a> = Box<dyn FnMut(&[u32]) -> bool + 'a>;
 pub struct Options {
     pub template: Arc<dyn Template>,
     pub generation: GenerationConfig,
+    /// How tokens are drawn, in place of what `generation` says of it.
+    pub sampling: Option<Sampling>,
     /// The invalid-score guard: drawn while a logit of the model is NaN or infinite. None is off, and an error where no logit is
     /// finite.
     pub guard: Option<u32>,
@@ -30,7 +32,7 @@ impl Options {
     /// The defaults of the template's family.
     pub fn new(template: Arc<dyn Template>) -> Options {
         let guard = Some(template.family().guard());
-        Options { template, generation: GenerationConfig::glm(), guard, stop_ids: None }
+        Options { template, generation: GenerationConfig::glm(), sampling: None, guard, stop_ids: None }
     }
 
     fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
@@ -117,7 +119,7 @@ pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, optio
     config.check()?;
     let request =
         Request { stop_ids: Some(options.stop_ids(vocab)?), stop_texts: Vec::new(), max_tokens: config.max_tokens(prompt.len())? };
-    let mut sampling = config.sampling();
+    let mut sampling = options.sampling.clone().unwrap_or_else(|| config.sampling());
     sampling.guard = options.guard;
     sampling.check(session.model().facts().n_vocab)?;
 
@@ -154,7 +156,7 @@ pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, optio
 }
 
 /// A sampler whose repetition penalty knows the prompt, as in transformers.
-fn sampler(sampling: crate::sample::Sampling, prompt: &[u32]) -> Sampler {
+fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);
     if penalises {
@@ -163,6 +165,8 @@ fn sampler(sampling: crate::sample::Sampling, prompt: &[u32]) -> Sampler {
         seen.dedup();
         seen.into_iter().for_each(|id| sampler.accept(id, 0.0));
     }
+    // What looks back wants the tokens in their order.
+    sampler.read(prompt);
     sampler
 }
 

@@ -51,7 +51,7 @@ pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
 /// Texts that break a repetition: an array of JSON, `none`, or one text, in which `\n`, `\t` and `\\` mean what they mean in C.
 pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     let texts: Vec<String> = match text {
-        "none" => return Ok(Vec::new()),
+        "none" | "[]" => return Ok(Vec::new()),
         array if array.starts_with("[\"") => {
             serde_json::from_str(array).map_err(|_| refuse("an array of texts such as [\"\\n\", \":\"]", array))?
         }

@@ -18,7 +18,7 @@ impl Session {
     ///
     /// # Errors
     /// `Usage` at a text that nothing in the vocabulary contains, or without a vocabulary at any; those of the defaults do not matter.
-    pub(super) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
+    pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {
             let model = self.model.clone();

@@ -132,6 +132,7 @@ pub struct Model(Arc<Inner>);
 
 struct Inner {
     name: String,
+    folder: Option<PathBuf>,
     kind: String,
     folder: Option<PathBuf>,
     notes: Vec<String>,
@@ -186,6 +187,7 @@ impl Model {
         let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,
+            folder: opened.folder,
             kind: opened.kind,
             folder: opened.folder,
             notes,
@@ -207,6 +209,10 @@ impl Model {
 
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+    /// Where the file lies; a model that is no file lies nowhere.
+    pub fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_deref()
     }
     /// What a user should know of the file: tensors that are not read, types that are widened.
     pub fn notes(&self) -> &[String] {
@@ -263,6 +269,10 @@ impl Model {
     /// Bytes of weights on the device at a time, fewer where layers are streamed.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
+    }
+    /// Bytes of recurrent state that a slot takes; keys and values of attention are none of them.
+    pub fn state_bytes(&self) -> u64 {
+        self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
     /// Bytes of those of which a token reads only what its input is not zero for.
     pub fn sparse_bytes(&self) -> u64 {

@@ -15,6 +15,16 @@ use std::path::Path;
 
 const FORMAT_VERSION: &str = "1";
 
+/// What a state file is to keep beside the slot.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// Those that led here.
+    pub tokens: Option<&'a [u32]>,
+    pub sampler: Option<&'a sample::Memory>,
+    /// The caller's own, by key: none that the file has in any case.
+    pub metadata: &'a [(&'a str, String)],
+}
+
 /// What a state file brought beside the slot.
 #[derive(Debug, Clone, Default)]
 pub struct LoadedState {
@@ -22,6 +32,8 @@ pub struct LoadedState {
     pub tokens: Option<Vec<u32>>,
     /// Penalty counts, the place of the random stream and what else the sampler remembers, where it was saved.
     pub sampler: Option<sample::Memory>,
+    /// All that the file says beside its tensors, the caller's own with it.
+    pub metadata: BTreeMap<String, String>,
     /// Something the user should know: a tuned state, a hash that was not checked.
     pub note: Option<String>,
 }
@@ -29,6 +41,12 @@ pub struct LoadedState {
 impl Session {
     /// Writes a slot's state. `tokens` and `sampler` are kept where given.
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
+        self.save_with(slot, path, Beside { tokens, sampler, metadata: &[] })
+    }
+
+    /// The same with more beside it.
+    pub fn save_with(&mut self, slot: Slot, path: &Path, beside: Beside<'_>) -> Result<()> {
+        let Beside { tokens, sampler, metadata } = beside;
         let memory = self.memory(slot)?.clone();
         let tape = self.model().tape().clone();
         let mut file = StateFile::new(self.model().facts().architecture, self.model().weights_hash());
@@ -62,6 +80,7 @@ impl Session {
                 file.put("mirostat_mu", mu.to_string());
             }
         }
+        metadata.iter().for_each(|(key, value)| file.put(key, value.clone()));
         file.write(path)
     }
 
@@ -135,6 +154,7 @@ impl Session {
             caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
         }
         let kept = Kept { states: parts, caches, logits, n_tokens, tokens: loaded.tokens.clone().unwrap_or_default() };
+        loaded.metadata = metadata;
         Ok((self.restore(kept)?, loaded))
     }
 

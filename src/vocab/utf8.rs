@@ -38,6 +38,11 @@ impl Utf8Stream {
         &self.text
     }
 
+    /// Whether no character waits for the rest of its bytes.
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Ends the text: an incomplete character becomes one U+FFFD. The decoder can be used again.
     pub fn finish(&mut self) -> String {
         let rest = String::from_utf8_lossy(&self.pending).into_owned();

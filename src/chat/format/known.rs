@@ -1,0 +1,187 @@
+//! The formats that are built in, a row each. The first that fits a model is its own.
+
+use super::super::Settings;
+use super::super::prompt_file::{PromptFile, first_prompt};
+use super::lines::{Ending, Lines};
+use super::{Format, Kind};
+use crate::sample::Sampling;
+use crate::session::Model;
+
+pub struct Known {
+    pub name: &'static str,
+    /// One line.
+    pub about: &'static str,
+    user: &'static str,
+    bot: &'static str,
+    init_prompt: Init,
+    opening: &'static str,
+    ending: Ending,
+    pub settings: fn() -> Settings,
+    fits: fn(&Seen<'_>) -> bool,
+}
+
+/// What is read before the first turn.
+enum Init {
+    Nothing,
+    Text(&'static str),
+    /// One of the built-in prompt files.
+    File(&'static str),
+}
+
+/// What is known of a model.
+pub struct Seen<'a> {
+    pub n_vocab: usize,
+    /// Of its file, or of its folder.
+    pub name: &'a str,
+    pub is_embedded: bool,
+}
+
+impl Seen<'_> {
+    fn is_called(&self, is: impl Fn(&str) -> bool) -> bool {
+        words(self.name).any(|word| is(&word))
+    }
+}
+
+/// Rows of embeddings of the tiny model and of its siblings, which are trained by the same script.
+const TINY_ROWS: usize = 2048;
+
+/// Rows of models that have the vocabulary of GPT-NeoX-20B.
+const PILE_ROWS: [usize; 2] = [50277, 50304];
+
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "tiny",
+        about: "User: a word, Assistant: a verse: the embedded model",
+        user: "User",
+        bot: "Assistant",
+        init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
+        opening: "",
+        ending: Ending::BlankLine,
+        settings: tiny,
+        fits: |seen| seen.is_embedded || seen.n_vocab == TINY_ROWS,
+    },
+    Known {
+        name: "g1-think",
+        about: "User, Assistant, and a thought between <think> tags before each reply: G1 models",
+        user: "User",
+        bot: "Assistant",
+        init_prompt: Init::Nothing,
+        opening: " <think",
+        ending: Ending::NextTurn,
+        settings: g1,
+        fits: |seen| seen.is_called(is_g1),
+    },
+    Known {
+        name: "g1-fast",
+        about: "the same with a thought that is empty: G1 models answer at once, and better than without any",
+        user: "User",
+        bot: "Assistant",
+        init_prompt: Init::Nothing,
+        opening: " <think>\n</think",
+        ending: Ending::NextTurn,
+        settings: g1,
+        fits: |_| false,
+    },
+    Known {
+        name: "g1",
+        about: "User, Assistant, replies of several paragraphs, no thought: G1 models",
+        user: "User",
+        bot: "Assistant",
+        init_prompt: Init::Nothing,
+        opening: "",
+        ending: Ending::NextTurn,
+        settings: g1,
+        fits: |_| false,
+    },
+    Known {
+        name: "instruct",
+        about: "Instruction, Response: models that were tuned on instructions",
+        user: "Instruction",
+        bot: "Response",
+        init_prompt: Init::Nothing,
+        opening: "",
+        ending: Ending::NextTurn,
+        settings: instruct,
+        fits: |seen| seen.is_called(|word| word == "instruct"),
+    },
+    Known {
+        name: "raven",
+        about: "Bob, Alice: Raven, and other models with the vocabulary of GPT-NeoX-20B",
+        user: "Bob",
+        bot: "Alice",
+        init_prompt: Init::File("English-2"),
+        opening: "",
+        ending: Ending::BlankLine,
+        settings: Settings::default,
+        fits: |seen| seen.is_called(|word| word == "raven") || PILE_ROWS.contains(&seen.n_vocab),
+    },
+    Known {
+        name: "world",
+        about: "User, Assistant: World models, and whatever else there is",
+        user: "User",
+        bot: "Assistant",
+        init_prompt: Init::Text(
+            "User: hello\n\nAssistant: Hello! I am your assistant. Ask me anything, and I will answer as fully and as exactly as I can.",
+        ),
+        opening: "",
+        ending: Ending::BlankLine,
+        settings: Settings::default,
+        fits: |_| true,
+    },
+];
+
+impl Known {
+    pub fn of(model: &Model) -> &'static Known {
+        let facts = model.facts();
+        let is_embedded = model.kind() == "embedded";
+        Self::seen(&Seen { n_vocab: facts.n_vocab, name: model.name(), is_embedded })
+    }
+
+    pub fn seen(seen: &Seen<'_>) -> &'static Known {
+        KNOWN.iter().find(|known| (known.fits)(seen)).expect("the last one fits every model")
+    }
+
+    pub fn format(&self) -> Format {
+        Format { name: self.name, kind: Kind::Lines(self.lines()) }
+    }
+
+    pub fn lines(&self) -> Lines {
+        let init_prompt = match self.init_prompt {
+            Init::Nothing => String::new(),
+            Init::Text(text) => first_prompt(text),
+            Init::File(name) => first_prompt(&PromptFile::built_in(name).expect("it is one of them").init_prompt),
+        };
+        let Known { user, bot, opening, ending, .. } = *self;
+        Lines { user: user.into(), bot: bot.into(), interface: ":".into(), init_prompt, opening, ending }
+    }
+}
+
+/// The words of a name, in lower case: `rwkv7-g1a-0.4b` has `rwkv7`, `g1a`, `0` and `4b`.
+pub fn words(name: &str) -> impl Iterator<Item = String> {
+    name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
+}
+
+/// `g0`, `g1`, and their later letters: `g1a`, `g1c2`.
+fn is_g1(word: &str) -> bool {
+    let rest = word.strip_prefix("g0").or_else(|| word.strip_prefix("g1"));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() <= 2)
+}
+
+/// Recommended for G1 models, whose thoughts are long.
+fn g1() -> Settings {
+    Settings { sampling: preset("g1"), ..instruct() }
+}
+
+/// Replies of several paragraphs: as long as they need.
+fn instruct() -> Settings {
+    Settings { chat_len_max: 4096, avoid_repeat: String::new(), ..Settings::default() }
+}
+
+/// A verse is short, and its model certain of little.
+fn tiny() -> Settings {
+    Settings { sampling: Sampling { temperature: 0.8, ..preset("chat") }, ..Settings::default() }
+}
+
+fn preset(name: &str) -> Sampling {
+    Sampling::preset(name).expect("it is one of the presets")
+}

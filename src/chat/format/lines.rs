@@ -1,0 +1,88 @@
+//! Conversations in lines: `Name: text`, a blank line between turns.
+
+use super::super::prompt_file::folded;
+use super::super::{Message, Role};
+use crate::error::{Error, Result};
+
+/// A format of lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lines {
+    pub user: String,
+    pub bot: String,
+    /// Behind both names.
+    pub interface: String,
+    /// Read before the first turn; empty, or as [`first_prompt`](super::first_prompt) makes it.
+    pub init_prompt: String,
+    /// What a prompt holds of the reply already.
+    pub opening: &'static str,
+    pub ending: Ending,
+}
+
+/// Where a reply ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// At a blank line, as in ChatRWKV: newlines are scheduled, and the end of a text is never drawn.
+    BlankLine,
+    /// Where the model ends the text, or begins to speak for the user: replies of several paragraphs.
+    NextTurn,
+}
+
+impl Lines {
+    /// What the user says, folded, up to the name of the one who replies.
+    pub fn turn(&self, text: &str) -> String {
+        let Lines { user, bot, interface, .. } = self;
+        format!("{user}{interface} {text}\n\n{bot}{interface}")
+    }
+
+    /// Before the first turn: what the system says, if it does, and the first prompt.
+    pub fn beginning(&self, system: &str) -> String {
+        let system = folded(system);
+        match (system.as_str(), self.init_prompt.strip_prefix('\n').unwrap_or_default()) {
+            ("", _) => self.init_prompt.clone(),
+            (system, first) => format!("\nSystem{} {system}\n\n{first}", self.interface),
+        }
+    }
+
+    /// The text that begins the user's next turn: there a reply of several paragraphs ends.
+    pub fn next_turn(&self) -> String {
+        format!("\n\n{}{}", self.user, self.interface)
+    }
+
+    /// All messages as one text, up to where the model goes on.
+    ///
+    /// # Errors
+    /// `Input` at a message that has no place.
+    pub fn whole(&self, messages: &[Message]) -> Result<String> {
+        let Lines { user, bot, interface, .. } = self;
+        let mut text = String::new();
+        for message in messages {
+            if !message.tools.is_empty() || !message.metadata.is_empty() {
+                return Err(Error::input("expected messages without tools, found one with: this format has no place for them"));
+            }
+            let name = match message.role {
+                Role::System => "System",
+                Role::User => user,
+                Role::Assistant => bot,
+                Role::Observation if self.ending == Ending::NextTurn => user,
+                Role::Observation => return Err(Error::input("expected no observation: this format has no place for what a tool gave")),
+            };
+            let content = match message.role {
+                // A reply may have paragraphs where the format knows them; what the model thought before it is not repeated.
+                Role::Assistant if self.ending == Ending::NextTurn => after_thought(&message.content).to_string(),
+                Role::Assistant => folded(after_thought(&message.content)),
+                Role::Observation => format!("Function output:\n{}", folded(&message.content)),
+                Role::System | Role::User => folded(&message.content),
+            };
+            text += &format!("{name}{interface} {content}\n\n");
+        }
+        match messages.last() {
+            Some(last) if last.role == Role::Assistant => Err(Error::input("expected the last message to be the user's, found a reply")),
+            _ => Ok(text + bot + interface + self.opening),
+        }
+    }
+}
+
+/// An answer without the reasoning before it.
+pub fn after_thought(text: &str) -> &str {
+    text.rsplit("</think>").next().unwrap_or_default().trim()
+}

@@ -1,0 +1,158 @@
+//! Which format a model gets, and what the formats write.
+
+use super::known::{Known, Seen};
+use super::*;
+
+fn seen(name: &str, n_vocab: usize) -> &'static str {
+    Known::seen(&Seen { n_vocab, name, is_embedded: false }).name
+}
+
+fn lines(name: &str) -> Lines {
+    KNOWN.iter().find(|known| known.name == name).unwrap().lines()
+}
+
+#[test]
+fn a_format_is_chosen_by_what_is_known() {
+    let cases = [
+        ("RWKV-x060-World-1B6-v2.1", 65536, "world"),
+        ("rwkv7-g1a-0.4b-20250905-ctx4096", 65536, "g1-think"),
+        ("rwkv7-g0-7.2b", 65536, "g1-think"),
+        ("RWKV7-G1-1.5B", 65536, "g1-think"),
+        ("rwkv7-g1c2-x", 65536, "g1-think"),
+        ("rwkv7-g12", 65536, "world"),
+        ("RWKV-4-Raven-7B-v12-Eng98%", 50277, "raven"),
+        ("RWKV-4-Pile-14B-20230313-ctx8192", 50277, "raven"),
+        ("rwkv7-pile", 50304, "raven"),
+        ("RWKV-4-Pile-7B-Instruct-test4", 50277, "instruct"),
+        ("v7", 2048, "tiny"),
+        ("anything", 1000, "world"),
+    ];
+    for (name, n_vocab, want) in cases {
+        assert_eq!(seen(name, n_vocab), want, "{name}");
+    }
+    assert_eq!(Known::seen(&Seen { n_vocab: 9, name: "x", is_embedded: true }).name, "tiny");
+}
+
+#[test]
+fn formats_have_names_and_settings() {
+    let names = Format::names();
+    assert_eq!(
+        names.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["tiny", "g1-think", "g1-fast", "g1", "instruct", "raven", "world", "template"]
+    );
+    assert!(names.iter().all(|(_, about)| !about.is_empty() && !about.contains('\n')));
+    for known in KNOWN {
+        let format = known.format();
+        format.settings().sampling.check(65536).unwrap();
+        assert_eq!((format.name(), format.interface()), (known.name, ":"));
+        let first = &lines(known.name).init_prompt;
+        assert!(first.is_empty() || first.contains(&format!("\n\n{}: ", format.bot())), "{}", known.name);
+    }
+    assert_eq!(
+        Settings { sampling: crate::sample::Sampling::preset("chat").unwrap(), ..Settings::default() },
+        KNOWN[5].format().settings()
+    );
+    assert_eq!(KNOWN[1].format().settings().sampling, crate::sample::Sampling::preset("g1").unwrap());
+}
+
+#[test]
+fn turns_are_written_as_the_models_have_seen_them() {
+    assert_eq!(lines("raven").turn("Hi"), "Bob: Hi\n\nAlice:");
+    assert_eq!(lines("world").turn("Hi"), "User: Hi\n\nAssistant:");
+    assert_eq!(lines("instruct").turn("Do it"), "Instruction: Do it\n\nResponse:");
+    assert_eq!(lines("g1-think").turn("Hi") + lines("g1-think").opening, "User: Hi\n\nAssistant: <think");
+    assert_eq!(lines("g1-fast").turn("Hi") + lines("g1-fast").opening, "User: Hi\n\nAssistant: <think>\n</think");
+    assert_eq!(lines("world").next_turn(), "\n\nUser:");
+    assert_eq!(lines("tiny").beginning(""), "\nUser: light\n\nAssistant: And God said, Let there be light: and there was light.\n\n");
+    assert_eq!(lines("tiny").beginning(" Be\n\nbrief. ").split_once("User").unwrap().0, "\nSystem: Be\nbrief.\n\n");
+    assert_eq!((lines("g1").beginning("").as_str(), lines("g1").beginning("x").as_str()), ("", "\nSystem: x\n\n"));
+}
+
+#[test]
+fn messages_become_one_text() {
+    let talk = [
+        Message::system("Be\n\nbrief."),
+        Message::user(" a\n\n\nb "),
+        Message::assistant("<think>hm</think>\n\nOne.\n\nTwo."),
+        Message::user("c"),
+    ];
+    assert_eq!(
+        lines("g1-think").whole(&talk).unwrap(),
+        "System: Be\nbrief.\n\nUser: a\nb\n\nAssistant: One.\n\nTwo.\n\nUser: c\n\nAssistant: <think"
+    );
+    assert_eq!(
+        lines("raven").whole(&talk).unwrap(),
+        "System: Be\nbrief.\n\nBob: a\nb\n\nAlice: One.\nTwo.\n\nBob: c\n\nAlice:",
+        "a blank line would end the reply"
+    );
+    let tool = [Message::user("a"), Message::assistant("b"), Message::observation("{\"t\": 7}")];
+    assert_eq!(lines("g1").whole(&tool).unwrap(), "User: a\n\nAssistant: b\n\nUser: Function output:\n{\"t\": 7}\n\nAssistant:");
+    let refused = |name: &str, messages: &[Message]| lines(name).whole(messages).unwrap_err().to_string();
+    assert!(refused("world", &tool).starts_with("expected no observation"));
+    assert!(refused("world", &talk[..3]).starts_with("expected the last message to be the user's"));
+    assert!(refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("expected messages without tools"));
+}
+
+#[test]
+fn a_prompt_file_changes_names_and_how_replies_end() {
+    let file = |user: &str, bot: &str| PromptFile {
+        user: user.into(),
+        bot: bot.into(),
+        interface: ":".into(),
+        init_prompt: " x ".into(),
+        settings: Vec::new(),
+    };
+    let g1 = KNOWN[1].format();
+    let same = g1.clone().with_prompt(&file("User", "Assistant")).unwrap();
+    assert_eq!(same.lines().unwrap(), &Lines { init_prompt: "\nx\n\n".into(), ..lines("g1-think") });
+    let other = g1.with_prompt(&file("Bob", "Alice")).unwrap();
+    assert_eq!((other.name(), other.user(), other.bot()), ("g1-think", "Bob", "Alice"));
+    let Lines { opening, ending, .. } = other.lines().unwrap();
+    assert_eq!((*opening, *ending), ("", Ending::BlankLine));
+    let back = other.with_prompt(&file("User", "Assistant")).unwrap();
+    assert_eq!(back.lines().unwrap().opening, " <think");
+}
+
+#[cfg(feature = "embedded-model")]
+mod with_a_model {
+    use super::*;
+    use crate::session::{ModelSource, Options};
+    use std::path::PathBuf;
+
+    fn model(source: &ModelSource) -> Model {
+        let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), ..Default::default() };
+        Model::load(source, &options, &mut |_, _| ()).unwrap()
+    }
+
+    #[test]
+    fn the_embedded_model_has_its_own() {
+        let model = model(&ModelSource::Embedded);
+        assert_eq!(Format::of(&model).unwrap().name(), "tiny");
+        assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
+        let said = Format::named("chatml", &model).unwrap_err().to_string();
+        assert!(said.starts_with("expected the name of a format, found \"chatml\" (one of tiny, g1-think, "), "{said}");
+        assert!(Format::named("template", &model).is_err());
+        let format = Format::named("world", &model).unwrap();
+        let ids = prompt_of(&model, &format, &[Message::user("light")]).unwrap();
+        assert_eq!(ids, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
+        assert!(prompt_of(&model, &format, &[]).unwrap_err().to_string().starts_with("expected at least one message"));
+    }
+
+    #[test]
+    fn a_model_of_glms_kind_has_a_template() {
+        let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
+        if !folder.is_dir() {
+            println!("SKIPPED a_model_of_glms_kind_has_a_template: there is no {}", folder.display());
+            return;
+        }
+        let model = model(&ModelSource::Path(folder));
+        let format = Format::of(&model).unwrap();
+        assert_eq!((format.name(), format.user(), format.bot(), format.interface()), ("template", "User", "Assistant", ":"));
+        assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
+        let said = Format::named("world", &model).unwrap_err().to_string();
+        assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
+        assert!(format.clone().with_prompt(&PromptFile::built_in("English-1").unwrap()).is_err());
+        let said = prompt_of(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
+        assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
+    }
+}

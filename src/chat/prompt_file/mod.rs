@@ -1,0 +1,90 @@
+//! Prompt files: who talks to whom, and the conversation before the first line.
+//!
+//! ChatRWKV's are Python. They are read here and never run: see [`python`]. Ours are TOML. A file is opened by `chat::files`.
+
+mod built_in;
+mod literal;
+mod normal;
+mod python;
+mod toml;
+
+use super::files;
+use crate::error::{Error, Result};
+use std::path::Path;
+
+pub use normal::{first_prompt, folded};
+
+/// What a prompt file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptFile {
+    pub user: String,
+    pub bot: String,
+    /// What stands behind both names: as a rule a colon.
+    pub interface: String,
+    /// The conversation so far, as the file has it. It is read without blanks around it and around its lines, between a newline and a
+    /// blank line.
+    pub init_prompt: String,
+    /// Settings by name, of a file in TOML.
+    pub settings: Vec<(String, String)>,
+}
+
+impl PromptFile {
+    /// Opens a file; where there is none of that name, the one that is built in: `English-2`. One whose name ends with `.py` is
+    /// ChatRWKV's, any other ours.
+    ///
+    /// # Errors
+    /// `File` at one that is not there or is not what it should be, with the line.
+    pub fn find(path: &Path) -> Result<PromptFile> {
+        let bytes = match files::read_whole(path)? {
+            Some(bytes) => bytes,
+            None => {
+                let name = path.to_str().unwrap_or_default();
+                return Self::built_in(name).ok_or_else(|| {
+                    let e = Error::file("expected a prompt file or the name of a built-in one, found neither").at(path.display());
+                    e.hint(format!("built in are {}", Self::names().join(", ")))
+                });
+            }
+        };
+        let is_python = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("py"));
+        Self::parse(&bytes, if is_python { Language::Python } else { Language::Toml }).map_err(|e| e.at(path.display()))
+    }
+
+    /// One that is part of the program.
+    pub fn built_in(name: &str) -> Option<PromptFile> {
+        built_in::named(name)
+    }
+
+    /// Names of those that are built in.
+    pub fn names() -> Vec<&'static str> {
+        built_in::names().collect()
+    }
+
+    /// Reads one from its text.
+    fn parse(bytes: &[u8], language: Language) -> Result<PromptFile> {
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            let line = 1 + bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+            Error::file("expected text in UTF-8").at(format!("line {line}"))
+        })?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let file = match language {
+            Language::Python => python::parse(text)?,
+            Language::Toml => toml::parse(text)?,
+        };
+        for (what, name) in [("user", &file.user), ("bot", &file.bot)] {
+            if name.trim().is_empty() || name.contains('\n') {
+                return Err(Error::file(format!("expected a name in one line as {what}, found {name:?}")));
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// What a prompt file is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Python,
+    Toml,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! ChatRWKV's prompt files: Python that only assigns texts to names, read without a Python.
+//!
+//! What is read: `name = …` and `name += …`, where the right side is string literals of any kind, names that were assigned before, `+`
+//! between them and parentheses around them; comments; texts that stand alone; and `print(…)` of such texts, which does nothing here.
+//! Everything else is refused with its line.
+
+use super::PromptFile;
+use super::literal::{self, Literal};
+use crate::error::{Error, Result, short};
+use std::collections::BTreeMap;
+
+/// A text that grows by doubling itself must end somewhere.
+const MAX_TEXT: usize = 8 << 20;
+
+/// How deep parentheses may lie in each other.
+const MAX_DEPTH: usize = 64;
+
+pub fn parse(text: &str) -> Result<PromptFile> {
+    // As Python does before it looks at anything.
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new() };
+    while reader.statement()? {}
+    let mut take = |name: &str| reader.values.remove(name);
+    let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
+    let interface = take("interface").unwrap_or_else(|| ":".into());
+    let missing = |name: &str| Error::file(format!("expected an assignment to {name}, found none"));
+    Ok(PromptFile {
+        user: user.ok_or_else(|| missing("user"))?,
+        bot: bot.ok_or_else(|| missing("bot"))?,
+        interface,
+        init_prompt: init_prompt.ok_or_else(|| missing("init_prompt"))?,
+        settings: Vec::new(),
+    })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    values: BTreeMap<String, String>,
+}
+
+/// Whether a newline ends the line, or is a blank like any other: within parentheses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Newlines {
+    End,
+    Blank,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Skips blanks, comments and newlines behind a backslash.
+    fn blanks(&mut self, newlines: Newlines) {
+        loop {
+            let rest = self.rest();
+            let is_blank = |c: char| matches!(c, ' ' | '\t' | '\u{c}') || c == '\n' && newlines == Newlines::Blank;
+            let blanks = rest.len() - rest.trim_start_matches(is_blank).len();
+            self.at += match rest.as_bytes() {
+                _ if blanks > 0 => blanks,
+                [b'\\', b'\n', ..] => 2,
+                [b'#', ..] => rest.find('\n').unwrap_or(rest.len()),
+                _ => return,
+            };
+        }
+    }
+
+    fn takes(&mut self, token: &str) -> bool {
+        let is_next = self.rest().starts_with(token);
+        self.at += if is_next { token.len() } else { 0 };
+        is_next
+    }
+
+    /// A name, if one is next.
+    fn name(&mut self) -> Option<&'a str> {
+        let rest = self.rest();
+        let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = &rest[..len];
+        literal::is_name(name).then(|| {
+            self.at += len;
+            name
+        })
+    }
+
+    /// One statement, or an empty line; none at the end.
+    fn statement(&mut self) -> Result<bool> {
+        let line_start = self.at == 0 || self.text[..self.at].ends_with('\n');
+        let from = self.at;
+        self.blanks(Newlines::End);
+        match self.peek() {
+            None => return Ok(false),
+            Some('\n' | ';') => {
+                self.at += 1;
+                return Ok(true);
+            }
+            _ if line_start && self.text[from..self.at].starts_with([' ', '\t']) => {
+                return Err(self.refuse("an assignment at the beginning of its line", self.at));
+            }
+            _ => {}
+        }
+        let from = self.at;
+        if self.literal()?.is_some() {
+            // A text that stands alone says something to people.
+            self.at = from;
+            self.sum(0, Newlines::End)?;
+        } else {
+            self.assignment(from)?;
+        }
+        self.blanks(Newlines::End);
+        match self.peek() {
+            None | Some('\n' | ';') => Ok(true),
+            _ => Err(self.refuse("nothing more in this line", self.at)),
+        }
+    }
+
+    /// `name = …`, `name += …` or `print(…)`.
+    fn assignment(&mut self, from: usize) -> Result<()> {
+        const EXPECTED: &str = "an assignment of a text to a name";
+        let name = self.name().ok_or_else(|| self.refuse(EXPECTED, from))?;
+        self.blanks(Newlines::End);
+        if name == "print" && self.rest().starts_with('(') {
+            return self.sum(0, Newlines::End).map(|text| log::info!("a prompt file says: {}", text.trim()));
+        }
+        let adds = self.takes("+=");
+        if !adds && (self.rest().starts_with("==") || !self.takes("=")) {
+            return Err(self.refuse(EXPECTED, from));
+        }
+        let before = match self.values.get(name) {
+            Some(before) if adds => before.clone(),
+            None if adds => return Err(self.refuse(&format!("{name} to have a value that something can be added to"), from)),
+            _ => String::new(),
+        };
+        let text = before + &self.sum(0, Newlines::End)?;
+        if text.len() > MAX_TEXT {
+            return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), from));
+        }
+        self.values.insert(name.into(), text);
+        Ok(())
+    }
+
+    /// Texts with `+` between them.
+    fn sum(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
+        let mut sum = self.operand(depth, newlines)?;
+        loop {
+            self.blanks(newlines);
+            if !self.takes("+") {
+                return Ok(sum);
+            }
+            sum += &self.operand(depth, newlines)?;
+            if sum.len() > MAX_TEXT {
+                return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), self.at));
+            }
+        }
+    }
+
+    /// Literals that stand side by side, a name, or a sum in parentheses.
+    fn operand(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
+        self.blanks(newlines);
+        let from = self.at;
+        if depth < MAX_DEPTH && self.takes("(") {
+            let sum = self.sum(depth + 1, Newlines::Blank)?;
+            return if self.takes(")") { Ok(sum) } else { Err(self.refuse("a closing parenthesis", self.at)) };
+        }
+        let mut texts: Option<String> = None;
+        while let Some((literal, inner_at)) = self.literal()? {
+            let values = |name: &str| self.values.get(name).map(String::as_str);
+            let text = literal::value(&literal, &values)
+                .map_err(|(found, at)| self.at_line(Error::file(format!("expected a text, found {found}")), inner_at + at))?;
+            let texts = texts.get_or_insert_default();
+            texts.push_str(&text);
+            if texts.len() > MAX_TEXT {
+                return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), from));
+            }
+            self.blanks(newlines);
+        }
+        if let Some(texts) = texts {
+            return Ok(texts);
+        }
+        let name = self.name().ok_or_else(|| self.refuse("a text in quotes", from))?;
+        match self.values.get(name) {
+            Some(value) => Ok(value.clone()),
+            None => Err(self.refuse("a text in quotes, or a name that has a value by now", from)),
+        }
+    }
+
+    /// The next literal, if one is next, and where its inner text begins.
+    fn literal(&mut self) -> Result<Option<(Literal<'a>, usize)>> {
+        let from = self.at;
+        let rest = self.rest();
+        let n_prefix = rest.find(['"', '\'']).filter(|&n| n <= 2 && rest[..n].bytes().all(|b| b.is_ascii_alphabetic()));
+        let Some(n_prefix) = n_prefix else { return Ok(None) };
+        let prefix = rest[..n_prefix].to_lowercase();
+        if !matches!(prefix.as_str(), "" | "r" | "f" | "u" | "rf" | "fr") {
+            return Err(self.refuse("a text with no prefix but r or f", from));
+        }
+        let quotes = &rest[n_prefix..];
+        let quote = [r#"""""#, "'''", "\"", "'"].into_iter().find(|q| quotes.starts_with(q)).expect("a quote is what was found");
+        let inner_at = from + n_prefix + quote.len();
+        let inner = &self.text[inner_at..];
+        let mut len = 0;
+        while !inner[len..].starts_with(quote) {
+            let mut chars = inner[len..].chars();
+            let ended = match chars.next() {
+                None => true,
+                Some('\n') => quote.len() == 1,
+                // What is behind a backslash never ends a literal, not even a raw one.
+                Some('\\') => chars.next().is_none(),
+                Some(_) => false,
+            };
+            if ended {
+                return Err(self.refuse(&format!("a text that ends with {quote}"), from));
+            }
+            len = inner.len() - chars.as_str().len();
+        }
+        self.at = inner_at + len + quote.len();
+        let literal = Literal { is_raw: prefix.contains('r'), is_format: prefix.contains('f'), inner: &inner[..len] };
+        Ok(Some((literal, inner_at)))
+    }
+
+    /// What was expected, and the line's text from there on.
+    fn refuse(&self, expected: &str, at: usize) -> Error {
+        let found = self.text[at..].lines().next().unwrap_or_default();
+        let found = if found.is_empty() { "the end".to_string() } else { format!("{:?}", short(found, 40)) };
+        let e = self.at_line(Error::file(format!("expected {expected}, found {found}")), at);
+        e.hint("a prompt file is read and never run: it assigns texts to user, bot, interface and init_prompt")
+    }
+
+    fn at_line(&self, e: Error, at: usize) -> Error {
+        e.at(format!("line {}", 1 + self.text[..at].matches('\n').count()))
+    }
+}

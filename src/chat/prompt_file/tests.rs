@@ -1,0 +1,195 @@
+//! The constructs that ChatRWKV's files have, and what a hostile one may try.
+
+use super::*;
+
+fn python(text: &str) -> PromptFile {
+    PromptFile::parse(text.as_bytes(), Language::Python).unwrap()
+}
+
+/// What the assignments before it make of an expression.
+fn value(before: &str, expression: &str) -> String {
+    python(&format!("user = \"U\"\nbot = 'B'\n{before}\ninit_prompt = {expression}\n")).init_prompt
+}
+
+fn refusal(text: &str) -> String {
+    let e = PromptFile::parse(text.as_bytes(), Language::Python).unwrap_err();
+    assert_eq!(e.kind, crate::error::Kind::File);
+    let said = e.to_string();
+    assert!(!said.contains('\n'), "{said}");
+    said
+}
+
+#[test]
+fn stock_files_are_read() {
+    // Names, comments behind code, continued lines in a text, names reassigned for a second dialogue, and a print, as English-3 has them.
+    let file = python(
+        "interface = \":\"\nuser = \"James\" # only for the sample\nbot = \"Emma\"\n\n# A comment: '''\n\ninit_prompt = f'''\nA talk of {bot} and \
+         {user}. \\\nMore.\n\n{user}{interface} It's \"fine\".\n\n{bot}{interface} [ok]\n'''\n\nuser = \"Bob\" # real\nbot = \"Alice\"\n\n\
+         init_prompt += f'''\n{user}{interface} Hi {bot}\n'''\n\nprint('[[[ Loading a long prompt... ]]]')\n",
+    );
+    assert_eq!((file.user.as_str(), file.bot.as_str(), file.interface.as_str()), ("Bob", "Alice", ":"));
+    assert_eq!(file.init_prompt, "\nA talk of Emma and James. More.\n\nJames: It's \"fine\".\n\nEmma: [ok]\n\nBob: Hi Alice\n");
+    assert_eq!(
+        first_prompt(&file.init_prompt),
+        "\nA talk of Emma and James. More.\n\nJames: It's \"fine\".\n\nEmma: [ok]\n\nBob: Hi Alice\n\n"
+    );
+    // Windows line ends, a byte order mark, no newline at the end, no interface.
+    let file = PromptFile::parse("\u{feff}user = 'Q'\r\nbot = 'A'\r\ninit_prompt = '''\r\nx\r\n'''".as_bytes(), Language::Python).unwrap();
+    assert_eq!((file.user.as_str(), file.interface.as_str(), file.init_prompt.as_str()), ("Q", ":", "\nx\n"));
+}
+
+#[test]
+fn every_literal_is_read_as_python_does() {
+    let cases = [
+        (r#"'a' "b" '''c''' """d""""#, "abcd"),
+        (r#""it's" 'say "x"' '''it's "y"' '''"#, "it'ssay \"x\"it's \"y\"' "),
+        (r#"'\n\t\\\'\"\a\b\f\r\v'"#, "\n\t\\'\"\u{7}\u{8}\u{c}\r\u{b}"),
+        (r#"'\x41\u00e9\U0001F680\101\0\18\d'"#, "Aé🚀A\0\u{1}8\\d"),
+        ("'a\\\nb'", "ab"),
+        (r#"r'\n{user}\'' R"\d""#, "\\n{user}\\'\\d"),
+        (r#"f'{user}: {{x}} {{{ bot }}}\n' F"{user}""#, "U: {x} {B}\nU"),
+        (r#"rf'\n{user}' fR"\{bot}" u'x'"#, "\\nU\\Bx"),
+        (r#"f'\x7buser\x7d'"#, "{user}"),
+        (r#""#, ""),
+    ];
+    for (expression, want) in cases.into_iter().filter(|(e, _)| !e.is_empty()) {
+        assert_eq!(value("", expression), want, "{expression}");
+    }
+}
+
+#[test]
+fn texts_are_put_together() {
+    let cases = [
+        ("", "user + ': ' + bot", "U: B"),
+        ("", "(\n  'a'  # one\n  'b'\n\n  + user\n)", "abU"),
+        ("", "'a' \\\n  'b'", "ab"),
+        ("", "((('a') + ('b')))", "ab"),
+        ("x = 'a'; x += 'b'; x += x", "x", "abab"),
+        ("x = 'a'\nx = 'b'", "f'{x}'", "b"),
+        ("x_1 = 'a'\né = x_1", "é", "a"),
+        ("'''A text that\nstands alone.'''\n    # an indented comment\n\t\n", "'a'", "a"),
+        ("print('''x''' + user)", "'a'", "a"),
+    ];
+    for (before, expression, want) in cases {
+        assert_eq!(value(before, expression), want, "{before:?} {expression:?}");
+    }
+}
+
+#[test]
+fn what_would_have_to_run_is_refused_with_its_line() {
+    let cases = [
+        ("import os\n", "line 1: expected an assignment of a text to a name, found \"import os\""),
+        ("\n\nfrom os import *", "line 3: expected an assignment"),
+        ("user = open('/etc/passwd').read()", "line 1: expected a text in quotes, or a name that has a value by now, found \"open"),
+        ("user = 'a' + str(1)", "line 1: expected a text in quotes, or a name"),
+        ("user = 'a'.upper()", "line 1: expected nothing more in this line, found \".upper()\""),
+        ("user = 'a' * 1000000000", "line 1: expected nothing more in this line"),
+        ("user = 'a' % 'b'", "line 1: expected nothing more in this line"),
+        ("user = f'{__import__(\"os\")}'", "line 1: expected a text, found the expression {__import__"),
+        ("user = f'a\\n{user!r}'", "line 1: expected a text, found the expression {user!r}"),
+        ("user = f'''\n{user}'''", "line 2: expected a text, found {user}, a name without a value"),
+        ("user = f'{'", "line 1: expected a text, found a { that is never closed"),
+        ("user = f'}'", "line 1: expected a text, found a single }"),
+        ("user = f'{}'", "line 1: expected a text, found the expression {}"),
+        ("user = b'a'", "line 1: expected a text with no prefix but r or f"),
+        ("user = '\\N{BULLET}'", "line 1: expected a text, found a character by its name"),
+        ("user = '\\xZZ'", "line 1: expected a text, found \\xZZ, which is no character"),
+        ("user = '\\ud800'", "line 1: expected a text, found \\ud800, which is no character"),
+        ("user = '\\U99999999'", "line 1: expected a text, found \\U99999999"),
+        ("user = '\\u12", "line 1: expected a text that ends with '"),
+        ("user = 'a\n'", "line 1: expected a text that ends with '"),
+        ("user = '''a\n\n", "line 1: expected a text that ends with '''"),
+        ("user = 'a\\", "line 1: expected a text that ends with '"),
+        ("user = 3", "line 1: expected a text in quotes, found \"3\""),
+        ("user =", "line 1: expected a text in quotes, found the end"),
+        ("user = ('a'", "line 1: expected a closing parenthesis"),
+        ("user == 'a'", "line 1: expected an assignment"),
+        ("user += 'a'", "line 1: expected user to have a value"),
+        ("user, bot = 'a', 'b'", "line 1: expected an assignment"),
+        ("x = 'a'\n  user = 'b'", "line 2: expected an assignment at the beginning of its line"),
+        ("if True:\n    user = 'a'", "line 1: expected an assignment"),
+        ("def f(): pass", "line 1: expected an assignment"),
+        ("print(user)", "line 1: expected a text in quotes, or a name"),
+        ("exec('user = 1')", "line 1: expected an assignment"),
+        ("user = lambda: 'a'", "line 1: expected a text in quotes, or a name"),
+        ("\0", "line 1: expected an assignment"),
+        ("bot = 'a'\ninit_prompt = ''", "expected an assignment to user, found none"),
+        ("user = 'a'\ninit_prompt = ''", "expected an assignment to bot, found none"),
+        ("user = 'a'\nbot = 'b'", "expected an assignment to init_prompt, found none"),
+        ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name in one line as user, found \" \""),
+        ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name in one line as bot"),
+    ];
+    for (text, want) in cases {
+        let said = refusal(text);
+        assert!(said.starts_with(want), "{text:?}: {said}");
+    }
+    let said = PromptFile::parse(b"user = 'a'\nbot = '\xff'", Language::Python).unwrap_err().to_string();
+    assert_eq!(said, "line 2: expected text in UTF-8");
+}
+
+#[test]
+fn a_text_cannot_grow_without_end() {
+    let doubled = format!("x = 'aaaaaaaa'\n{}", "x += x\n".repeat(64));
+    assert!(refusal(&doubled).contains("expected texts of at most 8388608 bytes"), "{}", refusal(&doubled));
+    let listed = format!("x = 'aaaaaaaaaaaaaaaa'\n{}", "x = f'{x}{x}{x}{x}'\n".repeat(30));
+    assert!(refusal(&listed).contains("expected texts of at most"));
+    let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
+    assert!(refusal(&sum).contains("expected texts of at most"));
+    assert!(refusal(&format!("x = {}'a'", "(".repeat(100_000))).starts_with("line 1: expected a text in quotes"));
+    assert!(refusal(&"\\\n".repeat(100_000)).starts_with("expected an assignment to user"));
+}
+
+#[test]
+fn toml_is_read() {
+    let parse = |text: &str| PromptFile::parse(text.as_bytes(), Language::Toml);
+    let text = "user = 'U'\nbot = \"B\"\ninit_prompt = '''\nU: x\n'''\n[settings]\nGEN_TEMP = 0.5\nCHUNK_LEN = 64\nAVOID_REPEAT = '!'\n";
+    let file = parse(text).unwrap();
+    assert_eq!((file.user.as_str(), file.bot.as_str(), file.interface.as_str(), file.init_prompt.as_str()), ("U", "B", ":", "U: x\n"));
+    let settings: Vec<(&str, &str)> = file.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(settings, [("AVOID_REPEAT", "!"), ("CHUNK_LEN", "64"), ("GEN_TEMP", "0.5")]);
+    for (text, want) in [
+        ("user = 'U'\nbot = B", "line 2: "),
+        ("user = 'U'\n\nname = 'x'", "line 3: unknown field `name`"),
+        ("user = 1", "line 1: invalid type: integer"),
+        ("user = 'U'\nbot = 'B'", "line 1: missing field `init_prompt`"),
+        ("user = ''\nbot = 'B'\ninit_prompt = ''", "expected a name in one line as user"),
+        (
+            "user = 'U'\nbot = 'B'\ninit_prompt = ''\n[settings]\nx = [1]",
+            "settings.x: expected a number or a text, found a value of type array",
+        ),
+    ] {
+        let said = parse(text).unwrap_err().to_string();
+        assert!(said.starts_with(want) && !said.contains('\n'), "{text:?}: {said}");
+    }
+}
+
+#[test]
+fn built_in_prompts_are_there_and_files_come_first() {
+    let names = PromptFile::names();
+    assert_eq!(names, ["English-1", "English-2", "Chinese-1", "Chinese-2", "Japanese-1", "Japanese-2"]);
+    for name in names {
+        let file = PromptFile::built_in(name).unwrap();
+        let two_people = name.ends_with("-2");
+        assert_eq!((file.user.as_str(), file.bot.as_str()), if two_people { ("Bob", "Alice") } else { ("User", "Bot") }, "{name}");
+        let prompt = first_prompt(&file.init_prompt);
+        let turns = |name: &str| prompt.matches(&format!("\n\n{name}{} ", file.interface)).count();
+        assert!(turns(&file.user) >= 4 && turns(&file.user) == turns(&file.bot), "{name} has turns in pairs");
+        assert!(!prompt.contains("\n\n\n") && !prompt.contains('\\'), "{name}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let said = PromptFile::find(&at("none.py")).unwrap_err().to_string();
+    assert!(
+        said.contains("none.py: expected a prompt file or the name of a built-in one, found neither (built in are English-1, "),
+        "{said}"
+    );
+    assert_eq!(PromptFile::find(Path::new("english-2")).unwrap(), PromptFile::built_in("English-2").unwrap());
+    std::fs::write(at("a.PY"), "user = 'a'\nbot = 'b'\ninit_prompt = 'c'").unwrap();
+    assert_eq!(PromptFile::find(&at("a.PY")).unwrap().init_prompt, "c");
+    std::fs::write(at("a.toml"), "user = 'a'\nbot = 'b'\ninit_prompt = 'd'").unwrap();
+    assert_eq!(PromptFile::find(&at("a.toml")).unwrap().init_prompt, "d");
+    std::fs::write(at("b.py"), "import os").unwrap();
+    let said = PromptFile::find(&at("b.py")).unwrap_err().to_string();
+    assert!(said.contains("b.py: line 1: expected an assignment"), "{said}");
+    assert!(PromptFile::find(folder.path()).is_err(), "a folder is no file");
+}

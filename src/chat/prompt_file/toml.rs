@@ -1,0 +1,45 @@
+//! Prompt files in TOML: `user`, `bot`, `interface`, `init_prompt`, and `[settings]` by name.
+
+use super::PromptFile;
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use toml::Value;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    user: String,
+    bot: String,
+    #[serde(default = "colon")]
+    interface: String,
+    init_prompt: String,
+    #[serde(default)]
+    settings: toml::Table,
+}
+
+fn colon() -> String {
+    ":".into()
+}
+
+pub fn parse(text: &str) -> Result<PromptFile> {
+    let File { user, bot, interface, init_prompt, settings } = toml::from_str(text).map_err(|e| {
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        Error::file(e.message()).at(format!("line {}", 1 + before.matches('\n').count()))
+    })?;
+    let settings = settings.into_iter().map(|(name, value)| said(&name, value)).collect::<Result<_>>()?;
+    Ok(PromptFile { user, bot, interface, init_prompt, settings })
+}
+
+/// A setting as text.
+fn said(name: &str, value: Value) -> Result<(String, String)> {
+    let value = match value {
+        Value::String(text) => text,
+        Value::Integer(n) => n.to_string(),
+        Value::Float(x) => x.to_string(),
+        other => {
+            let e = Error::file(format!("expected a number or a text, found a value of type {}", other.type_str()));
+            return Err(e.at(format!("settings.{name}")));
+        }
+    };
+    Ok((name.into(), value))
+}

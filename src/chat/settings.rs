@@ -1,0 +1,192 @@
+//! How a conversation is led: ChatRWKV's constants as settings, each set by its name.
+
+use crate::error::{Error, Result, short};
+use crate::sample::Sampling;
+
+/// The constants at the top of ChatRWKV's `chat.py`, with its values as defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `CHAT_LEN_SHORT`: up to this token of a reply newlines are held off, less and less.
+    pub chat_len_short: usize,
+    /// `CHAT_LEN_LONG`: from this token of a reply on newlines are pressed for, more and more.
+    pub chat_len_long: usize,
+    /// `CHAT_LEN_MAX`: tokens of a reply at the most.
+    pub chat_len_max: usize,
+    /// `FREE_GEN_LEN`: tokens of a free generation; up to a hundred more where they end in the middle of a character.
+    pub free_gen_len: usize,
+    /// `CHUNK_LEN`: tokens of a prompt that are read at once; fewer where the session's own chunks are smaller.
+    pub chunk_len: usize,
+    /// `AVOID_REPEAT`: characters that do not come twice in a row. Those that the vocabulary has no single token for are free to.
+    pub avoid_repeat: String,
+    /// How tokens are drawn: `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`, and all
+    /// other settings of the sampler by their own names.
+    pub sampling: Sampling,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            chat_len_short: 40,
+            chat_len_long: 150,
+            chat_len_max: 999,
+            free_gen_len: 256,
+            chunk_len: 256,
+            avoid_repeat: "，：？！".into(),
+            sampling: Sampling::preset("chat").expect("it is one of the presets"),
+        }
+    }
+}
+
+/// ChatRWKV's names of what the sampler calls otherwise.
+const SAMPLING: [(&str, &str); 5] = [
+    ("gen_temp", "temperature"),
+    ("gen_top_p", "top-p"),
+    ("gen_alpha_presence", "presence-penalty"),
+    ("gen_alpha_frequency", "frequency-penalty"),
+    ("gen_penalty_decay", "penalty-decay"),
+];
+
+/// A setting that is a number of tokens.
+struct Length {
+    name: &'static str,
+    of: fn(&mut Settings) -> &mut usize,
+    least: usize,
+    meaning: &'static str,
+}
+
+const LENGTHS: [Length; 5] = [
+    Length {
+        name: "CHAT_LEN_SHORT",
+        of: |s| &mut s.chat_len_short,
+        least: 0,
+        meaning: "Up to this token of a reply newlines are held off",
+    },
+    Length {
+        name: "CHAT_LEN_LONG",
+        of: |s| &mut s.chat_len_long,
+        least: 0,
+        meaning: "From this token of a reply on newlines are pressed for",
+    },
+    Length { name: "CHAT_LEN_MAX", of: |s| &mut s.chat_len_max, least: 1, meaning: "Tokens of a reply at the most" },
+    Length { name: "FREE_GEN_LEN", of: |s| &mut s.free_gen_len, least: 0, meaning: "Tokens of a free generation" },
+    Length { name: "CHUNK_LEN", of: |s| &mut s.chunk_len, least: 1, meaning: "Tokens of a prompt that are read at once" },
+];
+
+/// The largest of these that makes sense; a mistyped one should not wait for the end of time.
+const LONGEST: usize = 1 << 24;
+
+const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not come twice in a row");
+
+impl Settings {
+    /// Every setting that [`set`](Self::set) knows: its name and one line about it. ChatRWKV's come first.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        LENGTHS.iter().map(|l| (l.name, l.meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
+    }
+
+    /// Sets one by its name: ChatRWKV's, in any case, or the sampler's.
+    ///
+    /// # Errors
+    /// `Usage` at a name that there is not, and at a value that it cannot have.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
+            self.avoid_repeat = value.trim().into();
+            return Ok(());
+        }
+        let Some(length) = length(name) else {
+            return self.sampling.set(of_sampler(name), value).map_err(|e| e.hint(format!("see also {}", own_names())));
+        };
+        let n = value.trim().parse().ok().filter(|n| (length.least..=LONGEST).contains(n));
+        let expected = || format!("expected a whole number from {} to {LONGEST}, found {:?}", length.least, short(value, 40));
+        *(length.of)(self) = n.ok_or_else(|| Error::usage(expected()).at(length.name))?;
+        Ok(())
+    }
+
+    /// A setting as text that [`set`](Self::set) understands.
+    ///
+    /// # Errors
+    /// `Usage` where the name is not known.
+    pub fn get(&self, name: &str) -> Result<String> {
+        if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
+            return Ok(self.avoid_repeat.clone());
+        }
+        match length(name) {
+            Some(length) => Ok((length.of)(&mut self.clone()).to_string()),
+            None => self.sampling.get(of_sampler(name)),
+        }
+    }
+}
+
+fn length(name: &str) -> Option<&'static Length> {
+    LENGTHS.iter().find(|l| l.name.eq_ignore_ascii_case(name))
+}
+
+/// The sampler's name of what ChatRWKV calls so.
+fn of_sampler(name: &str) -> &str {
+    SAMPLING.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name)).map_or(name, |(_, own)| own)
+}
+
+fn own_names() -> String {
+    LENGTHS.iter().map(|l| l.name).chain([AVOID_REPEAT.0]).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_chatrwkvs() {
+        let s = Settings::default();
+        assert_eq!((s.chat_len_short, s.chat_len_long, s.chat_len_max, s.free_gen_len, s.chunk_len), (40, 150, 999, 256, 256));
+        let Sampling { temperature, top_p, presence_penalty, frequency_penalty, penalty_decay, .. } = s.sampling;
+        assert_eq!((temperature, top_p, presence_penalty, frequency_penalty, penalty_decay), (1.2, 0.5, 0.4, 0.4, 0.996));
+        assert_eq!(s.avoid_repeat, "，：？！");
+    }
+
+    #[test]
+    fn every_setting_says_itself() {
+        let mut changed = Settings::default();
+        for (name, value) in [
+            ("CHAT_LEN_SHORT", "1"),
+            ("chat_len_long", " 2 "),
+            ("Chat_Len_Max", "3"),
+            ("FREE_GEN_LEN", "4"),
+            ("CHUNK_LEN", "5"),
+            ("avoid_repeat", "!?"),
+            ("GEN_TEMP", "0.7"),
+            ("GEN_TOP_P", "0.6"),
+            ("GEN_alpha_presence", "0.1"),
+            ("gen_alpha_frequency", "0.3"),
+            ("GEN_penalty_decay", "0.9"),
+            ("top_k", "9"),
+        ] {
+            changed.set(name, value).unwrap();
+            assert_eq!(changed.get(name).unwrap(), value.trim(), "{name}");
+        }
+        let mut copy = Settings::default();
+        for (name, meaning) in Settings::names().filter(|(name, _)| *name != "preset") {
+            assert!(!meaning.is_empty() && !meaning.contains('\n'), "{name}");
+            copy.set(name, &changed.get(name).unwrap()).unwrap();
+        }
+        assert_eq!(copy, changed);
+        assert_eq!((copy.chunk_len, copy.sampling.temperature, copy.sampling.top_k), (5, 0.7, 9));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_name() {
+        let cases = [
+            ("CHUNK_LEN", "0", "CHUNK_LEN: expected a whole number from 1 to 16777216, found \"0\""),
+            ("chat_len_max", "-1", "CHAT_LEN_MAX: expected a whole number from 1"),
+            ("FREE_GEN_LEN", "x", "FREE_GEN_LEN: expected a whole number from 0"),
+            ("CHAT_LEN_SHORT", "99999999", "CHAT_LEN_SHORT: expected a whole number"),
+            ("GEN_TOP_P", "2", "top-p: expected a number from 0 to 1, found 2"),
+            ("GEN_TEMPERATURE", "1", "expected a sampling setting, found \"GEN_TEMPERATURE\""),
+        ];
+        for (name, value, want) in cases {
+            let mut s = Settings::default();
+            let said = s.set(name, value).unwrap_err().to_string();
+            assert!(said.starts_with(want) && !said.contains('\n'), "{said}");
+            assert_eq!(s, Settings::default());
+        }
+        assert!(Settings::default().get("best").is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! The same conversations in messages, through GLM-4's template.
+
+use super::*;
+use crate::chat::testing::small;
+use crate::chat::{Glm4, Version};
+use std::path::Path;
+
+/// With the tiny GLM and a vocabulary of GLM-4's kind; none where the model is not there, since its file is no part of the package.
+fn talk(version: Version) -> Option<Talk> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
+    if !folder.is_dir() {
+        println!("SKIPPED a conversation in messages: there is no {}", folder.display());
+        return None;
+    }
+    let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
+    let model = Model::load(&ModelSource::Path(folder.into()), &options, &mut |_, _| ()).unwrap();
+    let format = Format::of(&model).unwrap();
+    let Kind::Messages(template) = &format.kind else { panic!("{format:?}") };
+    let kind = Kind::Messages(Box::new(crate::chat::Options { template: Arc::new(Glm4(version)), ..(**template).clone() }));
+    assert_eq!(Talk::slots(&model), 1);
+    let session = Session::new(&model, 1).unwrap();
+    let settings = format.settings();
+    let mut talk = Talk::new(session, Format { kind, ..format }, settings, &mut |_, _| ()).unwrap();
+    talk.core.vocab = small();
+    Some(talk)
+}
+
+fn ids(text: &str) -> Vec<u32> {
+    let user = small().special("<|user|>").unwrap();
+    [small().encode(text.as_bytes()).unwrap(), vec![user]].concat()
+}
+
+/// What the template makes of a conversation so far.
+fn rendered(talk: &Talk) -> String {
+    let vocab = small();
+    let special = |id: &u32| crate::vocab::GLM4_SPECIAL.iter().find(|text| vocab.special(text) == Some(*id)).map(|text| text.to_string());
+    talk.transcript().iter().map(|id| special(id).unwrap_or_else(|| String::from_utf8_lossy(vocab.token(*id)).into())).collect()
+}
+
+#[test]
+fn a_conversation_has_a_history() {
+    let Some(mut talk) = talk(Version::Original) else { return };
+    let script = Script::of(&mut talk);
+    assert!(matches!(say(&mut talk, "+"), Told::Nothing));
+    assert!(matches!(say(&mut talk, "++"), Told::Nothing));
+    script.says(&ids("\nhello"));
+    let first = answer(&mut talk, "hi\\n\\nyou -temp=0.5");
+    assert_eq!((first.text.as_str(), first.finish), ("hello", Finish::Eos));
+    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
+    script.says(&ids("\nA"));
+    let second = answer(&mut talk, "two");
+    assert!(second.n_prompt < 10, "what was read is not read again");
+    script.says(&ids("\nB"));
+    answer(&mut talk, "+");
+    let history = "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB";
+    assert_eq!((rendered(&talk).as_str(), talk.stats().n_turns), (history, 2));
+    assert_eq!(talk.stats().n_left, Some(512 - talk.transcript().len()));
+    assert_eq!(talk.transcripts(), [("chat", talk.transcript())]);
+
+    talk.fork("other").unwrap();
+    talk.undo().unwrap();
+    script.says(&ids("\nC"));
+    answer(&mut talk, "three");
+    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\nthree<|assistant|>\nC");
+    talk.switch("main").unwrap();
+    script.says(&ids("\nD"));
+    answer(&mut talk, "four");
+    assert_eq!(rendered(&talk), format!("{history}<|user|>\nfour<|assistant|>\nD"));
+    talk.remove("other").unwrap();
+
+    // Apart from the conversation, and once more.
+    talk.system("Be brief.").unwrap();
+    assert_eq!(talk.stats().n_turns, 0);
+    for line in ["+qa why", "++"] {
+        script.says(&ids("\nso"));
+        assert_eq!(answer(&mut talk, line).text, "so");
+        assert_eq!(rendered(&talk), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nwhy<|assistant|>\nso");
+    }
+    assert_eq!(talk.stats().n_turns, 0);
+    script.says(&ids("\nE"));
+    answer(&mut talk, "five");
+    assert_eq!(message(say(&mut talk, "+reset")), "Chat reset.");
+    script.says(&ids("\nF"));
+    answer(&mut talk, "six");
+    assert_eq!(rendered(&talk), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nsix<|assistant|>\nF");
+    talk.undo().unwrap();
+    assert_eq!(talk.undo().unwrap_err().to_string(), "there is no turn to take back");
+    for line in ["+gen x", "+++"] {
+        let said = talk.say(line, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        assert!(said.starts_with("this model answers messages"), "{said}");
+    }
+    let said = message(say(&mut talk, "+prompt English-1"));
+    assert!(said.starts_with("Path error. a prompt file is for models that read plain lines"), "{said}");
+}
+
+#[test]
+fn thoughts_and_broken_answers_are_not_kept() {
+    let Some(mut talk) = talk(Version::Z1) else { return };
+    let script = Script::of(&mut talk);
+    script.says(&ids("\nhm</think>\nYes."));
+    let answered = answer(&mut talk, "a");
+    assert_eq!((answered.thought.as_str(), answered.text.as_str()), ("hm", "Yes."));
+    script.says(&ids("\nso</think>No."));
+    let told = talk.say("b", &mut |piece| match piece {
+        Piece::Thought(_) => ControlFlow::Break(()),
+        Piece::Text(text) => panic!("{text}"),
+    });
+    assert!(matches!(&told, Ok(Told::Answer(Answered { finish: Finish::Interrupted, text, .. })) if text.is_empty()), "{told:?}");
+    assert_eq!(talk.stats().n_turns, 1, "the turn is taken back");
+    script.next.lock().unwrap().clear();
+    script.says(&ids("\n</think>No."));
+    answer(&mut talk, "+");
+    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\na<|assistant|>\nYes.<|user|>\nb<|assistant|>\n<think>\n</think>No.");
+    assert_eq!(talk.stats().n_turns, 2);
+}
+
+#[test]
+fn a_conversation_in_messages_is_one_file() {
+    let (Some(mut one), Some(mut other)) = (talk(Version::Original), talk(Version::Original)) else { return };
+    let path = tempfile::tempdir().unwrap().keep().join("talk");
+    let script = Script::of(&mut one);
+    one.system("Be brief.").unwrap();
+    one.set("temperature", "0.3").unwrap();
+    script.says(&ids("\nhello"));
+    answer(&mut one, "hi");
+    one.save(&path).unwrap();
+    assert!(other.load(Path::new("nowhere")).is_err());
+    let script = Script::of(&mut other);
+    script.says(&ids("\nx"));
+    answer(&mut other, "after what went wrong");
+    other.load(&path).unwrap();
+    assert_eq!((other.transcript(), other.settings(), other.stats().n_turns), (one.transcript(), one.settings(), 1));
+    script.says(&ids("\nA"));
+    let answered = answer(&mut other, "two");
+    assert!(answered.n_prompt < 10, "the state came with it");
+    assert_eq!(rendered(&other), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nhi<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nA");
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}

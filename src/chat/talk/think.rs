@@ -1,0 +1,266 @@
+//! From a reply's text to what is shown of it: the thought before the answer, the answer without blanks around it.
+
+use super::{OnPiece, Piece};
+use crate::vocab::StopTexts;
+use std::ops::ControlFlow;
+
+const BEGIN: &str = "<think>";
+const END: &str = "</think>";
+
+/// Where a reply begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// With the answer; a tag is a text like any other.
+    WithAnswer,
+    /// With a thought, if a tag says so.
+    WithEither,
+    /// With a thought, whose tag stands in the prompt but for this end of it.
+    WithThought(&'static str),
+    /// With the answer, behind a thought that stands in the prompt but for this end of its tag.
+    AfterThought(&'static str),
+}
+
+impl Begins {
+    /// By what the prompt holds of a reply.
+    pub fn after(opening: &str) -> Begins {
+        match opening.trim() {
+            "" => Begins::WithEither,
+            opening if opening.ends_with("</think") => Begins::AfterThought(">"),
+            opening if opening.ends_with("</think>") => Begins::AfterThought(""),
+            opening if opening.ends_with("<think") => Begins::WithThought(">"),
+            _ => Begins::WithThought(""),
+        }
+    }
+}
+
+/// What the next text belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The end of a tag that stands in the prompt, and then this.
+    Tag(&'static str, Then),
+    Undecided,
+    Thought,
+    Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Thought,
+    Answer,
+}
+
+/// Text in, pieces out.
+pub struct Splitter {
+    part: Part,
+    /// Not passed on yet.
+    held: String,
+    thought: Trimmed,
+    answer: Trimmed,
+    stops: StopTexts,
+    pub has_thought: bool,
+    pub has_stopped: bool,
+}
+
+impl Splitter {
+    /// The answer ends before any of the stop texts.
+    pub fn new(begins: Begins, stop_texts: Vec<String>) -> Splitter {
+        let part = match begins {
+            Begins::WithAnswer => Part::Answer,
+            Begins::WithEither => Part::Undecided,
+            Begins::WithThought(rest) => Part::Tag(rest, Then::Thought),
+            Begins::AfterThought(rest) => Part::Tag(rest, Then::Answer),
+        };
+        let has_thought = matches!(begins, Begins::WithThought(_) | Begins::AfterThought(_));
+        let stops = StopTexts::new(stop_texts);
+        Splitter {
+            part,
+            held: String::new(),
+            thought: Trimmed::default(),
+            answer: Trimmed::default(),
+            stops,
+            has_thought,
+            has_stopped: false,
+        }
+    }
+
+    /// More of the reply. Breaks when the one who hears of it does, or when a stop text has come.
+    pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+        self.held.push_str(text);
+        self.go(Rest::Follows, on_piece)
+    }
+
+    /// The reply is complete.
+    pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) {
+        // The text is wanted whether anybody hears of it or not.
+        let _ = self.go(Rest::IsNothing, on_piece);
+        if !self.has_stopped {
+            let held = self.stops.finish();
+            let _ = self.answer.push(&held, &mut |text| on_piece(Piece::Text(text)));
+        }
+    }
+
+    /// The answer so far.
+    pub fn answer(&self) -> &str {
+        &self.answer.shown
+    }
+
+    pub fn thought(&self) -> &str {
+        &self.thought.shown
+    }
+
+    fn go(&mut self, rest: Rest, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+        loop {
+            match self.part {
+                Part::Tag(tag, then) => {
+                    if self.held.is_empty() && rest == Rest::Follows {
+                        return ControlFlow::Continue(());
+                    }
+                    if self.held.starts_with(tag) {
+                        self.held.drain(..tag.len());
+                    }
+                    self.part = if then == Then::Thought { Part::Thought } else { Part::Answer };
+                }
+                Part::Undecided => {
+                    let text = self.held.trim_start();
+                    if text.starts_with(BEGIN) {
+                        self.held = text[BEGIN.len()..].to_string();
+                        (self.part, self.has_thought) = (Part::Thought, true);
+                    } else if BEGIN.starts_with(text) && rest == Rest::Follows {
+                        return ControlFlow::Continue(());
+                    } else {
+                        self.part = Part::Answer;
+                    }
+                }
+                Part::Thought => {
+                    let end = self.held.find(END);
+                    let n = end.unwrap_or_else(|| self.held.len() - if rest == Rest::Follows { begun(&self.held, END) } else { 0 });
+                    let text: String = self.held.drain(..n).collect();
+                    let heard = self.thought.push(&text, &mut |text| on_piece(Piece::Thought(text)));
+                    if end.is_none() {
+                        return heard;
+                    }
+                    self.held.drain(..END.len());
+                    self.part = Part::Answer;
+                    heard?;
+                }
+                Part::Answer => {
+                    let held = std::mem::take(&mut self.held);
+                    let (certain, has_stopped) = self.stops.push(&held);
+                    self.has_stopped |= has_stopped;
+                    self.answer.push(certain, &mut |text| on_piece(Piece::Text(text)))?;
+                    return if self.has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                }
+            }
+        }
+    }
+}
+
+/// Whether more of a reply may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Follows,
+    IsNothing,
+}
+
+/// How many bytes at the end of a text may be the beginning of a mark.
+fn begun(text: &str, mark: &str) -> usize {
+    (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
+}
+
+/// A text without the blanks around it: those at its end wait for what follows.
+#[derive(Default)]
+struct Trimmed {
+    shown: String,
+    blanks: String,
+}
+
+impl Trimmed {
+    fn push(&mut self, text: &str, show: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        let text = if self.shown.is_empty() { text.trim_start() } else { text };
+        let solid = text.trim_end();
+        if solid.is_empty() {
+            self.blanks.push_str(text);
+            return ControlFlow::Continue(());
+        }
+        let from = self.shown.len();
+        self.shown.push_str(&self.blanks);
+        self.shown.push_str(solid);
+        text[solid.len()..].clone_into(&mut self.blanks);
+        show(&self.shown[from..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown of pieces of a reply, thoughts in brackets; whether a stop text came.
+    fn show(begins: Begins, pieces: &[&str], stops: &[&str]) -> (String, bool) {
+        let mut splitter = Splitter::new(begins, stops.iter().map(|s| s.to_string()).collect());
+        let mut shown = String::new();
+        let mut on_piece = |piece: Piece<'_>| {
+            match piece {
+                Piece::Text(text) => shown += text,
+                Piece::Thought(text) => shown += &format!("[{text}]"),
+            }
+            ControlFlow::Continue(())
+        };
+        let _ = pieces.iter().try_for_each(|piece| splitter.push(piece, &mut on_piece));
+        splitter.finish(&mut on_piece);
+        assert_eq!(shown.replace("][", "").replace(&format!("[{}]", splitter.thought()), ""), splitter.answer());
+        (shown.replace("][", ""), splitter.has_stopped)
+    }
+
+    #[test]
+    fn a_thought_is_told_from_the_answer_however_it_is_cut() {
+        let cases = [
+            (Begins::WithEither, " Hello there \n", "Hello there"),
+            (Begins::WithEither, "<think>\na b\n</think>\n\nHi\n\nyou ", "[a b]Hi\n\nyou"),
+            (Begins::WithEither, " <thinker> said", "<thinker> said"),
+            (Begins::WithEither, "<think></think>Hi", "Hi"),
+            (Begins::WithEither, "<think> never ended </thin", "[never ended </thin]"),
+            (Begins::WithEither, "<thi", "<thi"),
+            (Begins::WithAnswer, " <think>a</think>b", "<think>a</think>b"),
+            (Begins::WithThought(">"), ">\na<b</think> Hi </think>", "[a<b]Hi </think>"),
+            (Begins::WithThought(">"), "er</think>Hi", "[er]Hi"),
+            (Begins::WithThought(""), "a</think>\nx", "[a]x"),
+            (Begins::AfterThought(">"), ">\nHi", "Hi"),
+            (Begins::AfterThought(""), "", ""),
+        ];
+        for (begins, text, want) in cases {
+            assert_eq!(show(begins, &[text], &[]), (want.to_string(), false), "{text:?}");
+            let chars: Vec<String> = text.chars().map(String::from).collect();
+            let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
+            assert_eq!(show(begins, &chars, &[]), (want.to_string(), false), "{text:?} by characters");
+        }
+    }
+
+    #[test]
+    fn a_stop_text_ends_the_answer_and_not_the_thought() {
+        let next = ["\n\nUser:"];
+        let cases = [
+            (Begins::WithEither, "a\n\nb\n\nUser: c", "a\n\nb", true),
+            (Begins::WithEither, "<think>\n\nUser: x</think>a\n\nUser:", "[User: x]a", true),
+            (Begins::WithEither, "a\n\nUse", "a\n\nUse", false),
+            (Begins::WithAnswer, "a\n\nUser", "a\n\nUser", false),
+        ];
+        for (begins, text, want, has_stopped) in cases {
+            assert_eq!(show(begins, &[text], &next), (want.to_string(), has_stopped), "{text:?}");
+        }
+        assert_eq!(show(Begins::WithAnswer, &[" a\n", "b\n", "\nc"], &["\n\n"]), ("a\nb".into(), true));
+    }
+
+    #[test]
+    fn a_prompt_says_how_the_reply_begins() {
+        let cases = [
+            ("", Begins::WithEither),
+            (" <think", Begins::WithThought(">")),
+            ("\n<think>", Begins::WithThought("")),
+            (" <think>\n</think", Begins::AfterThought(">")),
+            ("<think></think>", Begins::AfterThought("")),
+        ];
+        for (opening, want) in cases {
+            assert_eq!(Begins::after(opening), want, "{opening:?}");
+        }
+    }
+}
