@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 12] =
-    ["generate", "batch", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions"];
+const VERBS: [&str; 13] = [
+    "generate", "chat", "batch", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions",
+];
 
 /// Runs the program with nothing on stdin.
 pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
@@ -172,7 +173,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
     refused(&run(&words("generate --tokens 1,x")), 2, "--tokens");
     refused(&run(&words("generate x -f y")), 2, "cannot be used with");
     refused(&run(&words("generate --tokens 5,99999 -n 1")), 1, "99999");
-    assert_eq!(code(&run(&["chat"])), 2);
+    assert_eq!(code(&run(&["serve"])), 2);
 }
 
 #[test]

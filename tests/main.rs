@@ -3,6 +3,7 @@
 mod ahead;
 mod batch;
 mod batcher;
+mod chat;
 mod cli;
 mod coded;
 mod draws;

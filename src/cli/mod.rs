@@ -5,6 +5,7 @@
 mod batch;
 mod bench;
 mod ceiling;
+mod chat;
 mod classify;
 mod completions;
 mod convert;
@@ -22,6 +23,7 @@ mod quality;
 mod sampling_options;
 mod score;
 mod signals;
+mod style;
 mod tokenize;
 
 use crate::error::{Error, Kind};
@@ -46,6 +48,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat generate \"In the beginning\"                    a few words by the model that is built in
   wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  the same by another
+  wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to it
   wingbeat doctor                                         is this machine's GPU fit for it?
 
 Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted";
@@ -54,6 +57,7 @@ Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupte
 enum Verb {
     Generate(generate::Args),
     Batch(batch::Args),
+    Chat(chat::Args),
     #[command(visible_alias = "perplexity")]
     Score(score::Args),
     Classify(classify::Args),
@@ -107,6 +111,7 @@ pub fn run() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Generate(args) => generate::run(args),
         Verb::Batch(args) => batch::run(args),
+        Verb::Chat(args) => chat::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Classify(args) => classify::run(args),
         Verb::Tokenize(args) => tokenize::run(args),

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::error::Error;
+use clap::builder::styling::Style;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +29,14 @@ impl Output {
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
         self.bytes(shown.as_bytes())
+    }
+
+    /// The same in a style. The caller knows that whoever reads it shows styles.
+    pub fn styled(&mut self, text: &str, style: Style) -> Result<(), Failure> {
+        check(write!(self.out, "{style}"))?;
+        self.text(text)?;
+        check(write!(self.out, "{style:#}"))?;
+        check(self.out.flush())
     }
 
     /// Bytes as they are.

@@ -83,7 +83,8 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
     ids.map(|s| s.parse().map_err(|_| Error::usage(format!("expected token ids such as 1,2,3, found {s:?}")))).collect()
 }
 
-fn utf8(mut bytes: Vec<u8>) -> Result<String> {
+/// Text without its byte order mark.
+pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
     }

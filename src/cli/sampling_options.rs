@@ -72,16 +72,25 @@ fn flag(setting: &'static Setting) -> Arg {
 impl SamplingArgs {
     /// Checked against the model's vocabulary.
     pub fn sampling(&self, model: &Model) -> Result<Sampling> {
-        self.sampling_with(model, &[])
+        self.over(model.sampling().clone(), model)
+    }
+
+    /// The same over other defaults than the model's.
+    pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
+        self.all(defaults, model, &[])
     }
 
     /// The same with settings that win over the flags: name and values.
     pub fn sampling_with(&self, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
+        self.all(model.sampling().clone(), model, more)
+    }
+
+    fn all(&self, defaults: Sampling, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
         let flags = self.asked.0.iter().filter(|(flag, _)| more.iter().all(|(name, _)| name != flag));
         let all = flags.map(|(name, values)| (*name, values)).chain(more.iter().map(|(name, values)| (name.as_str(), values)));
         let texts: Vec<(&str, Vec<&str>)> = all.map(|(name, values)| (name, values.iter().map(String::as_str).collect())).collect();
         let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let s = Sampling { seed: random_seed(), ..model.sampling().clone() }.with(&asked)?;
+        let s = Sampling { seed: random_seed(), ..defaults }.with(&asked)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }

@@ -5,6 +5,7 @@
 
 mod batch;
 mod bench;
+mod chat;
 mod classify;
 mod device;
 mod error;
@@ -15,6 +16,7 @@ mod score;
 
 pub use batch::{BatchFailure, BatchLine, BatchReport, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
+pub use chat::ChatReport;
 pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceReport, Features, Limits, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};

@@ -132,7 +132,6 @@ pub struct Model(Arc<Inner>);
 
 struct Inner {
     name: String,
-    folder: Option<PathBuf>,
     kind: String,
     folder: Option<PathBuf>,
     notes: Vec<String>,
@@ -187,7 +186,6 @@ impl Model {
         let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,
-            folder: opened.folder,
             kind: opened.kind,
             folder: opened.folder,
             notes,
@@ -221,10 +219,6 @@ impl Model {
     /// `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
     pub fn kind(&self) -> &str {
         &self.0.kind
-    }
-    /// Where the file lies; none where there is no file.
-    pub fn folder(&self) -> Option<&Path> {
-        self.0.folder.as_deref()
     }
     pub fn facts(&self) -> &Facts {
         &self.0.facts

@@ -1,6 +1,8 @@
 //! Devices to test on, the official numbers, and the one number that judges.
 
 pub mod made;
+#[cfg(unix)]
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

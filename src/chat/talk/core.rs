@@ -5,7 +5,7 @@ use super::super::format::vocab_of;
 use super::command::Overrides;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Memory, Sampler, Sampling};
-use crate::session::{Processor, Session};
+use crate::session::{Processor, Session, Slot};
 use crate::vocab::Vocab;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,8 @@ pub struct Core {
     pub vocab: Vocab,
     pub settings: Settings,
     pub processor: Option<SharedProcessor>,
+    /// What every text begins behind, if that is not nothing: a state that never changes, and the tokens that led there.
+    pub start: Option<(Slot, Vec<u32>)>,
     /// Numbers of the random stream that were taken.
     pub draws: u64,
     stop: Arc<AtomicBool>,
@@ -29,7 +31,7 @@ impl Core {
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
         let stop = session.stop_flag();
-        Ok(Core { session, vocab, settings, processor: None, draws: 0, stop })
+        Ok(Core { session, vocab, settings, processor: None, start: None, draws: 0, stop })
     }
 
     /// The ids of a text within a conversation.

@@ -24,8 +24,8 @@ use self::command::{Command, Line};
 use self::core::Core;
 use super::format::Kind;
 use super::{Format, Settings};
-use crate::error::Result;
-use crate::session::{Finish, Model, Processor, Session, Timings};
+use crate::error::{Error, Result};
+use crate::session::{Finish, Model, Processor, Session, Slot, Timings};
 use lines::InLines;
 use messages::InMessages;
 use std::ops::ControlFlow;
@@ -199,6 +199,25 @@ impl Talk {
     pub fn system(&mut self, text: &str) -> Result<()> {
         self.core.go_on();
         self.way.system(&mut self.core, text)
+    }
+
+    /// Begins the conversation anew behind a state: a tuned one, or that of a text. All that begins with nothing begins there from now
+    /// on, free generations too. `start` was opened in the session before the conversation took it, and is one slot more than
+    /// [`Talk::slots`]; `tokens` led there, as far as they are known.
+    ///
+    /// # Errors
+    /// `Input` where the model reads messages through a template; else as reading. The conversation then stands where it stood.
+    pub fn begin_behind(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
+        if let Kind::Messages(_) = self.format().kind {
+            return Err(Error::input("a state is for models that read plain lines, and this one reads messages through a template"));
+        }
+        self.core.go_on();
+        let before = self.core.start.replace((start, tokens.to_vec()));
+        let begun = self.way.system(&mut self.core, "");
+        if begun.is_err() {
+            self.core.start = before;
+        }
+        begun
     }
 
     /// Takes the last turn back, question and answer.

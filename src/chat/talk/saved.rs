@@ -74,9 +74,13 @@ impl Ids {
 }
 
 impl Core {
-    /// Before the first token.
+    /// Where a text begins.
     pub fn fresh(&mut self) -> Result<Saved> {
-        Ok(Saved { slot: self.session.open()?, tokens: Vec::new(), adjust: Adjust::default() })
+        let (slot, tokens) = match self.start.clone() {
+            Some((start, tokens)) => (self.session.fork(start)?, tokens),
+            None => (self.session.open()?, Vec::new()),
+        };
+        Ok(Saved { slot, tokens, adjust: Adjust::default() })
     }
 
     /// A second one that goes on from here.

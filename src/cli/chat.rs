@@ -1,0 +1,361 @@
+//! `chat`: a conversation, at a terminal or through a pipe. What is said and answered is [`Talk`]'s; here are keys, colours and files.
+
+mod complete;
+mod editor;
+mod pipe;
+mod screen;
+mod slash;
+mod status;
+
+use super::model_options::ModelArgs;
+use super::output::{printable, say};
+use super::progress::{Progress, Unit};
+use super::sampling_options::SamplingArgs;
+use super::style::Color;
+use super::{Failure, Outcome, signals};
+use crate::chat::{Format, PromptFile, Talk, Told};
+use crate::error::{Error, Kind, Result};
+use crate::report::{ChatReport, TimingsReport};
+use crate::sample::Sampling;
+use crate::session::{Finish, Session};
+use editor::{Editor, Input};
+use pipe::Pipe;
+use screen::{As, Screen};
+use slash::Slash;
+use std::io::{IsTerminal, stderr, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat chat -m rwkv7-g1-1.5b.pth
+  wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
+  printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json
+
+Sampling begins with the settings of the format: ChatRWKV's for RWKV (temperature 1.2, top_p 0.5, penalties 0.4), a GLM's own.
+/help in the chat lists its commands, /set its settings; docs/chat.md explains them.";
+
+/// Talk to a model
+///
+/// On a terminal with a line editor and a history; through a pipe one message a line, with the answers alone on standard output.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Begin with a prompt file: one of ours (.toml), one of ChatRWKV's (.py), or one that is built in, such as English-2
+    #[arg(long, value_name = "FILE")]
+    prompt: Option<PathBuf>,
+    /// How the conversation is written down for the model [default: by the model]
+    #[arg(long, value_name = "NAME")]
+    format: Option<String>,
+    /// Said to the model before everything else
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Go on with a chat that was kept
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
+    load: Option<PathBuf>,
+    /// Keep the chat when it ends
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print one JSON object an answer
+    #[arg(long, visible_alias = "jsonl")]
+    json: bool,
+    /// Colours on a terminal; NO_COLOR turns `auto` off
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    color: Color,
+    /// Neither read nor keep what was typed
+    #[arg(long)]
+    no_history: bool,
+    /// Pass control characters on to a terminal
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+pub fn run(args: Args) -> Outcome {
+    if let Some(outcome) = args.sampling.list_presets() {
+        return outcome;
+    }
+    let talk = begin(&args)?;
+    let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
+    let source = if stdin().is_terminal() {
+        let history = (!args.no_history).then(history).flatten();
+        Source::Terminal(Box::new(Editor::new(history, args.color.suits(&stderr()))?))
+    } else {
+        Source::Pipe(Pipe::default())
+    };
+    let mut chat = Chat { talk, screen, source, failed: None };
+    chat.greet();
+    let ended = chat.turns();
+    // whoever has read enough of it may still want to go on with it later
+    if let (Some(path), Ok(()) | Err(Failure::ClosedPipe)) = (&args.save, &ended) {
+        chat.talk.save(path)?;
+    }
+    ended?;
+    chat.screen.finish()?;
+    Ok(ExitCode::from(chat.failed.map_or(0, Kind::exit_code)))
+}
+
+/// Opens the model and reads what comes before the first message.
+fn begin(args: &Args) -> Result<Talk> {
+    args.check()?;
+    let model = args.model.load()?;
+    let mut format = match &args.format {
+        Some(name) => Format::named(name, &model).map_err(|e| e.at("--format"))?,
+        None => Format::of(&model)?,
+    };
+    let mut settings = format.settings();
+    if let Some(path) = &args.prompt {
+        let file = PromptFile::find(path)?;
+        format = format.with_prompt(&file).map_err(|e| e.at("--prompt"))?;
+        file.settings.iter().try_for_each(|(name, value)| settings.set(name, value)).map_err(|e| e.at(path.display()))?;
+    }
+    settings.sampling = args.sampling.over(settings.sampling, &model)?;
+    let mut session = Session::new(&model, Talk::slots(&model) + usize::from(args.model.state.is_some()))?;
+    let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
+    signals::stop_on_interrupt(&session.stop_flag());
+    let mut bar = Progress::new("reading", Unit::Tokens);
+    let mut talk = Talk::new(session, format, settings, &mut |done, total| bar.show(done as u64, total as u64))?;
+    drop(bar);
+    if let Some((slot, loaded)) = start {
+        talk.begin_behind(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
+    }
+    if let Some(text) = &args.system {
+        talk.system(text).map_err(|e| e.at("--system"))?;
+    }
+    if let Some(path) = &args.load {
+        talk.load(path)?;
+        args.set_anew(&mut talk)?;
+    }
+    Ok(talk)
+}
+
+impl Args {
+    /// What other verbs take, and a conversation cannot.
+    fn check(&self) -> Result<()> {
+        let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
+        if !self.sampling.stop.is_empty() {
+            return refused("--stop", "an answer ends where its format says", "choose another with --format");
+        }
+        if self.sampling.ignore_eos {
+            return refused("--ignore-eos", "an answer ends where its format says", "/set CHAT_LEN_MAX says how long it may be");
+        }
+        Ok(())
+    }
+
+    /// A chat that was kept has settings of its own. Those that are asked for now win over them; without a seed the random stream goes on.
+    fn set_anew(&self, talk: &mut Talk) -> Result<()> {
+        let kept = talk.settings().sampling.clone();
+        let asked = self.sampling.over(kept.clone(), talk.model())?;
+        let is_asked = |name: &str| name != "preset" && (name != "seed" || self.sampling.seed().is_some());
+        for (name, _) in Sampling::names().filter(|(name, _)| is_asked(name)) {
+            let value = asked.get(name)?;
+            if value != kept.get(name)? {
+                talk.set(name, &value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where what was typed is kept: with the things of this user that no other machine needs.
+fn history() -> Option<PathBuf> {
+    dirs::state_dir().or_else(dirs::data_local_dir).map(|folder| folder.join("wingbeat").join("chat_history"))
+}
+
+/// Where messages come from.
+enum Source {
+    Terminal(Box<Editor>),
+    Pipe(Pipe),
+}
+
+/// What follows a line.
+#[derive(PartialEq, Eq)]
+enum Then {
+    Next,
+    Leave,
+}
+
+struct Chat {
+    talk: Talk,
+    screen: Screen,
+    source: Source,
+    /// Through a pipe: what first went wrong. Somebody at a terminal has seen it.
+    failed: Option<Kind>,
+}
+
+impl Chat {
+    fn is_terminal(&self) -> bool {
+        matches!(self.source, Source::Terminal(_))
+    }
+
+    /// Only who looks is greeted.
+    fn greet(&self) {
+        if self.is_terminal() {
+            let model = self.talk.model();
+            say(format_args!("{} ({}), format {}", model.name(), model.facts().architecture, self.talk.format().name()));
+            self.screen.aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D ends");
+        }
+    }
+
+    /// Until there is no more to say.
+    fn turns(&mut self) -> std::result::Result<(), Failure> {
+        let mut is_leaving = false;
+        loop {
+            let input = self.read()?;
+            let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, Input::Interrupted));
+            let then = match input {
+                Input::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
+                Input::Wrong(e) => self.recover(e.into()),
+                Input::Cleared => Ok(Then::Next),
+                Input::Interrupted if !was_leaving => {
+                    self.screen.aside("once more, or Ctrl-D, to leave");
+                    Ok(Then::Next)
+                }
+                Input::Interrupted | Input::End => Ok(Then::Leave),
+            };
+            if then? == Then::Leave {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Input> {
+        match &mut self.source {
+            Source::Pipe(pipe) => pipe.read(),
+            Source::Terminal(editor) => {
+                let (format, branch) = (self.talk.format(), self.talk.branch());
+                let sign = match branch {
+                    "main" => format!("{}{} ", format.user(), format.interface()),
+                    _ => format!("{} ({branch}){} ", format.user(), format.interface()),
+                };
+                editor.offer(self.talk.branches(), status::names());
+                // a prompt file may call the user anything
+                editor.read(&printable(&sign))
+            }
+        }
+    }
+
+    /// Says what went wrong with a line, and goes on with the next where that can be.
+    fn recover(&mut self, failure: Failure) -> std::result::Result<Then, Failure> {
+        match failure {
+            Failure::Error(e) if e.kind == Kind::Interrupted => {
+                self.screen.aside("stopped");
+                Ok(self.stopped())
+            }
+            // without its device no answer can come any more
+            Failure::Error(e) if e.kind != Kind::Device => {
+                self.screen.fail(&e)?;
+                self.note(e.kind);
+                Ok(Then::Next)
+            }
+            failure => Err(failure),
+        }
+    }
+
+    fn note(&mut self, kind: Kind) {
+        if !self.is_terminal() {
+            self.failed.get_or_insert(kind);
+        }
+    }
+
+    /// After Ctrl-C: somebody at a terminal goes on, a script ends.
+    fn stopped(&mut self) -> Then {
+        if self.is_terminal() {
+            return Then::Next;
+        }
+        self.failed = Some(Kind::Interrupted);
+        Then::Leave
+    }
+
+    fn obey(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+        if line.trim().is_empty() {
+            return Ok(Then::Next);
+        }
+        match slash::parse(line)? {
+            Some(command) => self.command(command),
+            None => self.answer(line),
+        }
+    }
+
+    fn answer(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+        let who = Talk::is_reply(line).then(|| format!("{}{}", self.talk.format().bot(), self.talk.format().interface()));
+        self.screen.begin(who);
+        let told = self.talk.say(line, &mut |piece| self.screen.piece(piece));
+        // a second Ctrl-C ends the program only while an answer does not stop at the first
+        self.talk.stop_flag().store(false, Ordering::Relaxed);
+        match told? {
+            Told::Answer(answer) => {
+                let talk = &self.talk;
+                let thought = answer.thought.trim();
+                let report = ChatReport {
+                    prompt: line,
+                    branch: talk.branch(),
+                    seed: talk.settings().sampling.seed,
+                    prompt_tokens: answer.n_prompt,
+                    tokens: &answer.tokens,
+                    text: &answer.text,
+                    thought: (!thought.is_empty()).then_some(thought),
+                    finish: answer.finish.name(),
+                    timings: TimingsReport::new(talk.model().load_ms(), &answer.timings),
+                };
+                self.screen.end(&answer, report)?;
+                for (name, ids) in talk.transcripts() {
+                    log::trace!("read {name}: {ids:?}");
+                }
+                if answer.finish == Finish::Interrupted {
+                    return Ok(self.stopped());
+                }
+            }
+            Told::Message(text) => self.screen.tell(&text),
+            Told::Nothing => self.screen.aside("there is nothing yet to do that with"),
+        }
+        Ok(Then::Next)
+    }
+
+    fn command(&mut self, command: Slash) -> std::result::Result<Then, Failure> {
+        match command {
+            Slash::Help => self.screen.tell(&slash::help()),
+            Slash::Save(path) => {
+                self.talk.save(&path)?;
+                self.screen.aside(format_args!("saved to {}", path.display()));
+            }
+            Slash::Load(path) => {
+                self.talk.load(&path)?;
+                self.screen.aside(status::place(&self.talk));
+            }
+            Slash::Fork(name) => {
+                self.talk.fork(&name)?;
+                self.screen.aside(status::place(&self.talk));
+            }
+            Slash::Switch(Some(name)) => {
+                self.talk.switch(&name)?;
+                self.screen.aside(status::place(&self.talk));
+            }
+            Slash::Switch(None) => self.screen.tell(&status::branches(&self.talk)),
+            Slash::Forget(name) => {
+                self.talk.remove(&name)?;
+                self.screen.tell(&status::branches(&self.talk));
+            }
+            Slash::Undo => {
+                self.talk.undo()?;
+                self.screen.aside(status::place(&self.talk));
+            }
+            Slash::Stats => self.screen.tell(&status::stats(&self.talk.stats())),
+            Slash::Set(Some((name, value))) => {
+                self.talk.set(&name, &value)?;
+                self.screen.aside(format_args!("{name} is {value}"));
+            }
+            Slash::Set(None) => self.screen.tell(&status::settings(self.talk.settings())),
+            Slash::System(text) => {
+                self.talk.system(&text)?;
+                self.screen.aside("the chat begins again");
+            }
+            Slash::Exit => return Ok(Then::Leave),
+        }
+        Ok(Then::Next)
+    }
+}

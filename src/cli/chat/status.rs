@@ -1,0 +1,58 @@
+//! How a conversation stands, in words: where it is, what it cost, how it is led.
+
+use crate::chat::{Settings, Stats, Talk};
+use crate::session::{Finish, Timings};
+
+/// Where the conversation is after a step aside.
+pub fn place(talk: &Talk) -> String {
+    let stats = talk.stats();
+    format!("branch {}, {}, {} tokens", talk.branch(), times(stats.n_turns), stats.n_tokens)
+}
+
+/// All branches, with a star at the one that is gone on in.
+pub fn branches(talk: &Talk) -> String {
+    let star = |name: &String| format!("{} {name}", if name == talk.branch() { '*' } else { ' ' });
+    talk.branches().iter().map(star).collect::<Vec<_>>().join("\n")
+}
+
+pub fn stats(s: &Stats) -> String {
+    let room = s.n_left.map_or(String::new(), |n| format!(", room for {n} more"));
+    let mut lines = vec![format!("turns: {}", s.n_turns), format!("tokens: {}{room}", s.n_tokens)];
+    lines.extend(s.last.as_ref().map(|last| format!("last answer: {}", speed(last))));
+    lines.push(format!("all answers: {}", speed(&s.total)));
+    lines.join("\n")
+}
+
+fn speed(t: &Timings) -> String {
+    let wrote = format!("wrote {} tokens at {:.1}/s", t.decode_tokens, t.decode_tokens_per_second());
+    match t.prefill_tokens {
+        0 => wrote,
+        n => format!("read {n} tokens at {:.1}/s, {wrote}", t.prefill_tokens_per_second()),
+    }
+}
+
+/// The line below an answer.
+pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish) -> String {
+    let why = match finish {
+        Finish::Interrupted => ", stopped",
+        Finish::Length => ", as long as it may be",
+        Finish::Eos | Finish::Stop => "",
+    };
+    format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
+}
+
+/// Names of the settings, for Tab.
+pub fn names() -> Vec<String> {
+    Settings::names().map(|(name, _)| name.to_string()).collect()
+}
+
+/// All settings and their values, one a line.
+pub fn settings(s: &Settings) -> String {
+    // a preset stands for others, and has no value of its own
+    let rows = Settings::names().filter(|(name, _)| *name != "preset");
+    rows.map(|(name, _)| format!("{name:<19} {}", s.get(name).unwrap_or_default())).collect::<Vec<_>>().join("\n")
+}
+
+fn times(n: usize) -> String {
+    if n == 1 { "1 turn".into() } else { format!("{n} turns") }
+}

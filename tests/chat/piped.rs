@@ -1,0 +1,150 @@
+//! Through a pipe: one message a line, and answers alone on stdout.
+
+use super::{BEGINNING, asked, encoded};
+use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
+use serde_json::Value;
+use std::process::Output;
+
+fn chat(args: &str, input: &str) -> Output {
+    feed(&words(&format!("chat {args}")), input.as_bytes())
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn tokens(object: &Value) -> Vec<u32> {
+    object["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn answers_go_to_stdout_and_all_else_to_stderr() {
+    let output = chat("--seed 1", "light\n+reset\n");
+    let text = stdout(&output);
+    assert!(text.len() > 10 && text.ends_with('\n') && !text.starts_with(' '), "{text:?}");
+    assert!(!text.contains('\x1b') && !text.contains("User: ") && !text.contains("Assistant: "), "{text:?}");
+    assert!(stderr(&output).contains("Chat reset."), "{}", stderr(&output));
+    assert!(!stderr(&output).contains('\x1b') && !stderr(&output).contains("/help lists"), "{}", stderr(&output));
+    for same in ["light", "light\r\n", "\u{feff}light\n", "\n  light \n\n"] {
+        assert_eq!(stdout(&chat("--seed 1", same)), text, "{same:?}");
+    }
+    assert_eq!(stdout(&chat("", "")), "");
+}
+
+#[test]
+fn an_answer_is_an_object_with_json() {
+    let output = chat("--seed 1 --json -v -v", "light\n+\nbread and\\n\\nwine\n");
+    let said = stdout(&output);
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.iter().map(|a| a["prompt"].as_str().unwrap()).collect::<Vec<_>>(), ["light", "+", "bread and\\n\\nwine"]);
+    for answer in &answers {
+        assert_eq!((answer["branch"].as_str(), answer["seed"].as_u64()), (Some("main"), Some(1)), "{answer}");
+        assert!(answer["text"].as_str().is_some_and(|text| text.len() > 10 && text.trim() == text), "{answer}");
+        assert!(answer["thought"].is_null() && answer["finish"] == "stop", "{answer}");
+        assert_eq!(answer["timings"]["decode_tokens_per_second"].as_f64().map(|x| x > 0.0), Some(true));
+    }
+    assert_ne!(answers[0]["tokens"], answers[1]["tokens"]);
+    let asked_first = encoded(&[&asked("light")]).len() as u64;
+    assert_eq!((answers[0]["prompt_tokens"].as_u64(), answers[1]["prompt_tokens"].as_u64()), (Some(asked_first), Some(0)));
+    // the second answer stands in the place of the first
+    let read = [encoded(&[BEGINNING, &asked("light")]), tokens(&answers[1]), encoded(&[&asked("bread and\nwine")]), tokens(&answers[2])];
+    assert!(stderr(&output).contains(&format!("read chat: {:?}", read.concat())), "{}", stderr(&output));
+}
+
+#[test]
+fn a_wrong_line_is_said_and_the_next_one_answered() {
+    let output = chat("--seed 1", "/hlep\nlight\n/switch nowhere\n");
+    assert_eq!(stderr(&output).matches("error: ").count(), 2, "{}", stderr(&output));
+    assert!(stderr(&output).contains("/help?") && stderr(&output).contains("nowhere"), "{}", stderr(&output));
+    assert_eq!((code(&output), String::from_utf8(output.stdout).unwrap()), (1, stdout(&chat("--seed 1", "light\n"))));
+
+    let output = chat("--seed 1 --json", "/hlep\nlight\n");
+    let said = objects(&output);
+    assert_eq!((said[0]["error"]["kind"].as_str(), said[1]["prompt"].as_str()), (Some("input"), Some("light")));
+
+    let output = feed(&["chat", "--seed", "1"], b"caf\xe9\nlight\n");
+    assert!(stderr(&output).contains("standard input, line 1: expected UTF-8, found the byte 0xe9 at 3"), "{}", stderr(&output));
+    assert_eq!((code(&output), output.stdout.is_empty()), (1, false));
+}
+
+#[test]
+fn flags_that_a_chat_has_no_use_for_are_refused() {
+    refused(&run(&words("chat --stop x")), 2, "--stop");
+    refused(&run(&words("chat --ignore-eos")), 2, "--ignore-eos");
+    refused(&run(&words("chat --state /no/such/state")), 1, "/no/such/state");
+    refused(&run(&words("chat --format nothing")), 2, "--format");
+    refused(&run(&words("chat --prompt /no/such/prompt.toml")), 1, "/no/such/prompt.toml");
+    refused(&run(&words("chat --load /no/such/chat")), 1, "/no/such/chat");
+    refused(&run(&words("chat --load x --system y")), 2, "cannot be used with");
+    refused(&run(&words("chat --color sometimes")), 2, "--color");
+}
+
+/// What ChatRWKV's commands read is what `generate` reads as a prompt.
+#[test]
+fn free_generation_goes_on_as_generate_does() {
+    let generated = |prompt: &str, n: &str| tokens(&json(&run(&["generate", prompt, "-n", n, "--temp", "0", "--json"])));
+    let instruction = "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
+                       # Instruction:\nTell of light.\n\n# Response:\n";
+    for (line, prompt) in [
+        ("+gen  In the beginning ", "\nIn the beginning"),
+        ("+i Tell of light.", instruction),
+        ("+qq What is light?", "\nQ: What is light?\nA:"),
+    ] {
+        let said = chat("--temp 0 --json", &format!("/set FREE_GEN_LEN 16\n{line}\n++\n+++\n"));
+        let said: Vec<Vec<u32>> = objects(&said).iter().map(tokens).collect();
+        let whole = generated(prompt, "64");
+        assert!(said[0].len() >= 16 && whole.starts_with(&said[0]), "{line}: {said:?} {whole:?}");
+        assert_eq!(said[0], said[1], "{line}");
+        assert!(whole.starts_with(&[said[1].as_slice(), &said[2]].concat()), "{line}: {said:?} {whole:?}");
+    }
+}
+
+#[test]
+fn reasoning_is_no_part_of_an_answer() {
+    let args = "--format g1-think --seed 1";
+    let input = "/set CHAT_LEN_MAX 12\nlight\n";
+    assert_eq!(stdout(&chat(args, input)), "\n");
+    let said = objects(&chat(&format!("{args} --json"), input));
+    assert_eq!((said[0]["text"].as_str(), said[0]["finish"].as_str()), (Some(""), Some("length")));
+    assert!(said[0]["thought"].as_str().is_some_and(|thought| !thought.is_empty()), "{}", said[0]);
+}
+
+#[test]
+fn a_chat_that_was_kept_goes_on_in_a_new_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my chat.st");
+    let file = file.to_str().unwrap();
+    let whole = objects(&chat("--seed 3 --json", "light\nwater\n"));
+    let kept = feed(&["chat", "--seed", "3", "--json", "--save", file], b"light\n");
+    assert_eq!(objects(&kept)[0]["tokens"], whole[0]["tokens"]);
+    let gone_on = feed(&["chat", "--json", "--load", file], b"water\n");
+    assert_eq!(objects(&gone_on)[0]["tokens"], whole[1]["tokens"]);
+    // what is asked for now wins over what was kept
+    let greedy = feed(&["chat", "--json", "--load", file, "--temp", "0"], b"water\n+\n");
+    let greedy = objects(&greedy);
+    assert_eq!((greedy[0]["tokens"].clone(), greedy[0]["seed"].as_u64()), (greedy[1]["tokens"].clone(), Some(3)));
+}
+
+#[test]
+fn a_chat_begins_behind_a_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    let before = "User: day\n\nAssistant: The night is far spent, the day is at hand.\n\n";
+    stdout(&run(&["generate", before, "-n", "0", "--save-state", state, "--state-tokens"]));
+    let output = feed(&["chat", "--state", state, "--temp", "0", "--json", "-v", "-v"], b"light\n/set FREE_GEN_LEN 8\n+gen In the\n");
+    let said: Vec<Vec<u32>> = stdout(&output).lines().map(|line| tokens(&serde_json::from_str(line).unwrap())).collect();
+    let read = [encoded(&[before, BEGINNING, &asked("light")]), said[0].clone()].concat();
+    assert!(stderr(&output).contains(&format!("read chat: {read:?}")), "{}", stderr(&output));
+    let whole = tokens(&json(&run(&["generate", "\nIn the", "--state", state, "-n", "32", "--temp", "0", "--json"])));
+    assert!(said[1].len() >= 8 && whole.starts_with(&said[1]), "{said:?} {whole:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_ends_a_chat_quietly() {
+    let script =
+        format!("yes light | {} chat --device cpu | head -n 1 >/dev/null; exit ${{PIPESTATUS[1]}}", env!("CARGO_BIN_EXE_wingbeat"));
+    let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!((code(&output), stderr(&output).contains("error")), (0, false), "{}", stderr(&output));
+}

@@ -1,0 +1,324 @@
+//! At a terminal: sessions as somebody would type them.
+
+use super::{BEGINNING, asked, encoded};
+use crate::support::terminal::{ALT_ENTER, CTRL_C, CTRL_D, ENTER, Setting, TAB, Terminal, UP, shown};
+use std::fs::File;
+use tempfile::TempDir;
+use wingbeat::vocab::Vocab;
+
+/// Escape sequences of styles.
+const DIM: &str = "\x1b[2m";
+const CYAN: &str = "\x1b[36m";
+
+fn home() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn chat(args: &[&str], home: &TempDir) -> Terminal {
+    Terminal::ready(&[&["chat"], args].concat(), home.path(), Setting::default())
+}
+
+/// One that tells what the model has read, and draws the likeliest token.
+fn traced(home: &TempDir) -> Terminal {
+    chat(&["--temp", "0", "-v", "-v"], home)
+}
+
+/// Says a line; all that the model has read of the conversation then.
+fn read_after(terminal: &mut Terminal, line: &str) -> Vec<u32> {
+    kept(terminal, line, "chat")
+}
+
+/// The same of one of the states that are kept.
+fn kept(terminal: &mut Terminal, line: &str, name: &str) -> Vec<u32> {
+    let said = terminal.raw(&format!("{line}{ENTER}"));
+    let ids = said.rsplit_once(&format!("read {name}: [")).unwrap_or_else(|| panic!("no ids in {said:?}")).1;
+    ids.split_once(']').unwrap().0.split(", ").map(|id| id.parse().unwrap()).collect()
+}
+
+/// Ends it with Ctrl-D.
+fn leave(mut terminal: Terminal) {
+    terminal.keys(CTRL_D);
+    assert_eq!(terminal.end().0, 0);
+}
+
+#[test]
+fn every_message_is_read_as_the_format_has_it() {
+    let home = home();
+    let mut terminal = traced(&home);
+    let first = read_after(&mut terminal, "light");
+    let begin = encoded(&[BEGINNING, &asked("light")]);
+    assert!(first.starts_with(&begin) && first.len() > begin.len() + 5, "{first:?}");
+    // another answer to the same message: the likeliest one again, from the same state
+    assert_eq!(read_after(&mut terminal, "+"), first);
+    let other = read_after(&mut terminal, "+ -temp=5 -top_p=1");
+    assert!(other.starts_with(&begin) && other != first);
+    assert_eq!(read_after(&mut terminal, "+"), first);
+    let second = read_after(&mut terminal, "water\\n\\nand fire");
+    assert!(second.starts_with(&[first.clone(), encoded(&[&asked("water\nand fire")])].concat()), "{second:?}");
+
+    assert!(terminal.say("/undo").contains("1 turn"));
+    assert_eq!(read_after(&mut terminal, "water\\nand fire"), second);
+
+    assert_eq!(terminal.say("+reset"), "Chat reset.");
+    assert_eq!(read_after(&mut terminal, "light"), first);
+
+    // free generation reads what ChatRWKV's reads, and leaves the conversation as it is
+    terminal.say("/set FREE_GEN_LEN 8");
+    let instruction = "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
+                       # Instruction:\nTell\nof light.\n\n# Response:\n";
+    let question = asked("What is light?");
+    for (line, prompt) in [
+        ("+gen  In the beginning ", vec!["\nIn the beginning"]),
+        ("+i Tell\\n\\nof light.", vec![instruction]),
+        ("+qq What is light?", vec!["\nQ: What is light?\nA:"]),
+        ("+qa What is light?", vec![BEGINNING, &question]),
+    ] {
+        assert_eq!(kept(&mut terminal, line, "gen_0"), encoded(&prompt), "{line}");
+        let behind = kept(&mut terminal, "++", "gen_1");
+        assert!(behind.starts_with(&encoded(&prompt)) && behind.len() >= encoded(&prompt).len() + 8, "{line}: {behind:?}");
+        assert_eq!(kept(&mut terminal, "+++", "gen_0"), behind, "{line}");
+        assert_eq!(read_after(&mut terminal, "++"), first, "{line}");
+    }
+    assert_eq!(read_after(&mut terminal, "+"), first);
+    leave(terminal);
+}
+
+#[test]
+fn branches_go_their_own_ways() {
+    let home = home();
+    let mut terminal = traced(&home);
+    let first = read_after(&mut terminal, "light");
+    assert!(terminal.say("/fork other").starts_with("branch other, 1 turn"));
+    let other = read_after(&mut terminal, "bread");
+    assert!(other.starts_with(&first) && terminal.screen().screen().contents().contains("User (other): "));
+    assert!(terminal.say("/switch main").starts_with("branch main, 1 turn"));
+    let water = read_after(&mut terminal, "water");
+    assert!(water.starts_with(&[first, encoded(&[&asked("water")])].concat()));
+    assert_eq!(terminal.say("/switch"), "* main\n  other");
+    terminal.say("/switch other");
+    assert_eq!(read_after(&mut terminal, "+"), other);
+    assert!(terminal.say("/fork main").contains("error: there is a branch"));
+    terminal.say("/switch main");
+    assert_eq!(terminal.say("/forget other"), "* main");
+    leave(terminal);
+}
+
+#[test]
+fn a_prompt_file_and_a_text_of_the_system_begin_anew() {
+    let home = home();
+    let prompt = "user = \"Bob\"\nbot = \"Alice\"\ninit_prompt = \"Bob: hi\\n\\nAlice: hello\"\n";
+    std::fs::write(home.path().join("my prompt.toml"), prompt).unwrap();
+    let mut terminal = traced(&home);
+    assert_eq!(terminal.say("+prompt my prompt.toml"), "Prompt set up.");
+    let read = read_after(&mut terminal, "light");
+    assert!(read.starts_with(&encoded(&["\nBob: hi\n\nAlice: hello\n\n", "Bob: light\n\nAlice:"])), "{read:?}");
+    let screen = terminal.screen();
+    assert!(screen.screen().contents().contains("\nBob: light\nAlice: "), "{}", screen.screen().contents());
+    assert!(terminal.say("+prompt nothing.toml").starts_with("Path error."));
+    terminal.say("/system Be brief.");
+    let system = Vocab::tiny().decode(&read_after(&mut terminal, "light"));
+    let system = String::from_utf8_lossy(&system).into_owned();
+    assert!(system.contains("Be brief.") && system.contains("Bob: light"), "{system}");
+    leave(terminal);
+}
+
+#[test]
+fn a_chat_is_saved_and_loaded() {
+    let home = home();
+    let mut terminal = traced(&home);
+    let first = read_after(&mut terminal, "light");
+    assert_eq!(terminal.say("/save my chat.st"), "saved to my chat.st");
+    let second = read_after(&mut terminal, "water");
+    leave(terminal);
+    let mut terminal = traced(&home);
+    assert!(terminal.say("/load my chat.st").starts_with("branch main, 1 turn"));
+    assert_eq!(read_after(&mut terminal, "water"), second);
+    assert!(second.starts_with(&first));
+    assert!(terminal.say("/load nothing.st").contains("error: nothing.st"));
+    assert!(terminal.say("/save /no/such/folder/x").contains("error: "));
+    assert_eq!(read_after(&mut terminal, "+"), second);
+    leave(terminal);
+}
+
+#[test]
+fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
+    let home = home();
+    let vocab = Vocab::tiny();
+    // without newlines no answer ends
+    let newlines: Vec<String> = (1..2048).filter(|&id| vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
+    let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(","), "-v", "-v"], &home);
+    terminal.say("/set CHAT_LEN_MAX 10000000");
+    terminal.keys(&format!("salt{ENTER}"));
+    let before = terminal.wait("Assistant: ");
+    assert!(!before.contains("error"), "{before}");
+    terminal.wait(" ");
+    terminal.keys(CTRL_C);
+    let stopped = terminal.raw("");
+    assert!(stopped.contains(", stopped"), "{stopped}");
+    // it goes on behind what there is of the answer
+    terminal.say("/set ban 0");
+    let next = read_after(&mut terminal, "water");
+    assert!(next.starts_with(&encoded(&[BEGINNING, &asked("salt")])));
+    let whole = String::from_utf8_lossy(&vocab.decode(&next)).into_owned();
+    let answer = whole.split(&asked("salt")).nth(1).unwrap().split("\n\nUser: water").next().unwrap();
+    assert!(answer.len() > 5 && !answer.contains('\n'), "{whole}");
+    assert!(terminal.say("/stats").starts_with("turns: 2"));
+    leave(terminal);
+}
+
+#[test]
+fn ctrl_c_clears_the_line_and_leaves_at_the_second_time() {
+    let home = home();
+    let mut terminal = chat(&[], &home);
+    terminal.raw(&format!("not this{CTRL_C}"));
+    assert!(shown(&terminal.raw(CTRL_C)).contains("once more, or Ctrl-D, to leave"));
+    // a line in between, and it begins again
+    assert!(terminal.say("/stats").contains("turns: 0"));
+    assert!(shown(&terminal.raw(CTRL_C)).contains("once more"));
+    terminal.keys(CTRL_C);
+    assert_eq!(terminal.end().0, 0);
+    let mut terminal = chat(&[], &home);
+    terminal.keys(&format!("/exit{ENTER}"));
+    assert_eq!(terminal.end().0, 0);
+}
+
+#[test]
+fn what_was_typed_comes_back_with_the_arrow_up() {
+    let home = home();
+    let mut terminal = chat(&["--temp", "0"], &home);
+    let light = terminal.say("light");
+    assert!(terminal.raw(&format!("{UP}{ENTER}")).contains("light"));
+    terminal.say("/stats");
+    leave(terminal);
+    let mut terminal = chat(&["--temp", "0"], &home);
+    let again = terminal.raw(&format!("{UP}{UP}{ENTER}"));
+    assert!(again.contains("light") && shown(&again).contains(light.lines().next().unwrap()), "{again}");
+    leave(terminal);
+
+    // nothing is kept where that is not wanted
+    let other = self::home();
+    let mut terminal = chat(&["--no-history"], &other);
+    terminal.say("/stats");
+    leave(terminal);
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_message_may_have_several_lines() {
+    let home = home();
+    let mut terminal = traced(&home);
+    let begin = encoded(&[BEGINNING, &asked("light\nand water")]);
+    let pasted = "\x1b[200~light\r\nand water\x1b[201~";
+    for keys in [format!("light{ALT_ENTER}and water"), format!("light\\{ENTER}and water"), pasted.into()] {
+        terminal.say("+reset");
+        let read = read_after(&mut terminal, &keys);
+        assert!(read.starts_with(&begin), "{keys:?}: {:?}", String::from_utf8_lossy(&Vocab::tiny().decode(&read)));
+    }
+    // a backslash that was pasted stays
+    terminal.say("+reset");
+    let read = read_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
+    assert!(read.starts_with(&encoded(&[BEGINNING, &asked("light \\\nand water")])));
+    // several lines typed while nobody asked are several messages
+    let both = terminal.raw(&format!("/stats{ENTER}/switch{ENTER}"));
+    assert!(shown(&both).contains("turns: 1"), "{both}");
+    assert!(shown(&terminal.raw("")).contains("* main"));
+    leave(terminal);
+}
+
+#[test]
+fn tab_completes_commands_and_files() {
+    let home = home();
+    std::fs::write(home.path().join("verses and more.st"), "").unwrap();
+    let mut terminal = chat(&[], &home);
+    let said = terminal.say(&format!("/lo{TAB}ver{TAB}"));
+    assert!(said.contains("error: verses and more.st: "), "{said}");
+    assert_eq!(terminal.say(&format!("/set tem{TAB}0.5")), "temperature is 0.5");
+    terminal.say("/fork branching");
+    assert!(terminal.say(&format!("/sw{TAB}bra{TAB}")).starts_with("branch branching"));
+    leave(terminal);
+}
+
+#[test]
+fn commands_say_what_they_did() {
+    let home = home();
+    let mut terminal = chat(&["--seed", "5"], &home);
+    let help = terminal.say("/help");
+    for line in ["/save FILE", "/set [NAME X]", "+prompt FILE", "+++", "-temp=X -top_p=X", "Ctrl-C"] {
+        assert!(help.contains(&format!("\n  {line} ")), "{line}: {help}");
+    }
+    assert_eq!(terminal.say("/set temperature 0.25"), "temperature is 0.25");
+    let settings = terminal.say("/set");
+    for line in ["temperature 0.25", "seed 5", "CHAT_LEN_SHORT 40", "FREE_GEN_LEN 256"] {
+        let (name, value) = line.split_once(' ').unwrap();
+        assert!(settings.lines().any(|l| l.starts_with(name) && l.ends_with(&format!(" {value}"))), "{line}: {settings}");
+    }
+    assert!(terminal.say("/set top_p 2").contains("error: top_p: expected a number from 0 to 1, found 2"));
+    assert!(terminal.say("/set nonsense 2").contains("error: "));
+    assert!(terminal.say("/undo").contains("error: there is no turn to take back"));
+    assert_eq!(terminal.say("+"), "there is nothing yet to do that with");
+    assert_eq!(terminal.say("++"), "there is nothing yet to do that with");
+    assert!(terminal.say("+gen").contains("wants a text"));
+    assert!(terminal.say("/Stats").starts_with("turns: 0"));
+    assert_eq!(terminal.say("   "), "");
+    leave(terminal);
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let home = home();
+    let reasoning = ["chat", "--format", "g1-think", "--seed", "1"];
+    let session = |args: &[&str], env: &[(&str, &str)], stdout: Option<File>| {
+        let args = [reasoning.as_slice(), args].concat();
+        let mut terminal = Terminal::start(&args, home.path(), Setting { env, stdout: stdout.map(Into::into) });
+        let greeting = terminal.raw("");
+        terminal.say("/set CHAT_LEN_MAX 8");
+        let said = terminal.raw(&format!("light{ENTER}"));
+        leave(terminal);
+        greeting + &said
+    };
+    let coloured = session(&[], &[], None);
+    assert!(coloured.contains(CYAN) && coloured.contains("format g1-think"), "{coloured}");
+    // its reasoning is dim, and so is the line below it
+    assert!(coloured.split("Assistant: ").nth(1).unwrap().matches(DIM).count() >= 2, "{coloured}");
+    for (args, env) in [(vec![], [("NO_COLOR", "1")]), (vec!["--color", "never"], [("X", "")])] {
+        let plain = session(&args, &env, None);
+        assert!(!plain.contains(CYAN) && !plain.contains(DIM), "{plain}");
+    }
+    assert!(session(&["--color", "always"], &[("NO_COLOR", "1")], None).contains(CYAN));
+
+    // answers go to a file, while somebody types
+    let file = home.path().join("answers.jsonl");
+    session(&["--json"], &[], Some(File::create(&file).unwrap()));
+    let answers = std::fs::read_to_string(&file).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answers).unwrap();
+    assert_eq!((answer["prompt"].as_str(), answers.contains('\x1b')), (Some("light"), false));
+}
+
+#[test]
+fn a_model_has_no_power_over_the_terminal() {
+    let home = home();
+    let escape = encoded(&["\x1b"])[0];
+    let bias = format!("{escape}=1000");
+    let mut terminal = chat(&["--logit-bias", &bias], &home);
+    terminal.say("/set FREE_GEN_LEN 3");
+    let said = terminal.say("+gen x");
+    assert!(said.starts_with("\\u{1b}\\u{1b}"), "{said}");
+    leave(terminal);
+    let mut terminal = chat(&["--logit-bias", &bias, "--raw"], &home);
+    terminal.say("/set FREE_GEN_LEN 3");
+    assert!(terminal.raw(&format!("+gen x{ENTER}")).contains("\x1b\x1b"));
+    leave(terminal);
+}
+
+#[test]
+fn wide_characters_take_two_columns() {
+    let home = home();
+    let mut terminal = chat(&[], &home);
+    terminal.keys("光とlight");
+    terminal.keys(&"\x1b[D".repeat(6));
+    terminal.keys("水");
+    terminal.raw(CTRL_C);
+    let screen = terminal.screen();
+    assert!(screen.screen().contents().contains("User: 光水とlight"), "{}", screen.screen().contents());
+    leave(terminal);
+}
