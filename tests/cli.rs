@@ -8,7 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const VERBS: [&str; 13] = [
-    "generate", "chat", "batch", "score", "tokenize", "detokenize", "inspect", "convert", "devices", "doctor", "bench", "quality", "completions",
+    "generate",
+    "chat",
+    "batch",
+    "score",
+    "tokenize",
+    "detokenize",
+    "inspect",
+    "convert",
+    "devices",
+    "doctor",
+    "bench",
+    "quality",
+    "completions",
 ];
 
 /// Runs the program with nothing on stdin.

@@ -229,7 +229,7 @@ fn the_program_takes_grammars_and_schemas() {
     let of = report(&program(&["--json-schema", "s.json", "--json"], &[schema]));
     let value: Vec<bool> = serde_json::from_str(of["text"].as_str().unwrap()).unwrap();
     assert_eq!((value.len(), of["finish"].as_str()), (2, Some("eos")));
-    let of = report(&program(&["--format", "json", "--json", "-n", "200", "--seed", "3", "--stop", "~~"], &[]));
+    let of = report(&program(&["--json-object", "--json", "-n", "200", "--seed", "3", "--stop", "~~"], &[]));
     assert!(of["finish"] != "eos" || serde_json::from_str::<Value>(of["text"].as_str().unwrap()).is_ok(), "{of}");
 }
 
@@ -244,17 +244,17 @@ fn the_program_says_what_is_wrong_with_them() {
         (["--json-schema", "f"], "{", 1, "f: expected JSON: EOF"),
         (["--json-schema", "f"], "3", 1, "f: expected a JSON schema"),
         (["--json-schema", "f"], r#"{"type": "intege"}"#, 1, "intege"),
-        (["--format", "yaml"], "", 2, "yaml"),
+        (["--json-object=yes", "f"], "", 2, "json-object"),
     ] {
         let output = program(&args, &[("f", text)]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
         assert!(stderr.contains(said), "{args:?}: {stderr}");
     }
-    let both = program(&["--grammar", "f", "--format", "json"], &[("f", "root ::= \"a\"")]);
+    let both = program(&["--grammar", "f", "--json-object"], &[("f", "root ::= \"a\"")]);
     assert_eq!(both.status.code(), Some(2));
     let without = Command::new(env!("CARGO_BIN_EXE_wingbeat"))
-        .args(["generate", "-m", no_vocab, "--tokens", "1,2", "--format", "json", "--device", "cpu"])
+        .args(["generate", "-m", no_vocab, "--tokens", "1,2", "--json-object", "--device", "cpu"])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&without.stderr);

@@ -35,7 +35,7 @@ impl Options {
         Options { template, generation: GenerationConfig::glm(), sampling: None, guard, stop_ids: None }
     }
 
-    fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
+    pub(super) fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
         match &self.stop_ids {
             Some(ids) => Ok(ids.clone()),
             None => Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat()),

@@ -2,14 +2,16 @@
 
 mod line;
 mod lines;
-mod messages;
 mod results;
 
+use super::grammar_options::{GrammarArgs, constraint};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::{Failure, Outcome, signals};
+use crate::chat::{self, Format};
+use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result, short, size};
 use crate::exec::host_memory;
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
@@ -17,7 +19,6 @@ use crate::sample::{Memory, Sampler};
 use crate::session::{Batcher, Done, Job, JobId, Made, Model, Prompt, Request, Session, Slot};
 use line::{Source, Wanted};
 use lines::{Lines, Next, Numbered};
-use messages::Dialogue;
 use results::{Errors, Name, Results};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -71,6 +72,8 @@ pub struct Args {
     #[arg(long, requires = "output")]
     json: bool,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     model: ModelArgs,
@@ -84,6 +87,7 @@ pub fn run(args: Args) -> Outcome {
     let results = open_results(&args)?;
     let model = args.model.load()?;
     let seed = args.sampling.sampling(&model)?.seed;
+    let follower = args.grammar.follower(&model)?;
     let n_slots = n_slots(&args, &model)?;
     // A state to begin with has a slot of its own.
     let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
@@ -102,7 +106,8 @@ pub fn run(args: Args) -> Outcome {
         args: &args,
         model,
         base,
-        dialogue: None,
+        format: None,
+        follower,
         seed,
         seen: HashSet::new(),
         running: HashMap::new(),
@@ -198,8 +203,10 @@ struct Run<'a> {
     batcher: Batcher,
     /// The slot that all texts go on from, and what its sampler remembers.
     base: Option<(Slot, Option<Memory>)>,
-    /// Once it is asked for.
-    dialogue: Option<Result<Dialogue>>,
+    /// Of messages, once there are such.
+    format: Option<Result<Format>>,
+    /// What every text has to follow.
+    follower: Option<Follower>,
     seed: u64,
     results: Results,
     /// Names of the lines that were read.
@@ -250,10 +257,9 @@ impl Run<'_> {
             Source::Tokens(tokens) => tokens,
             Source::Text(text) => self.encode(&text)?,
             Source::Messages(messages) => {
-                let dialogue = self.dialogue.get_or_insert_with(|| Dialogue::of(&self.model)).clone()?;
-                request.stop_ids = dialogue.stop_ids.clone();
-                request.stop_texts.extend(dialogue.stop_texts.iter().cloned());
-                dialogue.prompt_of(self.batcher.session(), &messages)?
+                let format = self.format.get_or_insert_with(|| Format::of(&self.model)).clone()?;
+                format.end(&self.model, &mut request)?;
+                chat::prompt_of(&self.model, &format, &messages)?
             }
         };
         if ignore_eos.unwrap_or(flags.ignore_eos) || self.model.vocab().is_none() {
@@ -266,7 +272,8 @@ impl Run<'_> {
             memory.iter().for_each(|memory| sampler.restore(Memory { seed, draws: 0, ..memory.clone() }));
             *slot
         });
-        let job = self.batcher.add(Job { from, ..Job::new(prompt, sampler, request) })?;
+        let constraint = constraint(self.follower.as_ref());
+        let job = self.batcher.add(Job { from, constraint, ..Job::new(prompt, sampler, request) })?;
         self.running.insert(job, Running { id, seed, prompt_tokens, is_answer });
         Ok(())
     }

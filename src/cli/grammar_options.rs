@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Output")]
 pub struct GrammarArgs {
     /// The text has to follow the rule root of a grammar in GBNF, as llama.cpp reads them
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["json_schema", "format"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object"])]
     grammar: Option<PathBuf>,
     /// The text has to be JSON that this schema allows
-    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json_object")]
     json_schema: Option<PathBuf>,
     /// The text has to be JSON, whatever it says
-    #[arg(long, value_name = "FORMAT", value_parser = ["json"])]
-    format: Option<String>,
+    #[arg(long)]
+    json_object: bool,
 }
 
 impl GrammarArgs {
@@ -25,7 +25,7 @@ impl GrammarArgs {
         let (grammar, path) = match (&self.grammar, &self.json_schema) {
             (Some(path), _) => (Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))?, Some(path)),
             (None, Some(path)) => (schema(path)?, Some(path)),
-            (None, None) if self.format.is_some() => (Grammar::json(), None),
+            (None, None) if self.json_object => (Grammar::json(), None),
             (None, None) => return Ok(None),
         };
         let Some(vocab) = model.vocab() else {

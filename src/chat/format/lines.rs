@@ -48,6 +48,14 @@ impl Lines {
         format!("\n\n{}{}", self.user, self.interface)
     }
 
+    /// The text before which a reply ends.
+    pub fn end(&self) -> String {
+        match self.ending {
+            Ending::BlankLine => "\n\n".into(),
+            Ending::NextTurn => self.next_turn(),
+        }
+    }
+
     /// All messages as one text, up to where the model goes on.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ mod lines;
 use super::prompt_file::first_prompt;
 use super::{Family, Files, Glm4, Message, Options, PromptFile, Settings, Template, Version, builtin, encode};
 use crate::error::{Error, Result};
-use crate::session::Model;
+use crate::session::{Model, Request};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, Lines, after_thought};
@@ -72,6 +72,18 @@ impl Format {
 
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Ends a text where a reply ends.
+    ///
+    /// # Errors
+    /// `Input` where the vocabulary lacks a token that ends replies.
+    pub fn end(&self, model: &Model, request: &mut Request) -> Result<()> {
+        match &self.kind {
+            Kind::Messages(options) => request.stop_ids = Some(options.stop_ids(vocab_of(model)?)?),
+            Kind::Lines(lines) => request.stop_texts.push(lines.end()),
+        }
+        Ok(())
     }
 
     /// What the user is called.

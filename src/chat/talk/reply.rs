@@ -47,11 +47,11 @@ pub fn before_reply(ending: Ending) -> Adjust {
 
 /// Draws a reply from where `work` stands, which stands behind it then.
 pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawer, on_piece: &mut OnPiece<'_>) -> Result<Reply> {
-    let (begins, stop_text) = match lines.ending {
-        Ending::BlankLine => (Begins::WithAnswer, "\n\n".to_string()),
-        Ending::NextTurn => (Begins::after(lines.opening), lines.next_turn()),
+    let begins = match lines.ending {
+        Ending::BlankLine => Begins::WithAnswer,
+        Ending::NextTurn => Begins::after(lines.opening),
     };
-    let mut splitter = Splitter::new(begins, vec![stop_text]);
+    let mut splitter = Splitter::new(begins, vec![lines.end()]);
     let mut utf8 = Utf8Stream::new();
     let mut finish = Finish::Length;
     // Whoever breaks off hears no more.

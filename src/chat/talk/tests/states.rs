@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Whether logits are the same but for rounding: sums of a chunk and of single tokens have another order.
+fn is_near(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && !a.is_empty() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+}
+
 #[test]
 fn what_is_kept_is_what_was_read() {
     let mut talk = bob_and_alice();
@@ -15,7 +20,7 @@ fn what_is_kept_is_what_was_read() {
         assert_eq!(talk.core.session.n_tokens(saved.slot).unwrap(), read.len(), "{name}");
         let mut session = Session::new(&model(), 1).unwrap();
         let slot = session.open().unwrap();
-        assert_eq!(session.prefill(slot, &read).unwrap(), of_talk, "{name}");
+        assert!(is_near(session.prefill(slot, &read).unwrap(), &of_talk), "{name}");
     }
 }
 
@@ -99,10 +104,12 @@ fn few_slots_are_enough() {
 #[test]
 fn reading_is_chunked_and_can_be_interrupted() {
     let mut talk = bob_and_alice();
-    let one = exported(&mut talk, "chat");
+    let logits = |talk: &Talk| talk.core.session.logits(talk.way.kept()[0].1.slot).unwrap().to_vec();
+    let one = logits(&talk);
     talk.set("CHUNK_LEN", "3").unwrap();
     talk.system("").unwrap();
-    assert_eq!(exported(&mut talk, "chat"), one, "the length of a chunk changes nothing");
+    assert_eq!(talk.transcript(), encode(FIRST));
+    assert!(is_near(&logits(&talk), &one), "the length of a chunk changes nothing but the rounding");
     talk.set("CHUNK_LEN", "1").unwrap();
     let text = encode("a text of many tokens, that is to be read one by one");
     let mut saved = talk.core.fresh().unwrap();

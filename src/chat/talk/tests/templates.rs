@@ -15,12 +15,11 @@ fn talk(version: Version) -> Option<Talk> {
     let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
     let model = Model::load(&ModelSource::Path(folder.into()), &options, &mut |_, _| ()).unwrap();
     let mut format = Format::of(&model).unwrap();
-    let Kind::Messages(template) = &format.kind else { panic!("{format:?}") };
-    let kind = Kind::Messages(Box::new(crate::chat::Options { template: Arc::new(Glm4(version)), ..(**template).clone() }));
+    let Kind::Messages(options) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
+    options.template = Arc::new(Glm4(version));
     assert_eq!(Talk::slots(&model), 1);
     let session = Session::new(&model, 1).unwrap();
     let settings = format.settings();
-    format.kind = kind;
     let mut talk = Talk::new(session, format, settings, &mut |_, _| ()).unwrap();
     talk.core.vocab = small();
     Some(talk)
