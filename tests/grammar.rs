@@ -137,7 +137,7 @@ impl Constraint for ThreeEven {
     }
     fn accept(&mut self, id: u32) -> Result<()> {
         self.0.push(id);
-        if id % 2 == 0 { Ok(()) } else { Err(Error::input("an odd id")) }
+        if id.is_multiple_of(2) { Ok(()) } else { Err(Error::input("an odd id")) }
     }
 }
 

@@ -129,10 +129,6 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
-            let mut notes = notes(checkpoint, &tape, "f16");
-            // What running it with these options would say.
-            notes.extend(quant::find(&options.state_dtype).and_then(|f| tape.store_states(f)).err().map(|e| e.to_string()));
-            report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
             report.context = f.context;
@@ -140,6 +136,10 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let options = Options { dtype: "f16".into(), ..options.clone() };
             report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.weights = tape.formats().join("+");
+            let mut notes = notes(checkpoint, &tape, &report.weights);
+            // What running it with these options would say.
+            notes.extend(quant::find(&options.state_dtype).and_then(|f| tape.store_states(f)).err().map(|e| e.to_string()));
+            report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
         }
         Err(e) => report.note = Some(e.to_string()),

@@ -122,8 +122,8 @@ impl Splitter {
                 }
                 Part::Undecided => {
                     let text = self.held.trim_start();
-                    if text.starts_with(BEGIN) {
-                        self.held = text[BEGIN.len()..].to_string();
+                    if let Some(thought) = text.strip_prefix(BEGIN) {
+                        self.held = thought.to_string();
                         (self.part, self.has_thought) = (Part::Thought, true);
                     } else if BEGIN.starts_with(text) && rest == Rest::Follows {
                         return ControlFlow::Continue(());
