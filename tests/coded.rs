@@ -1,8 +1,7 @@
 //! Files of weights in few bits: they are the codes that loading the model so makes, on every device and in every order of kernels.
 
-use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read};
+use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wingbeat::exec::Plan;
 use wingbeat::exec::gpu::Device;
 use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
@@ -32,11 +31,13 @@ fn load(path: &Path, options: &Options) -> Model {
 
 /// Every device, and a GPU's kernels, which keep matrices with sparse inputs by columns.
 fn everywhere() -> Vec<Options> {
+    // Else chunks go by the clock where a driver does.
     let mut all: Vec<Options> = devices().iter().map(|d| options(d)).collect();
+    all.iter_mut().for_each(|options| options.deterministic = true);
     if let Some(adapter) = adapter() {
         let base = Device::open(&adapter, false).unwrap();
         let mut own = options("gpu");
-        own.gpu = Some(Arc::new(base.with_caps(Caps { cooperative: None, ..caps(base.caps.clone(), Class::Groups) })));
+        own.gpu = Some(unwatched(&base, Caps { cooperative: None, ..caps(base.caps.clone(), Class::Groups) }));
         all.push(own);
     }
     all

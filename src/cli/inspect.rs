@@ -4,7 +4,7 @@ use super::Outcome;
 use super::model_options::quant;
 use super::output::{Output, say};
 use crate::error::size;
-use crate::report::{InspectReport, Memory, TensorReport, inspect};
+use crate::report::{InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
 use std::path::PathBuf;
@@ -69,10 +69,6 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn memory(m: &Memory, formats: &str) -> String {
-    format!("{} weights as {formats}, {} state a slot, {} scratch", size(m.weights), size(m.state_per_slot), size(m.scratch))
-}
-
 fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
     let mut line = |key: &str, value: String| out.line(format_args!("{key:<16} {value}"));
     line("name", r.name.clone())?;
@@ -101,10 +97,12 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         line("reads a token", format!("{} as {format}", size(*bytes)))?;
     }
     if let Some(m) = &r.memory {
-        line("memory", memory(m, &r.weights))?;
+        let (weights, state, scratch) = (size(m.weights), size(m.state_per_slot), size(m.scratch));
+        line("memory", format!("{weights} weights as {}, {state} state a slot, {scratch} scratch", r.weights))?;
     }
-    for device in &r.devices {
-        line(&format!("on {}", device.id), memory(&device.memory, &r.weights))?;
+    for d in &r.devices {
+        let text = format!("{} weights, {} state and caches, {} scratch", size(d.weights), size(d.state), size(d.scratch));
+        line(&format!("on {}", d.id), text)?;
     }
     for TensorReport { name, dtype, shape } in r.tensors.iter().flatten() {
         out.text(&format!("{name}  {dtype} {shape:?}\n"))?;

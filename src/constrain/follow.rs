@@ -73,12 +73,18 @@ fn limits() -> ParserLimits {
 }
 
 /// A text that follows a grammar. A clone goes on from the same place.
-#[derive(Clone)]
 pub struct Follower {
     matcher: Matcher,
     /// What may come next, where it is known.
     next: Option<Next>,
     n_ids: u32,
+}
+
+/// Deep: what one text makes the lexer learn, and where it fails, is nothing to another.
+impl Clone for Follower {
+    fn clone(&self) -> Follower {
+        Follower { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
+    }
 }
 
 #[derive(Clone)]
@@ -99,7 +105,7 @@ impl Constraint for Follower {
 
     fn accept(&mut self, id: u32) -> Result<()> {
         self.next = None;
-        if id >= self.n_ids || !self.matcher.validate_tokens(&[id]).is_ok_and(|n| n == 1) {
+        if id >= self.n_ids || self.matcher.validate_tokens(&[id]).map_err(|e| Error::input(told(&e)))? != 1 {
             return Err(Error::input(format!("the grammar does not allow token {id} here")));
         }
         self.matcher.consume_token(id).map_err(|e| Error::input(told(&e)))

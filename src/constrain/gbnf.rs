@@ -14,6 +14,8 @@ use std::ops::Range;
 const MAX_BYTES: usize = 1 << 20;
 /// Parentheses within parentheses.
 const MAX_NESTING: usize = 100;
+/// Repetitions of a repetition.
+const MAX_REPEATED: usize = 10;
 /// The largest number in `{m,n}`.
 pub const MAX_REPEAT: u32 = 100_000;
 /// The rule that the text follows.
@@ -40,6 +42,16 @@ pub enum Expr {
     Either(Vec<Expr>),
     /// At least so often, at most so often.
     Repeat(Box<Expr>, u32, Option<u32>),
+}
+
+impl Expr {
+    /// Of a repetition, what is repeated.
+    fn repeated(&self) -> Option<&Expr> {
+        match self {
+            Expr::Repeat(one, ..) => Some(one),
+            _ => None,
+        }
+    }
 }
 
 /// One character out of some.
@@ -155,6 +167,20 @@ impl<'t> Reader<'t> {
                         return Err(self.refuse(begin..begin + 1, &format!("expected something before {next} that it repeats")));
                     };
                     let (least, most) = self.times()?;
+                    // Each would take some of the stack of whoever reads them.
+                    if std::iter::successors(Some(&item), |e| e.repeated()).nth(MAX_REPEATED).is_some() {
+                        let text = format!("expected at most {MAX_REPEATED} repetitions of one another");
+                        return Err(self.refuse(begin..self.at, &text));
+                    }
+                    // What comes never is the empty text, and so is that repeated.
+                    if most == Some(0) {
+                        self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+                        while matches!(self.peek(), Some('*' | '+' | '?' | '{')) {
+                            self.times()?;
+                            self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+                        }
+                        continue;
+                    }
                     all.push(Expr::Repeat(Box::new(item), least, most));
                 }
                 '<' | '!' => return Err(self.refuse(begin..begin + 1, "tokens in grammars (<…>) are not supported; write their text")),

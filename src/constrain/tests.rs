@@ -269,6 +269,7 @@ fn hostile_grammars_end_soon() {
         format!("root ::= r0\n{chain}r5000 ::= \"\""),
         format!("root ::= r0\n{backwards}r5000 ::= \"a\""),
         format!("root ::= r0\n{doubling}r60 ::= \"a\""),
+        format!("root ::= \"a\"{}", "?".repeat(60_000)),
         "root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000}".into(),
         "root ::= x{1,100000}\nx ::= \"a\"? x{0,100000} | \"b\"".into(),
         "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),

@@ -24,8 +24,10 @@ pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
         return Ok(None);
     }
     // Along which axis is nothing to it.
-    if let Stored::Coded(halves) | Stored::Turned(halves) = Stored::of(part, Axis::Row, source)? {
-        return Ok(Some(Affine::from_stored(&halves, part.rows, part.k)));
+    match Stored::of(part, Axis::Row, source)? {
+        Stored::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
+        Stored::Turned(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).turned())),
+        Stored::Otherwise | Stored::Floats => {}
     }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);

@@ -71,8 +71,11 @@ pub struct Memory {
 pub struct DeviceMemory {
     /// As `devices` lists it, or `cpu`.
     pub id: String,
-    #[serde(flatten)]
-    pub memory: Memory,
+    /// But for what the CPU reads from the file's map.
+    pub weights: u64,
+    /// States and caches of one slot, and what a session keeps beside them.
+    pub state: u64,
+    pub scratch: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -167,10 +170,7 @@ fn by_strategy(
     context: Option<usize>,
 ) -> Result<Vec<DeviceMemory>> {
     let devices = bytes_by_device(tape, n_layer, checkpoint, options, context)?;
-    let one = |(id, bytes): (String, DeviceBytes)| {
-        let memory = Memory { weights: bytes.weights, state_per_slot: bytes.slots, scratch: bytes.scratch };
-        DeviceMemory { id, memory }
-    };
+    let one = |(id, bytes): (String, DeviceBytes)| DeviceMemory { id, weights: bytes.weights, state: bytes.slots, scratch: bytes.scratch };
     Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
 }
 

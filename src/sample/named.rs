@@ -246,6 +246,8 @@ impl Sampling {
     fn begin_with(&mut self, preset: Sampling) {
         let old = std::mem::replace(self, preset);
         (self.seed, self.guard, self.ban) = (old.seed, old.guard, old.ban);
+        // The same preset a second time biases nothing twice.
+        self.logit_bias.retain(|(id, _)| old.logit_bias.iter().all(|(known, _)| known != id));
         self.logit_bias.extend(old.logit_bias);
     }
 }

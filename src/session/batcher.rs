@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 pub struct Job {
     /// May be empty where a slot gives something to continue.
     pub prompt: Vec<u32>,
+    /// Is told the prompt when the job is added.
     pub sampler: Sampler,
     pub request: Request,
     /// Changes logits before each draw; all texts then draw on the host.
@@ -121,6 +122,8 @@ impl Batcher {
 
     /// For what is done between two steps: slots to go on from, states to load. A slot of a running job is not known outside.
     pub fn session_mut(&mut self) -> &mut Session {
+        // Whatever is done with it may tell the device of others, or make it forget.
+        self.is_told = false;
         &mut self.session
     }
 

@@ -8,7 +8,7 @@ use super::place::PartOn;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters};
 use crate::exec::strategy::{Placed, Strategy};
-use crate::exec::{Plan, assign_formats, host_memory};
+use crate::exec::{Plan, assign_formats, host_memory, mapped_bytes};
 use crate::quant;
 use crate::tape::{BLOCK, Kind, MatrixSpec, Part, Room, Source, Tape};
 use crate::tensor::DType;
@@ -87,7 +87,7 @@ pub fn bytes_by_device(
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
     let layout = lay_out(tape, n_layer, source, options, context)?;
-    let needs = Needs::of(tape, &sizes(options, context), &as_assigned);
+    let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &|m| mapped_bytes(m, source))?;
     let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), needs.layers.len())).collect();
     Ok(by_device(&placed, &|_| &needs))
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::quant::{self, Axis, Coding};
 use crate::tensor::{DType, dense_strides};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where the metadata say which tensors are coded, and how: JSON, by name.
 const KEY: &str = "wingbeat.coded";
@@ -51,9 +51,10 @@ pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String,
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
     let said: BTreeMap<String, Said> =
         serde_json::from_str(&json).map_err(|e| Error::file(format!("expected how tensors are coded, found {e}")).at(KEY))?;
+    let places: HashMap<String, usize> = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
     for (name, said) in said {
         let at = |e: Error| e.at(format!("tensor {name}"));
-        let tensor = tensors.iter_mut().find(|t| t.name == name);
+        let tensor = places.get(&name).map(|&i| &mut tensors[i]);
         let tensor = tensor.ok_or_else(|| at(Error::file("expected a coded tensor, found none of this name")))?;
         if tensor.dtype != DType::U8 {
             return Err(at(Error::file(format!("expected codes as U8, found {}", tensor.dtype))));

@@ -5,8 +5,9 @@ pub mod made;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::OnceLock;
-use wingbeat::exec::gpu::{Adapter, adapters};
+use wingbeat::exec::gpu::{Adapter, Device, adapters};
 use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 use wingbeat::tape::{Caps, Class};
 use wingbeat::tensor::DType;
@@ -35,6 +36,14 @@ pub fn adapter() -> Option<Adapter> {
 /// Caps of another family of kernels.
 pub fn caps(base: Caps, class: Class) -> Caps {
     Caps { class, ..base }
+}
+
+/// A device with other caps whose steps may take any time: where a driver watches the clock, chunks get shorter on a busy machine, and other
+/// kernels round otherwise.
+pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
+    let mut device = base.with_caps(caps);
+    device.is_slow = false;
+    Arc::new(device)
 }
 
 pub fn options(device: &str) -> Options {

@@ -2,6 +2,7 @@
 //!
 //! Reads, evaluates nothing: what stands in braces must be a name and nothing else.
 
+use super::python::MAX_TEXT;
 /// A literal that was cut out of its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Literal<'a> {
@@ -33,7 +34,11 @@ pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>
                 if !is_name(name) {
                     return Err((format!("the expression {{{}}}, which would have to be run", crate::error::short(inner, 40)), at));
                 }
-                out.push_str(values(name).ok_or_else(|| (format!("{{{name}}}, a name without a value"), at))?);
+                let value = values(name).ok_or_else(|| (format!("{{{name}}}, a name without a value"), at))?;
+                if out.len() + value.len() > MAX_TEXT {
+                    return Err((format!("one of more than {MAX_TEXT} bytes"), at));
+                }
+                out.push_str(value);
                 inner.len() + 2
             }
             '}' if literal.is_format => return Err(("a single }; }} stands for a brace".into(), at)),

@@ -10,7 +10,9 @@ use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
 /// A text that grows by doubling itself must end somewhere.
-const MAX_TEXT: usize = 8 << 20;
+pub(super) const MAX_TEXT: usize = 8 << 20;
+/// And all that are made on the way, each time that they are.
+const MAX_MADE: usize = 8 * MAX_TEXT;
 
 /// How deep parentheses may lie in each other.
 const MAX_DEPTH: usize = 64;
@@ -18,7 +20,7 @@ const MAX_DEPTH: usize = 64;
 pub fn parse(text: &str) -> Result<PromptFile> {
     // As Python does before it looks at anything.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new() };
+    let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new(), made: 0 };
     while reader.statement()? {}
     let mut take = |name: &str| reader.values.remove(name);
     let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
@@ -37,6 +39,8 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
+    /// Bytes of all texts that were made so far.
+    made: usize,
 }
 
 /// Whether a newline ends the line, or is a blank like any other: within parentheses.
@@ -149,6 +153,10 @@ impl<'a> Reader<'a> {
         loop {
             self.blanks(newlines);
             if !self.takes("+") {
+                self.made += sum.len();
+                if self.made > MAX_MADE {
+                    return Err(self.refuse(&format!("texts of at most {MAX_MADE} bytes together"), self.at));
+                }
                 return Ok(sum);
             }
             sum += &self.operand(depth, newlines)?;
@@ -192,7 +200,8 @@ impl<'a> Reader<'a> {
     fn literal(&mut self) -> Result<Option<(Literal<'a>, usize)>> {
         let from = self.at;
         let rest = self.rest();
-        let n_prefix = rest.find(['"', '\'']).filter(|&n| n <= 2 && rest[..n].bytes().all(|b| b.is_ascii_alphabetic()));
+        let quote = rest.bytes().take(3).position(|b| matches!(b, b'"' | b'\''));
+        let n_prefix = quote.filter(|&n| rest[..n].bytes().all(|b| b.is_ascii_alphabetic()));
         let Some(n_prefix) = n_prefix else { return Ok(None) };
         let prefix = rest[..n_prefix].to_lowercase();
         if !matches!(prefix.as_str(), "" | "r" | "f" | "u" | "rf" | "fr") {

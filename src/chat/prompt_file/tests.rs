@@ -135,6 +135,12 @@ fn a_text_cannot_grow_without_end() {
     assert!(refusal(&listed).contains("expected texts of at most"));
     let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
     assert!(refusal(&sum).contains("expected texts of at most"));
+    // Many texts, each of them allowed; and many references in one.
+    let long = format!("x = '{}'\n", "a".repeat(1 << 20));
+    let copies = format!("{long}{}", (0..100).map(|i| format!("a{i} = x\n")).collect::<String>());
+    assert!(refusal(&copies).contains("bytes together"), "{}", refusal(&copies));
+    assert!(refusal(&format!("{long}y = f'{}'", "{x}".repeat(10_000))).contains("one of more than"));
+    assert!(refusal(&format!("a = ''\n{}", "a = a\n".repeat(200_000))).starts_with("expected an assignment to user"));
     assert!(refusal(&format!("x = {}'a'", "(".repeat(100_000))).starts_with("line 1: expected a text in quotes"));
     assert!(refusal(&"\\\n".repeat(100_000)).starts_with("expected an assignment to user"));
 }

@@ -86,7 +86,7 @@ impl Branch {
             self.undo.push_back((before, self.n_turns));
             pre.is_answered = true;
         }
-        self.n_turns = pre.n_turns + 1;
+        self.n_turns = pre.n_turns.saturating_add(1);
     }
 
     /// Back to behind the first prompt. A reply to what was asked last can still be had.
@@ -154,8 +154,10 @@ pub fn close(core: &mut Core, lines: &Lines, pre: &Pre, work: Saved, reply: &Rep
                 [.., b'\n'] => "\n",
                 _ => "\n\n",
             };
-            let rest = core.encode(blank_line)?;
-            core.with(work, |core, work| read(core, work, &rest))?
+            core.with(work, |core, work| {
+                let rest = core.encode(blank_line)?;
+                read(core, work, &rest)
+            })?
         }
     };
     Ok(Some(closed.0))

@@ -66,7 +66,9 @@ impl Line {
     /// # Errors
     /// `Usage` where `-temp=` or `-top_p=` has no number.
     pub fn parse(line: &str) -> Result<Line> {
-        let mut text = line.replace("\\n", "\n").trim().to_string();
+        // The name of a file keeps its backslashes.
+        let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
+        let mut text = if is_file { line.to_string() } else { line.replace("\\n", "\n") }.trim().to_string();
         let temperature = take(&mut text, "-temp=")?.map(|x| x.clamp(0.2, 5.0));
         let top_p = take(&mut text, "-top_p=")?.map(|x| x.clamp(0.0, 1.0));
         Ok(Line { command: Command::parse(text.trim()), overrides: Overrides { temperature, top_p } })
@@ -92,17 +94,20 @@ impl Command {
     }
 }
 
-/// Takes the first number behind a mark out of a text, mark and all.
+/// Takes the numbers behind a mark out of a text, mark and all; gives the last of them.
 fn take(text: &mut String, mark: &str) -> Result<Option<f32>> {
-    let Some(from) = text.find(mark) else { return Ok(None) };
-    let value = text[from + mark.len()..].split(char::is_whitespace).next().unwrap_or_default();
-    let number: f32 = value.parse().ok().filter(|x: &f32| !x.is_nan()).ok_or_else(|| {
-        let e = Error::usage(format!("expected a number behind it, found {:?}", short(value, 40))).at(mark);
-        e.hint(format!("as in {mark}0.8"))
-    })?;
-    let to = from + mark.len() + value.len();
-    text.replace_range(from..to, "");
-    Ok(Some(number))
+    let mut last = None;
+    while let Some(from) = text.find(mark) {
+        let value = text[from + mark.len()..].split(char::is_whitespace).next().unwrap_or_default();
+        let number: f32 = value.parse().ok().filter(|x: &f32| !x.is_nan()).ok_or_else(|| {
+            let e = Error::usage(format!("expected a number behind it, found {:?}", short(value, 40))).at(mark);
+            e.hint(format!("as in {mark}0.8"))
+        })?;
+        let to = from + mark.len() + value.len();
+        text.replace_range(from..to, "");
+        last = Some(number);
+    }
+    Ok(last)
 }
 
 #[cfg(test)]
@@ -119,6 +124,7 @@ mod tests {
         let free = |start: fn(String) -> Start, text: &str| Command::Free(start(text.into()));
         let cases = [
             (" hello\\nthere ", say("hello\nthere")),
+            ("+prompt C:\\new.toml", Command::Prompt("C:\\new.toml".into())),
             ("+", Command::Again),
             (" ++ ", Command::Retry),
             ("+++", Command::More),
@@ -145,8 +151,9 @@ mod tests {
 
     #[test]
     fn settings_for_one_answer_are_taken_out_as_they_stand() {
-        let cases: [(&str, &str, Option<f32>, Option<f32>); 8] = [
+        let cases: [(&str, &str, Option<f32>, Option<f32>); 9] = [
             ("hi -temp=0.80 there", "hi  there", Some(0.8), None),
+            ("hi -temp=1 -temp=2", "hi", Some(2.0), None),
             ("-temp=1e0 -top_p=0.10 hi", "hi", Some(1.0), Some(0.1)),
             ("hi -temp=0", "hi", Some(0.2), None),
             ("hi -temp=-3", "hi", Some(0.2), None),

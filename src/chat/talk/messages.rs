@@ -84,7 +84,7 @@ impl InMessages {
             Delta::Text(text) => splitter.push(text, on_piece),
         })?;
         splitter.finish(on_piece);
-        core.draws += 1 + reply.tokens.len() as u64;
+        core.draws = core.draws.wrapping_add(1 + reply.tokens.len() as u64);
         let n_prompt = reply.prompt.len() - reply.n_reused;
         self.read = [reply.prompt, reply.tokens.clone()].concat();
         let mut history = reply.history;
@@ -102,7 +102,8 @@ impl InMessages {
         let before = self.branches.here.before();
         let (answered, history) = self.ask(core, &before, text, overrides, on_piece)?;
         // Of an answer that was broken off before it began there is nothing to keep.
-        if !(answered.finish == Finish::Interrupted && answered.text.is_empty()) {
+        let is_nothing = answered.text.is_empty() && (answered.finish == Finish::Interrupted || !answered.thought.is_empty());
+        if !is_nothing {
             let here = &mut self.branches.here;
             let n_system = usize::from(!here.system.is_empty());
             here.turns.push(here.history.len());

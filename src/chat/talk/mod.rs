@@ -214,8 +214,9 @@ impl Talk {
         self.core.go_on();
         let before = self.core.start.replace((start, tokens.to_vec()));
         let begun = self.way.system(&mut self.core, "");
-        if begun.is_err() {
-            self.core.start = before;
+        let unused = if begun.is_err() { std::mem::replace(&mut self.core.start, before) } else { before };
+        if let Some((slot, _)) = unused {
+            self.core.session.close(slot)?;
         }
         begun
     }

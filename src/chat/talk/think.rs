@@ -28,7 +28,8 @@ impl Begins {
             opening if opening.ends_with("</think") => Begins::AfterThought(">"),
             opening if opening.ends_with("</think>") => Begins::AfterThought(""),
             opening if opening.ends_with("<think") => Begins::WithThought(">"),
-            _ => Begins::WithThought(""),
+            opening if opening.ends_with(BEGIN) => Begins::WithThought(""),
+            _ => Begins::WithEither,
         }
     }
 }

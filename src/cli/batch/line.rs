@@ -2,7 +2,7 @@
 
 use crate::chat::Message;
 use crate::error::{Error, Result, short};
-use crate::sample::Sampling;
+use crate::sample::Setting;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -75,17 +75,17 @@ fn of<T: DeserializeOwned>(name: &str, value: &Value, expected: &str) -> Result<
 /// A setting of the sampler as its flag would have it.
 fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
     let flag = if name == "temp" { "temperature".into() } else { name.replace('_', "-") };
-    if !Sampling::names().any(|(known, _)| known == flag) {
+    let Some(known) = Setting::all().iter().find(|s| s.name == flag) else {
         return Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
             "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, and settings of the sampler as its flags are called, such as top_p",
         ));
-    }
+    };
     // Texts that break a repetition may hold any character: as JSON they arrive as they are.
     let texts = match value {
         Value::String(_) if flag == "dry-breaker" => Some(vec![Value::Array(vec![value.clone()]).to_string()]),
         Value::Array(all) if flag == "dry-breaker" && all.is_empty() => Some(vec!["none".into()]),
         Value::Array(_) if flag == "dry-breaker" => Some(vec![value.to_string()]),
-        Value::Array(all) => all.iter().map(plain).collect(),
+        Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
         Value::Object(all) if flag == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
         one => plain(one).map(|text| vec![text]),
     };

@@ -129,14 +129,15 @@ impl Left {
             if line.last() != Some(&b'\n') {
                 // Nothing, or a torn line: it is ours to cut off only if it is the beginning of one of ours.
                 let begins = br#"{"id":"#;
-                if !begins.starts_with(&line) && !line.starts_with(begins) {
+                // Whole JSON that is no result was never written here.
+                let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();
+                if is_other || !begins.starts_with(&line) && !line.starts_with(begins) {
                     return Err(no_results(number, &line));
                 }
                 break;
             }
             end += n as u64;
-            let kept = serde_json::from_slice::<Kept>(&line).ok().filter(|k| k.finish.is_some() || k.error.is_some());
-            let Some(Kept { id, line, error, .. }) = kept else { return Err(no_results(number, &line)) };
+            let Some(Kept { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
             let counter = if error.is_some() { &mut self.n_errors } else { &mut self.n_texts };
             *counter += 1;
             if error.is_none() || errors == Errors::Keep {
@@ -145,6 +146,11 @@ impl Left {
         }
         Ok(end)
     }
+}
+
+/// A line that was written here.
+fn result(line: &[u8]) -> Option<Kept> {
+    serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.error.is_some())
 }
 
 /// The same file without lines that have an error: written beside it, then put in its place.
@@ -221,7 +227,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         let prompts = r#"{"id":"a","prompt":"x"}"#;
-        for text in [format!("{TEXT}\n{prompts}\n"), "words".into(), "words\n".into(), format!("{TEXT}\n\n"), "[1]\n".into()] {
+        for text in
+            [format!("{TEXT}\n{prompts}\n"), prompts.into(), "words".into(), "words\n".into(), format!("{TEXT}\n\n"), "[1]\n".into()]
+        {
             std::fs::write(&path, &text).unwrap();
             let said = Results::open(&path, Errors::Retry).err().unwrap().to_string();
             assert!(said.contains("out.jsonl: line ") && said.contains("expected results of batch"), "{said}");
