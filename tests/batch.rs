@@ -188,11 +188,17 @@ fn all_go_on_from_a_state() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
-    json(&run(&["generate", "In the beginning", "-n", "0", "--save-state", state, "--json"]));
+    json(&run(&["generate", "In the beginning", "-n", "0", "--save-state", state, "--state-tokens", "--json"]));
     let input = r#"{"id":1,"prompt":" God","temperature":0,"max_tokens":9}"#;
     let whole = r#"{"id":1,"prompt":"In the beginning God","temperature":0,"max_tokens":9}"#;
     let (more, all) = (batch(input, &format!("--state {state} --slots 2")), batch(whole, ""));
     assert_eq!(more["1"]["text"], all["1"]["text"]);
+    // What DRY looks back at stands in the state, too.
+    let dry = ["--dry-multiplier", "100", "--dry-allowed-length", "1"];
+    let asked = ["generate", " God", "--state", state, "-n", "9", "--temp", "0", "--seed", "7", "--deterministic", "--json"];
+    let alone = json(&run(&[&asked[..], &dry].concat()));
+    let found = batch(input, &format!("--state {state} {}", dry.join(" ")));
+    assert_eq!(found["1"]["text"], alone["text"]);
 }
 
 fn start(input: &Path, out: &Path, slots: &str) -> std::process::Child {

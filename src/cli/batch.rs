@@ -15,8 +15,8 @@ use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result, short, size};
 use crate::exec::host_memory;
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
-use crate::sample::{Memory, Sampler};
-use crate::session::{Batcher, Done, Job, JobId, Made, Model, Prompt, Request, Session, Slot};
+use crate::sample::Sampler;
+use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
 use line::{Source, Wanted};
 use lines::{Lines, Next, Numbered};
 use results::{Errors, Name, Results};
@@ -96,7 +96,7 @@ pub fn run(args: Args) -> Outcome {
     let mut base = None;
     if args.model.state.is_some() {
         let (slot, loaded) = args.model.open_slot(&mut session)?;
-        base = Some((slot, loaded.sampler));
+        base = Some((slot, loaded));
     }
     let total = lines::count(&args.input);
     let mut run = Run {
@@ -201,8 +201,8 @@ struct Run<'a> {
     args: &'a Args,
     model: Model,
     batcher: Batcher,
-    /// The slot that all texts go on from, and what its sampler remembers.
-    base: Option<(Slot, Option<Memory>)>,
+    /// The slot that all texts go on from, and what its file says.
+    base: Option<(Slot, LoadedState)>,
     /// Of messages, once there are such.
     format: Option<Result<Format>>,
     /// What every text has to follow.
@@ -267,9 +267,9 @@ impl Run<'_> {
         }
         let (seed, prompt_tokens) = (sampling.seed, prompt.len());
         let mut sampler = Sampler::new(sampling);
-        let from = self.base.as_ref().map(|(slot, memory)| {
+        let from = self.base.as_ref().map(|(slot, loaded)| {
             // What the text before has used is penalised; the random stream is its own.
-            memory.iter().for_each(|memory| sampler.restore(Memory { seed, draws: 0, ..memory.clone() }));
+            loaded.begin(&mut sampler, Some(seed));
             *slot
         });
         let constraint = constraint(self.follower.as_ref());

@@ -243,7 +243,7 @@ impl Chat {
     fn recover(&mut self, failure: Failure) -> std::result::Result<Then, Failure> {
         match failure {
             Failure::Error(e) if e.kind == Kind::Interrupted => {
-                self.screen.aside("stopped");
+                self.screen.stopped(&e)?;
                 Ok(self.stopped())
             }
             // without its device no answer can come any more
@@ -311,6 +311,10 @@ impl Chat {
                 }
             }
             Told::Message(text) => self.screen.tell(&text),
+            Told::Wrong(text) => {
+                self.screen.wrong(text)?;
+                self.note(Kind::Input);
+            }
             Told::Nothing => self.screen.aside("there is nothing yet to do that with"),
         }
         Ok(Then::Next)

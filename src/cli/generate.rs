@@ -9,7 +9,7 @@ use super::sampling_options::SamplingArgs;
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
-use crate::sample::{Memory, Sampler};
+use crate::sample::Sampler;
 use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -89,15 +89,7 @@ pub fn run(args: Args) -> Outcome {
     let ends = !args.sampling.ignore_eos && model.vocab().is_some();
     let request = Request { stop_texts: args.sampling.stop.clone(), stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
-    let remembers = loaded.sampler.as_ref().is_some_and(|memory| !memory.recent.is_empty());
-    if let Some(memory) = &loaded.sampler {
-        sampler.restore(match args.sampling.seed() {
-            Some(seed) => Memory { seed, draws: 0, ..memory.clone() },
-            None => memory.clone(),
-        });
-    }
-    // What a repetition repeats may stand in the text of the state, where that was kept.
-    sampler.read(loaded.tokens.as_deref().filter(|_| !remembers).unwrap_or_default());
+    loaded.begin(&mut sampler, args.sampling.seed());
     sampler.read(&prompt);
     let seed = sampler.settings().seed;
     let mut streams = vec![Stream::new(slot, sampler.clone(), &request)];

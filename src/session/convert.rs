@@ -15,7 +15,7 @@ use std::path::Path;
 /// stays a float, and an adapter, are as `what` says. Progress gets (bytes done, bytes in total).
 ///
 /// # Errors
-/// Of the plan, of a number that a format cannot hold, and as [`convert`].
+/// Of the plan, of a number that a format cannot hold, and as [`convert()`].
 pub fn convert_coded(input: &Path, out: &Path, quant: &str, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let plan = Plan::parse(quant)?;
     let mut opened = Opened::new(&ModelSource::Path(input.to_path_buf()), &Options::default())?;

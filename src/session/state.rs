@@ -4,7 +4,7 @@ use super::identity::weights_hash;
 use super::opened::{Opened, TUNED, tuned};
 use super::{Memory, ModelSource, Options, Session, Slot};
 use crate::error::{Error, Result};
-use crate::sample;
+use crate::sample::{self, Sampler};
 use crate::tape::{Cache, State};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
@@ -36,6 +36,22 @@ pub struct LoadedState {
     pub metadata: BTreeMap<String, String>,
     /// Something the user should know: a tuned state, a hash that was not checked.
     pub note: Option<String>,
+}
+
+impl LoadedState {
+    /// Tells a sampler what was before: what the saved one remembers, or else the tokens, where they were kept. `seed` names another random
+    /// stream, which then begins.
+    pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
+        if let Some(memory) = &self.sampler {
+            sampler.restore(match seed {
+                Some(seed) => sample::Memory { seed, draws: 0, ..memory.clone() },
+                None => memory.clone(),
+            });
+        }
+        if self.sampler.as_ref().is_none_or(|memory| memory.recent.is_empty()) {
+            sampler.read(self.tokens.as_deref().unwrap_or_default());
+        }
+    }
 }
 
 impl Session {

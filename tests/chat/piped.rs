@@ -52,6 +52,15 @@ fn an_answer_is_an_object_with_json() {
 }
 
 #[test]
+fn a_command_that_cannot_be_done_is_a_wrong_line() {
+    let output = chat("--seed 1 --json", "+prompt nothing.toml\n+gen\n+reset\n");
+    let said = objects(&output);
+    assert_eq!((code(&output), said.len()), (1, 2), "{said:?}");
+    let messages: Vec<&str> = said.iter().map(|o| o["error"]["message"].as_str().unwrap()).collect();
+    assert!(messages[0].starts_with("Path error. ") && messages[1] == "Error: +gen wants a text behind it", "{messages:?}");
+}
+
+#[test]
 fn a_wrong_line_is_said_and_the_next_one_answered() {
     let output = chat("--seed 1", "/hlep\nlight\n/switch nowhere\n");
     assert_eq!(stderr(&output).matches("error: ").count(), 2, "{}", stderr(&output));

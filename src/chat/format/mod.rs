@@ -104,7 +104,9 @@ impl Format {
     /// How such a conversation is led, unless told otherwise.
     pub fn settings(&self) -> Settings {
         match &self.kind {
-            Kind::Messages(options) => Settings { sampling: options.generation.sampling(), ..Settings::default() },
+            Kind::Messages(options) => {
+                Settings { sampling: options.generation.sampling(), chat_len_max: options.generation.max_length, ..Settings::default() }
+            }
             Kind::Lines(_) => self.known().map_or_else(Settings::default, |known| (known.settings)()),
         }
     }

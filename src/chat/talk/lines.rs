@@ -128,7 +128,7 @@ impl InLines {
     fn prompt(&mut self, core: &mut Core, path: &str) -> Result<Told> {
         let (format, settings) = match read_prompt_file(core, &self.branches.here.format, path) {
             Ok(read) => read,
-            Err(e) => return Ok(Told::Message(format!("Path error. {e}"))),
+            Err(e) => return Ok(Told::Wrong(format!("Path error. {e}"))),
         };
         let system = self.branches.here.system.clone();
         let before = std::mem::replace(&mut core.settings, settings);
@@ -160,7 +160,7 @@ impl Way for InLines {
                 }
                 Ok(Told::Nothing)
             }
-            Command::Wrong(why) => Ok(Told::Message(why)),
+            Command::Wrong(why) => Ok(Told::Wrong(why)),
         }
     }
 

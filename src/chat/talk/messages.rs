@@ -65,7 +65,9 @@ impl InMessages {
         let mut sampling = core.sampling(overrides);
         // Every answer has a stream of its own, or another one to the same question would be the same.
         sampling.seed = sampling.seed.wrapping_add(core.draws);
-        let options = Options { sampling: Some(sampling), ..self.options().clone() };
+        let mut options = Options { sampling: Some(sampling), ..self.options().clone() };
+        let most = core.settings.chat_len_max;
+        options.generation.max_new_tokens = Some(options.generation.max_new_tokens.map_or(most, |n| n.min(most)));
         let query = Message::user(text);
         let asked = [history, std::slice::from_ref(&query)].concat();
         let prompt = whole(&options.template.render(&asked)?);
@@ -121,7 +123,8 @@ impl InMessages {
             self.branches.here.take_back();
         }
         let told = self.turn(core, &question, overrides, on_piece);
-        if told.is_err() {
+        // Also where it was stopped before it began.
+        if !self.branches.here.is_answered {
             self.branches.here = kept;
         }
         told
@@ -148,7 +151,7 @@ impl Way for InMessages {
                 Ok(Told::Message("Chat reset.".into()))
             }
             Command::Prompt(path) => match read_prompt_file(core, &self.format, &path) {
-                Err(e) => Ok(Told::Message(format!("Path error. {e}"))),
+                Err(e) => Ok(Told::Wrong(format!("Path error. {e}"))),
                 Ok(_) => unreachable!("a template takes no prompt file"),
             },
             Command::Free(Start::Text(_)) | Command::More => {
@@ -160,7 +163,7 @@ impl Way for InMessages {
                 self.ask_aside(core, overrides, on_piece)
             }
             Command::Retry => self.ask_aside(core, overrides, on_piece),
-            Command::Wrong(why) => Ok(Told::Message(why)),
+            Command::Wrong(why) => Ok(Told::Wrong(why)),
         }
     }
 

@@ -52,6 +52,8 @@ pub enum Told {
     Answer(Answered),
     /// What to tell the user, in the words of the original: `Chat reset.` and its like.
     Message(String),
+    /// The line asked for what cannot be done; why, in the words of the original.
+    Wrong(String),
     /// The command had nothing to work on: `+` before the first reply.
     Nothing,
 }

@@ -116,7 +116,7 @@ fn answer(talk: &mut Talk, line: &str) -> Answered {
 
 fn message(told: Told) -> String {
     match told {
-        Told::Message(text) => text,
+        Told::Message(text) | Told::Wrong(text) => text,
         other => panic!("{other:?}"),
     }
 }

@@ -113,12 +113,30 @@ impl Screen {
 
     /// Where an answer failed: what there is of it ends its line.
     pub fn fail(&mut self, e: &Error) -> Result<(), Failure> {
-        self.out.new_line()?;
-        if self.shows == As::Json {
-            self.out.json(&ErrorReport::from(e))?;
-        }
+        self.object(e)?;
         say(format_args!("error: {e}"));
         Ok(())
+    }
+
+    /// The same, in the words of the original.
+    pub fn wrong(&mut self, text: String) -> Result<(), Failure> {
+        let e = Error::input(text);
+        self.object(&e)?;
+        self.tell(&e.message);
+        Ok(())
+    }
+
+    /// Where it was stopped before it was whole.
+    pub fn stopped(&mut self, e: &Error) -> Result<(), Failure> {
+        self.object(e)?;
+        self.aside("stopped");
+        Ok(())
+    }
+
+    /// What programs read in place of an answer.
+    fn object(&mut self, e: &Error) -> Result<(), Failure> {
+        self.out.new_line()?;
+        if self.shows == As::Json { self.out.json(&ErrorReport::from(e)) } else { Ok(()) }
     }
 
     /// Something beside the matter, on stderr.
