@@ -91,7 +91,7 @@ impl Editor {
             Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
             Err(ReadlineError::Eof) => Ok(Input::End),
             // the terminal is gone
-            Err(ReadlineError::Io(_) | ReadlineError::Errno(_)) if !std::io::stdin().is_terminal() => Ok(Input::End),
+            Err(_) if !std::io::stdin().is_terminal() => Ok(Input::End),
             Err(e) => Err(failed(e)),
         }
     }
