@@ -140,11 +140,16 @@ impl<'a> Reader<'a> {
             _ => String::new(),
         };
         let text = before + &self.sum(0, Newlines::End)?;
-        if text.len() > MAX_TEXT {
-            return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), from));
-        }
+        self.check_len(&text, from)?;
         self.values.insert(name.into(), text);
         Ok(())
+    }
+
+    fn check_len(&self, text: &str, at: usize) -> Result<()> {
+        match text.len() > MAX_TEXT {
+            true => Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), at)),
+            false => Ok(()),
+        }
     }
 
     /// Texts with `+` between them.
@@ -160,9 +165,7 @@ impl<'a> Reader<'a> {
                 return Ok(sum);
             }
             sum += &self.operand(depth, newlines)?;
-            if sum.len() > MAX_TEXT {
-                return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), self.at));
-            }
+            self.check_len(&sum, self.at)?;
         }
     }
 
@@ -181,9 +184,7 @@ impl<'a> Reader<'a> {
                 .map_err(|(found, at)| self.at_line(Error::file(format!("expected a text, found {found}")), inner_at + at))?;
             let texts = texts.get_or_insert_default();
             texts.push_str(&text);
-            if texts.len() > MAX_TEXT {
-                return Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), from));
-            }
+            self.check_len(texts, from)?;
             self.blanks(newlines);
         }
         if let Some(texts) = texts {

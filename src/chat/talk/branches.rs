@@ -17,33 +17,6 @@ impl<B: Clone> Branches<B> {
         Branches { name: FIRST.into(), here, others: BTreeMap::new() }
     }
 
-    /// A branch of that name begins here and is gone on in.
-    pub fn fork(&mut self, name: &str) -> Result<()> {
-        let name = name.trim();
-        if name.is_empty() {
-            return Err(Error::usage("expected a name for the branch, found none"));
-        }
-        if name == self.name || self.others.contains_key(name) {
-            return Err(
-                Error::usage(format!("there is a branch {:?} already", short(name, 40))).hint("choose another name, or switch to it")
-            );
-        }
-        let left = std::mem::replace(&mut self.name, name.into());
-        self.others.insert(left, self.here.clone());
-        Ok(())
-    }
-
-    pub fn switch(&mut self, name: &str) -> Result<()> {
-        let name = name.trim();
-        if name == self.name {
-            return Ok(());
-        }
-        let there = self.others.remove(name).ok_or_else(|| self.unknown(name))?;
-        let left = std::mem::replace(&mut self.name, name.into());
-        self.others.insert(left, std::mem::replace(&mut self.here, there));
-        Ok(())
-    }
-
     /// Takes a branch out. The one that is gone on in stays.
     pub fn remove(&mut self, name: &str) -> Result<B> {
         let name = name.trim();
@@ -51,16 +24,6 @@ impl<B: Clone> Branches<B> {
             return Err(Error::usage("expected another branch than the one that is gone on in").hint("switch to another one first"));
         }
         self.others.remove(name).ok_or_else(|| self.unknown(name))
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.others.keys().chain([&self.name]).cloned().collect();
-        names.sort();
-        names
     }
 
     /// All of them, the one that is gone on in last.
@@ -76,6 +39,7 @@ impl<B: Clone> Branches<B> {
 
 /// What can be done with branches, whatever they hold.
 pub trait Named {
+    /// A branch of that name begins here and is gone on in.
     fn fork(&mut self, name: &str) -> Result<()>;
     fn switch(&mut self, name: &str) -> Result<()>;
     fn name(&self) -> &str;
@@ -84,16 +48,39 @@ pub trait Named {
 
 impl<B: Clone> Named for Branches<B> {
     fn fork(&mut self, name: &str) -> Result<()> {
-        Branches::fork(self, name)
+        let name = name.trim();
+        if name.is_empty() {
+            return Err(Error::usage("expected a name for the branch, found none"));
+        }
+        if name == self.name || self.others.contains_key(name) {
+            return Err(
+                Error::usage(format!("there is a branch {:?} already", short(name, 40))).hint("choose another name, or switch to it")
+            );
+        }
+        let left = std::mem::replace(&mut self.name, name.into());
+        self.others.insert(left, self.here.clone());
+        Ok(())
     }
+
     fn switch(&mut self, name: &str) -> Result<()> {
-        Branches::switch(self, name)
+        let name = name.trim();
+        if name == self.name {
+            return Ok(());
+        }
+        let there = self.others.remove(name).ok_or_else(|| self.unknown(name))?;
+        let left = std::mem::replace(&mut self.name, name.into());
+        self.others.insert(left, std::mem::replace(&mut self.here, there));
+        Ok(())
     }
+
     fn name(&self) -> &str {
-        Branches::name(self)
+        &self.name
     }
+
     fn names(&self) -> Vec<String> {
-        Branches::names(self)
+        let mut names: Vec<String> = self.others.keys().chain([&self.name]).cloned().collect();
+        names.sort();
+        names
     }
 }
 

@@ -27,10 +27,7 @@ impl Start {
                 super::super::prompt_file::folded(text)
             ),
             Start::Question(text) => format!("\nQ: {text}\nA:"),
-            Start::Asked(text) => {
-                let Lines { user, bot, interface, .. } = lines;
-                format!("{user}{interface} {text}\n\n{bot}{interface}")
-            }
+            Start::Asked(text) => lines.turn(text),
         }
     }
 

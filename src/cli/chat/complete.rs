@@ -21,20 +21,23 @@ impl Completion {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);
         }
         let Some((command, _)) = line.split_once(' ') else {
-            let names = COMMANDS.iter().map(|c| (c.name, c.takes)).chain(PLUS.iter().map(|p| (p.name, p.takes)));
-            let whole = names.map(|(name, takes)| if takes == Takes::Nothing { name.to_string() } else { format!("{name} ") });
+            let whole = commands().map(|(name, takes)| if takes == Takes::Nothing { name.to_string() } else { format!("{name} ") });
             return (0, if line.is_empty() { Vec::new() } else { beginning_with(line, whole) });
         };
         let start = line.len() - line[command.len()..].trim_start().len();
         let word = &line[start..];
-        let takes = COMMANDS.iter().map(|c| (c.name, c.takes)).chain(PLUS.iter().map(|p| (p.name, p.takes)));
-        match takes.into_iter().find(|(name, _)| *name == command).map(|(_, takes)| takes) {
+        match commands().find(|(name, _)| *name == command).map(|(_, takes)| takes) {
             Some(Takes::File) => files(start, word),
             Some(Takes::Branch) => (start, beginning_with(word, self.branches.iter().cloned())),
             Some(Takes::Setting) => (start, beginning_with(word, self.settings.iter().map(|s| format!("{s} ")))),
             Some(Takes::Text | Takes::Nothing) | None => (start, Vec::new()),
         }
     }
+}
+
+/// All commands, and what stands behind each.
+fn commands() -> impl Iterator<Item = (&'static str, Takes)> {
+    COMMANDS.iter().map(|c| (c.name, c.takes)).chain(PLUS.iter().map(|p| (p.name, p.takes)))
 }
 
 fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> {
