@@ -38,6 +38,6 @@ pub use message::{Function, Message, Role, Tool};
 pub use part::{Part, encode, encode_whole, whole};
 pub use prompt_file::PromptFile;
 pub use settings::Settings;
-pub use talk::{Answered, OnPiece, Piece, Stats, Talk, Told};
+pub use talk::{Answered, MakeConstraint, OnPiece, Piece, Stats, Talk, Told};
 pub use template::{Template, builtin};
 pub use turn::{Options, Reply, StopWhen, Turn, chat, stream_chat};

@@ -3,6 +3,7 @@
 use super::answer::process_segments;
 use super::deltas::{OnDelta, Writer};
 use super::{Answer, Delta, GenerationConfig, Message, Role, Template, encode};
+use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Finish, Processor, Request, Session, Slot, Stream, Timings};
@@ -52,12 +53,14 @@ pub struct Turn<'a> {
     /// Of the user, or the observation of what a tool gave.
     pub query: Message,
     pub processor: Option<Processor>,
+    /// What the answer is to follow, from its first token.
+    pub constraint: Option<Box<dyn Constraint>>,
     pub stop_when: Option<StopWhen<'a>>,
 }
 
 impl<'a> Turn<'a> {
     pub fn new(slot: Slot, history: &'a [Message], query: Message) -> Turn<'a> {
-        Turn { slot, history, query, processor: None, stop_when: None }
+        Turn { slot, history, query, processor: None, constraint: None, stop_when: None }
     }
 }
 
@@ -108,7 +111,7 @@ pub fn stream_chat(
 
 /// The same with any vocabulary.
 pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, options: &Options, on_delta: &mut OnDelta<'_>) -> Result<Reply> {
-    let Turn { slot, history, query, processor, mut stop_when } = turn;
+    let Turn { slot, history, query, processor, constraint, mut stop_when } = turn;
     if !matches!(query.role, Role::User | Role::Observation) {
         return Err(Error::input(format!("expected a query of user or observation, found one of {}", query.role.name())));
     }
@@ -128,7 +131,7 @@ pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, optio
     let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
 
     let mut streams = [Stream::new(slot, sampler(sampling, &prompt), &request)];
-    streams[0].processor = processor;
+    (streams[0].processor, streams[0].constraint) = (processor, constraint);
     let mut writer = Writer::new(vocab, config.stop_strings.clone(), opening(&prompt, vocab));
     let mut tokens = Vec::new();
     let mut has_stopped = false;

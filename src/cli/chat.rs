@@ -7,6 +7,7 @@ mod screen;
 mod slash;
 mod status;
 
+use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
 use super::output::{printable, say};
 use super::progress::{Progress, Unit};
@@ -31,6 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat chat -m rwkv7-g1-1.5b.pth
   wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
+  wingbeat chat -m model.pth --json-schema answer.json
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json
 
 Sampling begins with the settings of the format: ChatRWKV's for RWKV (temperature 1.2, top_p 0.5, penalties 0.4), a GLM's own.
@@ -72,6 +74,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     model: ModelArgs,
 }
 
@@ -87,7 +91,8 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::default())
     };
-    let mut chat = Chat { talk, screen, source, failed: None };
+    let mut chat = Chat { talk, screen, source, grammar: None, failed: None };
+    chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     let ended = chat.turns();
     // whoever has read enough of it may still want to go on with it later
@@ -111,7 +116,7 @@ fn begin(args: &Args) -> Result<Talk> {
     if let Some(path) = &args.prompt {
         let file = PromptFile::find(path)?;
         format = format.with_prompt(&file).map_err(|e| e.at("--prompt"))?;
-        file.settings.iter().try_for_each(|(name, value)| settings.set(name, value)).map_err(|e| e.at(path.display()))?;
+        file.set(&mut settings).map_err(|e| e.at(path.display()))?;
     }
     settings.sampling = args.sampling.over(settings.sampling, &model)?;
     let mut session = Session::new(&model, Talk::slots(&model) + usize::from(args.model.state.is_some()))?;
@@ -183,6 +188,8 @@ struct Chat {
     talk: Talk,
     screen: Screen,
     source: Source,
+    /// What answers follow, if anything.
+    grammar: Option<String>,
     /// Through a pipe: what first went wrong. Somebody at a terminal has seen it.
     failed: Option<Kind>,
 }
@@ -204,8 +211,13 @@ impl Chat {
     /// Until there is no more to say.
     fn turns(&mut self) -> std::result::Result<(), Failure> {
         let mut is_leaving = false;
+        let stop = self.talk.stop_flag();
         loop {
             let input = self.read()?;
+            // between two lines of a pipe
+            if stop.load(Ordering::Relaxed) && self.stopped() == Then::Leave {
+                return Ok(());
+            }
             let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, Input::Interrupted));
             let then = match input {
                 Input::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
@@ -219,6 +231,10 @@ impl Chat {
             };
             if then? == Then::Leave {
                 return Ok(());
+            }
+            if self.is_terminal() {
+                // a second Ctrl-C ends the program only while something does not stop at the first
+                stop.store(false, Ordering::Relaxed);
             }
         }
     }
@@ -285,8 +301,6 @@ impl Chat {
         let who = Talk::is_reply(line).then(|| format!("{}{}", self.talk.format().bot(), self.talk.format().interface()));
         self.screen.begin(who);
         let told = self.talk.say(line, &mut |piece| self.screen.piece(piece));
-        // a second Ctrl-C ends the program only while an answer does not stop at the first
-        self.talk.stop_flag().store(false, Ordering::Relaxed);
         match told? {
             Told::Answer(answer) => {
                 let talk = &self.talk;
@@ -318,6 +332,20 @@ impl Chat {
             Told::Nothing => self.screen.aside("there is nothing yet to do that with"),
         }
         Ok(Then::Next)
+    }
+
+    /// Answers follow that grammar from now on; none lifts it.
+    fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
+        match &asked {
+            Some(Asked { name, grammar }) => self.talk.set_grammar(Some(grammar)).map_err(|e| e.at(name))?,
+            None => self.talk.set_grammar(None)?,
+        }
+        self.grammar = asked.map(|asked| asked.name);
+        Ok(())
+    }
+
+    fn held_to(&self) -> String {
+        self.grammar.as_ref().map_or("answers follow no grammar".into(), |name| format!("answers follow {name}"))
     }
 
     fn command(&mut self, command: Slash) -> std::result::Result<Then, Failure> {
@@ -358,6 +386,12 @@ impl Chat {
                 self.talk.system(&text)?;
                 self.screen.aside("the chat begins again");
             }
+            Slash::Grammar(Some(name)) => {
+                let asked = if name == "none" { None } else { Some(Asked::named(&name)?) };
+                self.hold_to(asked)?;
+                self.screen.aside(self.held_to());
+            }
+            Slash::Grammar(None) => self.screen.tell(&self.held_to()),
             Slash::Exit => return Ok(Then::Leave),
         }
         Ok(Then::Next)

@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 use crate::session::Model;
 use std::path::{Path, PathBuf};
 
+/// What any JSON is called.
+const JSON: &str = "json";
+
 #[derive(clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct GrammarArgs {
@@ -20,29 +23,56 @@ pub struct GrammarArgs {
 }
 
 impl GrammarArgs {
+    /// What was asked for, if anything.
+    pub fn asked(&self) -> Result<Option<Asked>> {
+        Ok(match (&self.grammar, &self.json_schema) {
+            (Some(path), _) => Some(Asked { name: path.display().to_string(), grammar: gbnf(path)? }),
+            (None, Some(path)) => Some(Asked { name: path.display().to_string(), grammar: schema(path)? }),
+            (None, None) => self.json_object.then(Asked::json),
+        })
+    }
+
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        let (grammar, path) = match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => (Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))?, Some(path)),
-            (None, Some(path)) => (schema(path)?, Some(path)),
-            (None, None) if self.json_object => (Grammar::json(), None),
-            (None, None) => return Ok(None),
-        };
+        let Some(asked) = self.asked()? else { return Ok(None) };
         let Some(vocab) = model.vocab() else {
             let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
             return Err(e.hint(model.vocab_hint().unwrap_or("give one with --vocab")));
         };
-        let followed = Pieces::new(vocab, model.facts().n_vocab)?.follow(&grammar);
-        followed.map(Some).map_err(|e| match path {
-            Some(path) => e.at(path.display()),
-            None => e,
-        })
+        let followed = Pieces::new(vocab, model.facts().n_vocab)?.follow(&asked.grammar);
+        followed.map(Some).map_err(|e| e.at(asked.name))
+    }
+}
+
+/// A grammar, and what a user calls it.
+pub struct Asked {
+    pub name: String,
+    pub grammar: Grammar,
+}
+
+impl Asked {
+    fn json() -> Asked {
+        Asked { name: JSON.into(), grammar: Grammar::json() }
+    }
+
+    /// `json`, or from a file: a schema where its name ends with `.json`, else a grammar in GBNF.
+    pub fn named(name: &str) -> Result<Asked> {
+        let path = Path::new(name);
+        let is_schema = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
+        match name {
+            JSON => Ok(Asked::json()),
+            _ => Ok(Asked { name: name.into(), grammar: if is_schema { schema(path)? } else { gbnf(path)? } }),
+        }
     }
 }
 
 /// For a stream of the session.
 pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
     follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
+}
+
+fn gbnf(path: &Path) -> Result<Grammar> {
+    Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))
 }
 
 fn schema(path: &Path) -> Result<Grammar> {

@@ -13,12 +13,11 @@ fn spacing() -> Value {
 
 /// Rules that output is to follow, for any vocabulary: [`Pieces::follow`](super::Pieces::follow) holds a text to them.
 #[derive(Debug, Clone)]
-pub struct Grammar(Source);
-
-#[derive(Debug, Clone)]
-enum Source {
-    Lark(String),
-    Schema(Value),
+pub struct Grammar {
+    /// In Lark; what the text follows is its rule `whole`.
+    rules: String,
+    /// Stands before what follows the rules.
+    lead: String,
 }
 
 impl Grammar {
@@ -28,7 +27,7 @@ impl Grammar {
     /// # Errors
     /// `Input`, with line, column, what was expected and what was found.
     pub fn gbnf(text: &str) -> Result<Grammar> {
-        Ok(Grammar(Source::Lark(lark::write(&gbnf::parse(text)?)?)))
+        Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new() })
     }
 
     /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
@@ -46,19 +45,27 @@ impl Grammar {
         if schema.get("x-guidance").is_none() {
             schema["x-guidance"] = spacing();
         }
-        Ok(Grammar(Source::Schema(schema)))
+        Ok(Grammar::schema(&schema))
     }
 
     /// Any JSON value, spaced as [`json_schema`](Self::json_schema) does.
     pub fn json() -> Grammar {
-        Grammar(Source::Schema(json!({ "x-guidance": spacing() })))
+        Grammar::schema(&json!({ "x-guidance": spacing() }))
+    }
+
+    /// The same behind a text that always comes first: the blank of a reply behind the name of who speaks, say.
+    #[must_use]
+    pub fn behind(&self, lead: &str) -> Grammar {
+        Grammar { rules: self.rules.clone(), lead: format!("{lead}{}", self.lead) }
+    }
+
+    fn schema(schema: &Value) -> Grammar {
+        Grammar { rules: format!("whole: %json {schema}\n"), lead: String::new() }
     }
 
     /// As the crate takes it.
     pub(super) fn source(&self) -> TopLevelGrammar {
-        match &self.0 {
-            Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
-            Source::Schema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-        }
+        let lead = if self.lead.is_empty() { String::new() } else { format!("{} ", Value::from(self.lead.as_str())) };
+        TopLevelGrammar::from_lark(format!("start: {lead}whole\n{}", self.rules))
     }
 }

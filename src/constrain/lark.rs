@@ -6,7 +6,7 @@ use super::parts::{Part, Parts};
 use crate::error::Result;
 use std::fmt::Write;
 
-/// The same grammar. A part is a rule `nN` or, where it is a lexeme or within one, a terminal `TN`.
+/// The same grammar; its rule `whole` is what `root` is there. A part is a rule `nN` or, where it is a lexeme or within one, a terminal `TN`.
 ///
 /// # Errors
 /// `Input`, where a rule stands for no text.
@@ -15,7 +15,7 @@ pub fn write(rules: &Rules) -> Result<String> {
     let is_lexeme = lexemes::choose(&parts);
     let mut writer = Writer { parts: &parts, is_lexeme: &is_lexeme, text: String::new(), done: vec![[false; 2]; parts.all.len()] };
     let root = writer.name(parts.root, Within::Rules);
-    let _ = writeln!(writer.text, "start: {root}");
+    let _ = writeln!(writer.text, "whole: {root}");
     let mut wait = vec![(parts.root, Within::Rules)];
     while let Some((part, within)) = wait.pop() {
         wait.extend(writer.define(part, within));

@@ -3,7 +3,8 @@
 use super::{BEGINNING, asked, encoded};
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
 use serde_json::Value;
-use std::process::Output;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 fn chat(args: &str, input: &str) -> Output {
     feed(&words(&format!("chat {args}")), input.as_bytes())
@@ -156,4 +157,46 @@ fn a_closed_pipe_ends_a_chat_quietly() {
         format!("yes light | {} chat --device cpu | head -n 1 >/dev/null; exit ${{PIPESTATUS[1]}}", env!("CARGO_BIN_EXE_wingbeat"));
     let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
     assert_eq!((code(&output), stderr(&output).contains("error")), (0, false), "{}", stderr(&output));
+}
+
+#[test]
+fn answers_follow_a_grammar() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("yes.gbnf"), "root ::= \"yes\" | \"no\"\n").unwrap();
+    let schema = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"], "additionalProperties": false}"#;
+    std::fs::write(at("name.json"), schema).unwrap();
+    std::fs::write(at("wrong.gbnf"), "root ::= \"yes\n").unwrap();
+    let (yes, name, wrong) = (at("yes.gbnf"), at("name.json"), at("wrong.gbnf"));
+    let input = format!("light\n/grammar {name}\nlight\n/grammar {wrong}\n+\n/grammar\n/grammar none\nlight\n");
+    let output = chat(&format!("--seed 1 --json --grammar {yes}"), &input);
+    let answers = objects(&output);
+    let text = |i: usize| answers[i]["text"].as_str().unwrap_or_else(|| panic!("{answers:?}"));
+    assert!(["yes", "no"].contains(&text(0)), "{answers:?}");
+    let parsed = |i: usize| serde_json::from_str::<Value>(text(i)).is_ok_and(|value| value["name"].is_string());
+    assert!(parsed(1), "{answers:?}");
+    assert!(answers[2]["error"]["where"].as_str().is_some_and(|at| at.contains("wrong.gbnf: line 1")), "{answers:?}");
+    assert!(parsed(3) && !parsed(4), "a wrong grammar changes nothing, none lifts it: {answers:?}");
+    assert!(stderr(&output).contains(&format!("answers follow {name}")), "{}", stderr(&output));
+    assert_eq!(code(&output), 1);
+    refused(&chat(&format!("--grammar {wrong}"), "light\n"), 1, "wrong.gbnf: line 1");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_between_two_lines_ends_a_chat() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.args(["chat", "--seed", "1", "--json", "--device", "cpu"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    writeln!(input, "light").unwrap();
+    lines.next().unwrap().unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // It may be seen before the line comes, or behind it; the line is not answered.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let _ = writeln!(input, "water");
+    drop(input);
+    assert_eq!(lines.count(), 0);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

@@ -116,9 +116,19 @@ fn a_prompt_file_and_a_text_of_the_system_begin_anew() {
     assert!(screen.screen().contents().contains("\nBob: light\nAlice: "), "{}", screen.screen().contents());
     assert!(terminal.say("+prompt nothing.toml").starts_with("Path error."));
     terminal.say("/system Be brief.");
-    let system = Vocab::tiny().decode(&read_after(&mut terminal, "light"));
-    let system = String::from_utf8_lossy(&system).into_owned();
-    assert!(system.contains("Be brief.") && system.contains("Bob: light"), "{system}");
+    let read = read_after(&mut terminal, "light");
+    let system = "\nSystem: Be brief.\n\nBob: hi\n\nAlice: hello\n\n";
+    assert!(read.starts_with(&encoded(&[system, "Bob: light\n\nAlice:"])), "{read:?}");
+    // One of ChatRWKV's, in Python; what the system says stays.
+    let python = "interface = ':'\nuser = 'Ann'\nbot = 'Ben'\ninit_prompt = f'''\n{user}{interface} hi\n\n{bot}{interface} hello\n'''\n";
+    std::fs::write(home.path().join("theirs.py"), python).unwrap();
+    assert_eq!(terminal.say("+prompt theirs.py"), "Prompt set up.");
+    let read = read_after(&mut terminal, "light");
+    let system = "\nSystem: Be brief.\n\nAnn: hi\n\nBen: hello\n\n";
+    assert!(read.starts_with(&encoded(&[system, "Ann: light\n\nBen:"])), "{read:?}");
+    terminal.say("/system");
+    let read = read_after(&mut terminal, "light");
+    assert!(read.starts_with(&encoded(&["\nAnn: hi\n\nBen: hello\n\n", "Ann: light\n\nBen:"])), "{read:?}");
     leave(terminal);
 }
 
@@ -260,6 +270,23 @@ fn commands_say_what_they_did() {
     assert!(terminal.say("+gen").contains("wants a text"));
     assert!(terminal.say("/Stats").starts_with("turns: 0"));
     assert_eq!(terminal.say("   "), "");
+    leave(terminal);
+}
+
+#[test]
+fn answers_follow_a_grammar() {
+    let home = home();
+    std::fs::write(home.path().join("yes no.gbnf"), "root ::= \"yes\" | \"no\"\n").unwrap();
+    let mut terminal = traced(&home);
+    assert_eq!(terminal.say("/grammar"), "answers follow no grammar");
+    assert_eq!(terminal.say("/grammar yes no.gbnf"), "answers follow yes no.gbnf");
+    let read = read_after(&mut terminal, "light");
+    let begun = encoded(&[BEGINNING, &asked("light")]);
+    let answer = Vocab::tiny().decode(read.strip_prefix(begun.as_slice()).unwrap());
+    assert!(answer == b" yes\n\n" || answer == b" no\n\n", "{answer:?}");
+    assert!(terminal.say("/grammar none.gbnf").contains("error: none.gbnf"));
+    assert_eq!(terminal.say("/grammar none"), "answers follow no grammar");
+    assert!(read_after(&mut terminal, "+").len() > read.len() + 3);
     leave(terminal);
 }
 

@@ -18,6 +18,9 @@ pub struct Lines {
     pub ending: Ending,
 }
 
+/// Stands between a name and what it says.
+pub const LEAD: &str = " ";
+
 /// Where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::session::{Model, Request};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
-pub(super) use lines::{Ending, Lines, after_thought};
+pub(super) use lines::{Ending, LEAD, Lines, after_thought};
 use std::fmt;
 use std::sync::Arc;
 
@@ -115,12 +115,13 @@ impl Format {
     /// ChatRWKV leads it: a reply ends at a blank line.
     ///
     /// # Errors
-    /// `Input` where the model has a template, which knows no names.
+    /// `Input` where the model has a template, which knows no names; `File` at a name that is none.
     pub fn with_prompt(mut self, file: &PromptFile) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
             let e = Error::input("a prompt file is for models that read plain lines, and this one reads messages through a template");
             return Err(e.hint("tell it what it should know as a text of the system"));
         };
+        file.check()?;
         let PromptFile { user, bot, interface, init_prompt, .. } = file.clone();
         let own = KNOWN.iter().find(|known| known.name == self.name).map(|known| known.lines());
         let own = own.filter(|own| (&own.user, &own.bot, &own.interface) == (&user, &bot, &interface));

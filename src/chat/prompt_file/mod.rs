@@ -8,8 +8,8 @@ mod normal;
 mod python;
 mod toml;
 
-use super::files;
-use crate::error::{Error, Result};
+use super::{Settings, files};
+use crate::error::{Error, Result, short};
 use std::path::Path;
 
 pub use normal::{first_prompt, folded};
@@ -70,12 +70,26 @@ impl PromptFile {
             Language::Python => python::parse(text)?,
             Language::Toml => toml::parse(text)?,
         };
-        for (what, name) in [("user", &file.user), ("bot", &file.bot)] {
+        file.check()?;
+        Ok(file)
+    }
+
+    /// Whether its names can stand before what is said.
+    pub(super) fn check(&self) -> Result<()> {
+        for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
             if name.trim().is_empty() || name.contains('\n') {
-                return Err(Error::file(format!("expected a name in one line as {what}, found {name:?}")));
+                return Err(Error::file(format!("expected a name in one line as {what}, found {:?}", short(name, 40))));
             }
         }
-        Ok(file)
+        Ok(())
+    }
+
+    /// Settings with what the file says of them.
+    ///
+    /// # Errors
+    /// `Usage` at a name that there is not, and at a value that it cannot have.
+    pub fn set(&self, settings: &mut Settings) -> Result<()> {
+        self.settings.iter().try_for_each(|(name, value)| settings.set(name, value))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::Settings;
 use super::super::format::vocab_of;
 use super::command::Overrides;
+use super::rules::MakeConstraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Memory, Sampler, Sampling};
 use crate::session::{Processor, Session, Slot};
@@ -11,13 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A processor that is used in one answer after the other.
-pub type SharedProcessor = Arc<Mutex<Processor>>;
+pub struct SharedProcessor(Arc<Mutex<Processor>>);
+
+impl SharedProcessor {
+    pub fn new(processor: Processor) -> SharedProcessor {
+        SharedProcessor(Arc::new(Mutex::new(processor)))
+    }
+
+    /// For one answer.
+    pub fn lend(&self) -> Processor {
+        let shared = self.0.clone();
+        Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))
+    }
+}
 
 pub struct Core {
     pub session: Session,
     pub vocab: Vocab,
     pub settings: Settings,
     pub processor: Option<SharedProcessor>,
+    pub rules: Option<MakeConstraint>,
     /// What every text begins behind, if that is not nothing: a state that never changes, and the tokens that led there.
     pub start: Option<(Slot, Vec<u32>)>,
     /// Numbers of the random stream that were taken.
@@ -31,7 +45,7 @@ impl Core {
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
         let stop = session.stop_flag();
-        Ok(Core { session, vocab, settings, processor: None, start: None, draws: 0, stop })
+        Ok(Core { session, vocab, settings, processor: None, rules: None, start: None, draws: 0, stop })
     }
 
     /// The ids of a text within a conversation.

@@ -2,9 +2,12 @@
 
 use super::command::Overrides;
 use super::core::{Core, SharedProcessor};
+use super::rules::Rules;
 use super::saved::{Ids, Saved};
+use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::sample::Sampler;
+use crate::session::Processor;
 
 /// What draws the tokens of one answer.
 pub struct Drawer {
@@ -12,33 +15,46 @@ pub struct Drawer {
     /// What was drawn and read.
     pub tokens: Vec<u32>,
     sampler: Sampler,
-    processor: Option<SharedProcessor>,
+    processor: Option<Processor>,
+    rules: Option<Rules>,
     logits: Vec<f32>,
 }
 
 impl Drawer {
     /// Behind a state.
-    pub fn new(core: &mut Core, overrides: Overrides, from: &Saved) -> Result<Drawer> {
-        let (sampler, processor) = (core.sampler(overrides, &from.tokens)?, core.processor.clone());
-        Ok(Drawer { ids: Ids::of(core), tokens: Vec::new(), sampler, processor, logits: Vec::new() })
+    pub fn new(core: &mut Core, overrides: Overrides, constraint: Option<Box<dyn Constraint>>, from: &Saved) -> Result<Drawer> {
+        let (sampler, processor) = (core.sampler(overrides, &from.tokens)?, core.processor.as_ref().map(SharedProcessor::lend));
+        let ids = Ids::of(core);
+        // Where ChatRWKV's replies end, at a blank line, those end that follow rules, too.
+        let rules =
+            constraint.map(|constraint| Rules { constraint, ends: ids.end_of_text.iter().copied().chain(ids.blank_line).collect() });
+        Ok(Drawer { ids, tokens: Vec::new(), sampler, processor, rules, logits: Vec::new() })
     }
 
-    /// The next token behind a state. It is not read yet, and counts in no penalty.
-    pub fn draw(&mut self, core: &mut Core, from: &Saved) -> Result<u32> {
+    /// Whether rules say where the text ends.
+    pub fn follows_rules(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// The next token behind a state; none where the rules of the text end it. It is not read yet, and counts in no penalty.
+    pub fn draw(&mut self, core: &mut Core, from: &Saved) -> Result<Option<u32>> {
         core.session.logits(from.slot)?.clone_into(&mut self.logits);
         self.ids.adjust(from.adjust, &from.tokens, &mut self.logits);
-        if let Some(processor) = &self.processor {
-            let mut change = processor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(change) = &mut self.processor {
             change(&self.tokens, &mut self.logits);
         }
-        let token = self.sampler.sample(&self.logits)?;
+        let token = match &mut self.rules {
+            Some(rules) => rules.draw(&mut self.sampler, &mut self.logits)?,
+            None => Some(self.sampler.sample(&self.logits)?),
+        };
         core.draws = self.sampler.draws();
         Ok(token)
     }
 
     /// Counts a token that belongs to the answer: all counts decay, then its own grows by one. ChatRWKV lets no digit or blank off.
-    pub fn accept(&mut self, token: u32) {
+    pub fn accept(&mut self, token: u32) -> Result<()> {
         self.sampler.accept(token, 1.0);
         self.tokens.push(token);
+        self.rules.as_mut().map_or(Ok(()), |rules| rules.constraint.accept(token))
     }
 }

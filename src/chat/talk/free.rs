@@ -1,6 +1,6 @@
 //! Free generation: a text of the user's, and how the model goes on with it.
 
-use super::super::format::Lines;
+use super::super::format::{LEAD, Lines};
 use super::command::Start;
 use super::core::Core;
 use super::draw::Drawer;
@@ -31,6 +31,14 @@ impl Start {
         }
     }
 
+    /// What stands before the text that is drawn.
+    pub fn lead(&self) -> &'static str {
+        match self {
+            Start::Question(_) | Start::Asked(_) => LEAD,
+            Start::Text(_) | Start::Instruction(_) => "",
+        }
+    }
+
     /// What is added to a newline's logit behind each token that is drawn.
     pub fn newline(&self) -> f32 {
         match self {
@@ -57,12 +65,15 @@ pub fn go_on(core: &mut Core, work: &mut Saved, newline: f32, mut drawer: Drawer
             finish = Finish::Interrupted;
             break;
         }
-        let token = drawer.draw(core, work)?;
+        let Some(token) = drawer.draw(core, work)? else {
+            finish = Finish::Eos;
+            break;
+        };
         if drawer.ids.end_of_text.contains(&token) {
             finish = Finish::Eos;
             break;
         }
-        drawer.accept(token);
+        drawer.accept(token)?;
         core.feed(work, token, Adjust { newline, bans_end: false })?;
         let piece = utf8.push(core.vocab.token(token));
         text.push_str(piece);

@@ -4,7 +4,7 @@
 //! last free generation and `gen_1` behind it. The first three belong to a branch, the last two to all.
 
 use super::super::Format;
-use super::super::format::Lines;
+use super::super::format::{LEAD, Lines};
 use super::branch::{Branch, Pre, begin, close, since};
 use super::branches::{Branches, Named};
 use super::command::{Command, Line, Overrides, Start};
@@ -25,6 +25,8 @@ use std::time::Instant;
 pub struct InLines {
     branches: Branches<Branch>,
     gen_0: Option<Kept>,
+    /// What stands before the text that goes on from there.
+    gen_lead: &'static str,
     gen_1: Option<Kept>,
 }
 
@@ -33,7 +35,7 @@ impl InLines {
     pub fn new(core: &mut Core, format: Format, progress: &mut dyn FnMut(usize, usize)) -> Result<InLines> {
         let init = begin(core, &format, "", progress)?;
         let branches = Branches::new(Branch::new(format, String::new(), init));
-        Ok(InLines { branches, gen_0: None, gen_1: None })
+        Ok(InLines { branches, gen_0: None, gen_lead: "", gen_1: None })
     }
 
     /// Makes sure that so many states more can be opened; gives up what can be taken back for it, the oldest first.
@@ -74,7 +76,8 @@ impl InLines {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
-        let drawer = Drawer::new(core, overrides, &pre.prompt)?;
+        let constraint = core.constraint(lines.opening, LEAD)?;
+        let drawer = Drawer::new(core, overrides, constraint, &pre.prompt)?;
         let read = std::mem::take(&mut pre.read);
         let started = Instant::now();
         let (work, reply) = core.behind(&pre.prompt, |core, work| reply(core, work, &lines, drawer, on_piece))?;
@@ -101,6 +104,7 @@ impl InLines {
         };
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
         replace(core, &mut self.gen_0, Arc::new(work));
+        self.gen_lead = start.lead();
         self.free(core, start.newline(), read, overrides, on_piece)
     }
 
@@ -108,7 +112,8 @@ impl InLines {
     fn free(&mut self, core: &mut Core, newline: f32, read: Timings, overrides: Overrides, on_piece: &mut OnPiece<'_>) -> Result<Told> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(Told::Nothing) };
-        let drawer = Drawer::new(core, overrides, start)?;
+        let constraint = core.constraint("", self.gen_lead)?;
+        let drawer = Drawer::new(core, overrides, constraint, start)?;
         let started = Instant::now();
         let (work, made) = core.behind(start, |core, work| free::go_on(core, work, newline, drawer, on_piece))?;
         let free::Continuation { text, tokens, finish } = made;
@@ -156,6 +161,7 @@ impl Way for InLines {
             Command::More => {
                 if let Some(behind) = self.gen_1.clone() {
                     replace(core, &mut self.gen_0, behind);
+                    self.gen_lead = "";
                     return self.free(core, 0.0, Timings::default(), overrides, on_piece);
                 }
                 Ok(Told::Nothing)

@@ -6,14 +6,14 @@ use super::super::turn::answer;
 use super::super::{Delta, Format, Message, Options, Role, Turn, whole};
 use super::branches::{Branches, Named};
 use super::command::{Command, Line, Overrides, Start};
-use super::core::Core;
+use super::core::{Core, SharedProcessor};
 use super::file::{Loaded, Record};
 use super::saved::Saved;
 use super::think::{Begins, Splitter};
 use super::way::{Way, read_prompt_file};
 use super::{Answered, OnPiece, Told};
 use crate::error::{Error, Result};
-use crate::session::{Finish, Processor, Slot};
+use crate::session::{Finish, Slot};
 use std::path::Path;
 
 pub struct InMessages {
@@ -71,15 +71,13 @@ impl InMessages {
         let query = Message::user(text);
         let asked = [history, std::slice::from_ref(&query)].concat();
         let prompt = whole(&options.template.render(&asked)?);
-        let begins = match prompt.rsplit(Role::Assistant.special()).next().map(str::trim) {
-            Some(opening) if !opening.is_empty() => Begins::after(opening),
-            _ => Begins::WithEither,
-        };
+        let opening = prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default();
+        let begins = Begins::after(opening);
         let mut splitter = Splitter::new(begins, Vec::new());
-        let processor = core.processor.clone().map(|shared| -> Processor {
-            Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))
-        });
-        let turn = Turn { processor, ..Turn::new(self.slot, history, query) };
+        let processor = core.processor.as_ref().map(SharedProcessor::lend);
+        // A reply's first line would name a tool.
+        let constraint = core.constraint(opening, "\n")?;
+        let turn = Turn { processor, constraint, ..Turn::new(self.slot, history, query) };
         let reply = answer(&mut core.session, &core.vocab, turn, &options, &mut |delta| match delta {
             Delta::Begin { name: "" } => std::ops::ControlFlow::Continue(()),
             Delta::Begin { name } => splitter.push(&format!("{name}\n"), on_piece),

@@ -11,9 +11,12 @@ mod core;
 mod draw;
 mod file;
 mod free;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod grammar;
 mod lines;
 mod messages;
 mod reply;
+mod rules;
 mod saved;
 #[cfg(test)]
 mod tests;
@@ -21,7 +24,8 @@ mod think;
 mod way;
 
 use self::command::{Command, Line};
-use self::core::Core;
+use self::core::{Core, SharedProcessor};
+pub use self::rules::MakeConstraint;
 use super::format::Kind;
 use super::{Format, Settings};
 use crate::error::{Error, Result};
@@ -30,8 +34,8 @@ use lines::InLines;
 use messages::InMessages;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use way::Way;
 
 /// What is new of an answer.
@@ -191,7 +195,13 @@ impl Talk {
     /// Changes logits before each draw, in one answer after the other: a grammar, say. It sees them as ChatRWKV changes them, before
     /// penalties, and the tokens of the answer so far.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
-        self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
+        self.core.processor = processor.map(SharedProcessor::new);
+    }
+
+    /// Holds every answer from the next one on to rules, in every branch; none lifts them. The answer ends where they say, and is not
+    /// cut at a blank line or at the user's name. A thought before it is free.
+    pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
+        self.core.rules = make;
     }
 
     /// Begins the conversation anew under this text of the system; under none where it is empty.

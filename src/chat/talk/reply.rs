@@ -51,7 +51,9 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
         Ending::BlankLine => Begins::WithAnswer,
         Ending::NextTurn => Begins::after(lines.opening),
     };
-    let mut splitter = Splitter::new(begins, vec![lines.end()]);
+    // Rules say where a text ends that follows them.
+    let stop_texts = if drawer.follows_rules() { Vec::new() } else { vec![lines.end()] };
+    let mut splitter = Splitter::new(begins, stop_texts);
     let mut utf8 = Utf8Stream::new();
     let mut finish = Finish::Length;
     // Whoever breaks off hears no more.
@@ -65,12 +67,15 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
             finish = Finish::Interrupted;
             break;
         }
-        let token = drawer.draw(core, work)?;
+        let Some(token) = drawer.draw(core, work)? else {
+            finish = Finish::Eos;
+            break;
+        };
         if lines.ending == Ending::NextTurn && drawer.ids.end_of_text.contains(&token) {
             finish = Finish::Eos;
             break;
         }
-        drawer.accept(token);
+        drawer.accept(token)?;
         let adjust = match lines.ending {
             Ending::BlankLine => Adjust { newline: newline_behind(i, &core.settings), bans_end: true },
             Ending::NextTurn => Adjust::default(),

@@ -4,6 +4,7 @@
 mod commands;
 mod draws;
 mod history;
+mod rules;
 mod states;
 mod templates;
 
@@ -13,6 +14,7 @@ use crate::sample::Sampling;
 use crate::session::{ModelSource, Options};
 use crate::vocab::Vocab;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
 fn model() -> Model {
     let options = Options { device: "cpu".into(), ..Default::default() };

@@ -5,7 +5,7 @@ use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
 const BEGIN: &str = "<think>";
-const END: &str = "</think>";
+pub const END: &str = "</think>";
 
 /// Where a reply begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,7 +36,7 @@ pub fn read_prompt_file(core: &Core, format: &Format, path: &str) -> Result<(For
     let file = PromptFile::find(Path::new(path))?;
     let format = format.clone().with_prompt(&file)?;
     let mut settings = core.settings.clone();
-    file.settings.iter().try_for_each(|(name, value)| settings.set(name, value)).map_err(|e| e.at(path))?;
+    file.set(&mut settings).map_err(|e| e.at(path))?;
     settings.sampling.check(core.session.model().facts().n_vocab).map_err(|e| e.at(path))?;
     Ok((format, settings))
 }

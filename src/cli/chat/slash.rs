@@ -31,6 +31,8 @@ pub enum Slash {
     Set(Option<(String, String)>),
     /// Empty takes it away.
     System(String),
+    /// None tells which there is.
+    Grammar(Option<String>),
     Exit,
 }
 
@@ -115,6 +117,13 @@ pub const COMMANDS: &[Command] = &[
         argument: "[TEXT]",
         meaning: "begin again with this said to the model first; alone: with nothing",
         make: |rest| Some(Slash::System(rest.to_string())),
+    },
+    Command {
+        name: "/grammar",
+        takes: Takes::File,
+        argument: "[FILE]",
+        meaning: "answers follow a grammar (GBNF; a schema where its name ends with .json); json: any JSON; none: no grammar",
+        make: |rest| Some(Slash::Grammar(some(rest).map(Into::into))),
     },
     Command { name: "/exit", takes: Takes::Nothing, argument: "", meaning: "leave", make: |rest| alone(rest, Slash::Exit) },
 ];

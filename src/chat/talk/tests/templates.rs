@@ -136,3 +136,24 @@ fn a_conversation_in_messages_is_one_file() {
     assert_eq!(rendered(&other), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nhi<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nA");
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
+
+#[cfg(feature = "grammar")]
+#[test]
+fn answers_follow_a_grammar() {
+    let grammar = crate::constrain::Grammar::gbnf(r#"root ::= "yes" | "no" [a-z]{1,3}"#).unwrap();
+    for version in [Version::Original, Version::Z1] {
+        let Some(mut talk) = talk(version) else { return };
+        talk.set_grammar(Some(&grammar)).unwrap();
+        for line in ["one", "+", "+qq two", "++"] {
+            let script = Script::of(&mut talk);
+            if version == Version::Z1 {
+                script.says(&small().encode(b"hm</think>\n").unwrap());
+            }
+            let answered = answer(&mut talk, line);
+            let (text, is_end) = (answered.text.as_str(), answered.finish == Finish::Eos);
+            let is_no = text.strip_prefix("no").is_some_and(|rest| (1..=3).contains(&rest.len()));
+            assert!((text == "yes" || is_no) && is_end, "{line}: {answered:?}");
+        }
+        assert!(rendered(&talk).contains("<|assistant|>\n"), "{}", rendered(&talk));
+    }
+}

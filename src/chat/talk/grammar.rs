@@ -1,0 +1,31 @@
+//! Answers that follow a grammar.
+
+use super::Talk;
+use crate::constrain::{Grammar, Pieces};
+use crate::error::Result;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+impl Talk {
+    /// Holds every answer from the next one on to a grammar, as [`set_constraint`](Self::set_constraint) does; none lifts it.
+    ///
+    /// # Errors
+    /// As [`Pieces::follow`]. What held before holds on.
+    pub fn set_grammar(&mut self, grammar: Option<&Grammar>) -> Result<()> {
+        let Some(grammar) = grammar.cloned() else {
+            self.set_constraint(None);
+            return Ok(());
+        };
+        let pieces = Pieces::new(&self.core.vocab, self.model().facts().n_vocab)?;
+        // Read once for each text that may stand before an answer.
+        let read = Mutex::new(HashMap::from([(String::new(), pieces.follow(&grammar)?)]));
+        self.set_constraint(Some(Box::new(move |lead| {
+            let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if !read.contains_key(lead) {
+                read.insert(lead.into(), pieces.follow(&grammar.behind(lead))?);
+            }
+            Ok(Box::new(read[lead].clone()))
+        })));
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Answers that follow grammars, in every format and after every command that draws.
+#![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+
+use super::*;
+use crate::constrain::Grammar;
+use crate::sample::Sampling;
+
+const ANIMAL: &str = r#"root ::= ("a cat" | "a dog" | "an ox") (" and " [a-z]{3})?"#;
+
+fn is_animal(text: &str) -> bool {
+    let rest = ["a cat", "a dog", "an ox"].iter().find_map(|animal| text.strip_prefix(animal));
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix(" and ").is_some_and(|end| end.len() == 3 && end.bytes().all(|b| b.is_ascii_lowercase()))
+    })
+}
+
+fn drawn(seed: u64) -> Settings {
+    Settings { sampling: Sampling { temperature: 1.0, ..Sampling::greedy(seed) }, ..Settings::default() }
+}
+
+#[test]
+fn answers_follow_a_grammar_in_every_format() {
+    let grammar = Grammar::gbnf(ANIMAL).unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    for format in ["tiny", "g1", "g1-think", "g1-fast", "raven"] {
+        let mut talk = talk_in(format);
+        talk.core.settings = drawn(3);
+        talk.set_grammar(Some(&grammar)).unwrap();
+        for line in ["light", "+", "water", "+qq what", "++", "+qa who", "+i name one", "+gen I see "] {
+            let script = Script::of(&mut talk);
+            let thinks =
+                format == "g1-think" && !line.starts_with("+q") && !line.starts_with("+i") && line != "++" && !line.starts_with("+gen");
+            if thinks {
+                script.says_text(">\n light\n\nis</think>\n");
+            }
+            let answered = answer(&mut talk, line);
+            assert_eq!(answered.thought, if thinks { "light\n\nis" } else { "" }, "{format}: {line}");
+            let text = answered.text.strip_prefix(' ').filter(|_| line != "+gen I see ").unwrap_or(&answered.text);
+            assert!(is_animal(text) && answered.finish == Finish::Eos, "{format}: {line}: {answered:?}");
+            found.insert(text.to_string());
+            if !line.starts_with('+') {
+                let read = decode(talk.transcript());
+                assert!(read.ends_with(&format!("User: {line}\n\nAssistant: {text}\n\n")) || format == "raven", "{format}: {read:?}");
+            }
+        }
+    }
+    assert!(found.len() > 5, "{found:?}");
+}
+
+#[test]
+fn json_may_have_blank_lines() {
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": { "name": { "type": "string", "maxLength": 8 }, "legs": { "enum": [2, 4] } },
+        "required": ["name", "legs"],
+        "additionalProperties": false,
+        "x-guidance": { "item_separator": ",\n\n", "key_separator": ":\n\n", "whitespace_flexible": false }
+    });
+    let mut talk = talk_in("tiny");
+    talk.set_grammar(Some(&Grammar::json_schema(&schema).unwrap())).unwrap();
+    for seed in 0..20 {
+        talk.core.settings = drawn(seed);
+        let answered = answer(&mut talk, "an animal");
+        let value: serde_json::Value = serde_json::from_str(&answered.text).unwrap_or_else(|e| panic!("{seed}: {e}: {:?}", answered.text));
+        assert!(value["name"].is_string() && value["legs"].is_u64() && answered.text.contains(",\n\n"), "{seed}: {value}");
+    }
+}
+
+#[test]
+fn rules_are_lifted_and_wrong_ones_change_nothing() {
+    let mut talk = talk_in("tiny");
+    let free = answer(&mut talk, "light").text;
+    talk.set_grammar(Some(&Grammar::gbnf(ANIMAL).unwrap())).unwrap();
+    let held = answer(&mut talk, "+").text;
+    assert!(is_animal(&held) && !is_animal(&free), "{held:?} {free:?}");
+    let wrong = Grammar::json_schema(&serde_json::json!({ "type": "object", "not": {} })).unwrap();
+    assert!(talk.set_grammar(Some(&wrong)).is_err());
+    assert_eq!(answer(&mut talk, "+").text, held);
+    // Rules that fail amid an answer leave the conversation where it stood.
+    let before = talk.transcript().to_vec();
+    talk.set_constraint(Some(Box::new(|lead| {
+        assert_eq!(lead, " ");
+        Err(Error::input("no rules today"))
+    })));
+    let said = talk.say("+", &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert_eq!((said.as_str(), talk.transcript()), ("no rules today", before.as_slice()));
+    talk.set_grammar(None).unwrap();
+    assert_eq!(answer(&mut talk, "+").text, free);
+}
