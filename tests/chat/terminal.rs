@@ -20,7 +20,7 @@ fn chat(args: &[&str], home: &TempDir) -> Terminal {
 
 /// One that tells what the model has read, and draws the likeliest token.
 fn traced(home: &TempDir) -> Terminal {
-    chat(&["--temp", "0", "-v", "-v"], home)
+    chat(&["--temp", "0", "--seed", "1", "-v", "-v"], home)
 }
 
 /// Says a line; all that the model has read of the conversation then.

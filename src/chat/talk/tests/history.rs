@@ -142,6 +142,7 @@ fn turns_are_taken_back() {
     let mut states = vec![exported(&mut talk, "chat")];
     for line in ["light", "water", "fire"] {
         answer(&mut talk, line);
+        // In the place of the first: one turn all the same.
         answer(&mut talk, "+ -temp=1");
         states.push(exported(&mut talk, "chat"));
     }

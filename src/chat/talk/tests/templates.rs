@@ -115,6 +115,32 @@ fn thoughts_and_broken_answers_are_not_kept() {
 }
 
 #[test]
+fn another_answer_that_is_stopped_before_it_begins_leaves_the_first() {
+    let Some(mut talk) = talk(Version::Original) else { return };
+    let script = Script::of(&mut talk);
+    script.says(&ids("\nhello"));
+    answer(&mut talk, "hi");
+    let stop = talk.stop_flag();
+    let newline = small().encode(b"\n").unwrap()[0] as usize;
+    talk.set_processor(Some(Box::new(move |_, logits| {
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        logits.fill(-10.0);
+        logits[newline] = 10.0;
+    })));
+    let answered = answer(&mut talk, "+");
+    assert_eq!((answered.text.as_str(), answered.finish), ("", Finish::Interrupted));
+    assert_eq!(talk.stats().n_turns, 1);
+    let script = Script::of(&mut talk);
+    script.says(&ids("\nB"));
+    answer(&mut talk, "two");
+    assert_eq!(
+        rendered(&talk),
+        "[gMASK]<sop><|user|>\nhi<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB",
+        "the first answer is still there"
+    );
+}
+
+#[test]
 fn a_conversation_in_messages_is_one_file() {
     let (Some(mut one), Some(mut other)) = (talk(Version::Original), talk(Version::Original)) else { return };
     let path = tempfile::tempdir().unwrap().keep().join("talk");
