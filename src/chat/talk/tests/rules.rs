@@ -28,8 +28,7 @@ fn answers_follow_a_grammar_in_every_format() {
         talk.set_grammar(Some(&grammar)).unwrap();
         for line in ["light", "+", "water", "+qq what", "++", "+qa who", "+i name one", "+gen I see "] {
             let script = Script::of(&mut talk);
-            let thinks =
-                format == "g1-think" && !line.starts_with("+q") && !line.starts_with("+i") && line != "++" && !line.starts_with("+gen");
+            let thinks = format == "g1-think" && Talk::is_reply(line);
             if thinks {
                 script.says_text(">\n light\n\nis</think>\n");
             }
@@ -39,8 +38,8 @@ fn answers_follow_a_grammar_in_every_format() {
             assert!(is_animal(text) && answered.finish == Finish::Eos, "{format}: {line}: {answered:?}");
             found.insert(text.to_string());
             if !line.starts_with('+') {
-                let read = decode(talk.transcript());
-                assert!(read.ends_with(&format!("User: {line}\n\nAssistant: {text}\n\n")) || format == "raven", "{format}: {read:?}");
+                let (read, user, bot) = (decode(talk.transcript()), talk.format().user(), talk.format().bot());
+                assert!(read.ends_with(&format!("{user}: {line}\n\n{bot}: {text}\n\n")), "{format}: {read:?}");
             }
         }
     }
