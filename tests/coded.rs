@@ -21,7 +21,7 @@ fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
 
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
     let path = folder.join("coded.safetensors");
-    convert_coded(input, &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
+    convert_coded(&Checkpoint::open(input).unwrap(), &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
     path
 }
 
@@ -91,7 +91,7 @@ fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
 
             // The same format again: not a bit changes.
             let again = folder.path().join("again.safetensors");
-            convert_coded(&path, &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
+            convert_coded(&Checkpoint::open(&path).unwrap(), &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
             assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap(), "{} {plan}", tiny.name);
         }
     }
