@@ -159,6 +159,27 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
 }
 
 #[test]
+fn what_is_counted_are_the_lines_of_this_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.jsonl");
+    let first = format!("{}{}\n", prompts(6, 4), r#"{"id":"wrong","prompt":7}"#);
+    let second: String = (0..4).map(|i| json!({"id": format!("second {i}"), "prompt": "x"}).to_string() + "\n").collect();
+    let count = |text: &str, flags: &[&str]| {
+        let input = put(&folder, "in.jsonl", text.as_bytes());
+        let args = ["batch", input.to_str().unwrap(), "-o", out.to_str().unwrap(), "-n", "3", "--json"];
+        let output = run(&[&args[..], flags].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (["done", "kept", "failed"].map(|field| report[field].as_u64().unwrap()), code(&output))
+    };
+    assert_eq!(count(&first, &[]), ([6, 0, 1], 1));
+    assert_eq!(count(&second, &[]), ([4, 0, 0], 0), "what another input left is nothing to it");
+    assert_eq!(count(&first, &[]), ([0, 6, 1], 1));
+    assert_eq!(count(&second[..second.find('\n').unwrap()], &[]), ([0, 1, 0], 0));
+    assert_eq!(count(&format!("{second}\n{second}"), &[]), ([0, 4, 4], 1), "no id a second time");
+    assert_eq!(count(&first.replace("7}", "\"x\"}"), &["--retry-errors"]), ([1, 6, 0], 0));
+}
+
+#[test]
 fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let folder = tempfile::tempdir().unwrap();
     let text = prompts(2, 4);

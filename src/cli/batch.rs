@@ -19,7 +19,7 @@ use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
 use line::{Source, Wanted};
 use lines::{Lines, Next, Numbered};
-use results::{Errors, Name, Results};
+use results::{Errors, Name, Results, Was};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
@@ -101,7 +101,7 @@ pub fn run(args: Args) -> Outcome {
     let total = lines::count(&args.input);
     let mut run = Run {
         batcher: Batcher::new(session)?,
-        tally: Tally { failed: results.left.n_errors, kept: results.left.n_texts, ..Tally::default() },
+        tally: Tally::default(),
         results,
         args: &args,
         model,
@@ -170,11 +170,14 @@ fn default_slots(each: u64, free: Option<u64>) -> usize {
     free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
 }
 
-/// What a run has come to.
+/// What the lines of the input have come to, those that were read.
 #[derive(Default)]
 struct Tally {
+    /// Texts of this run.
     done: usize,
+    /// Errors, in this run or before.
     failed: usize,
+    /// Texts that were in the results before.
     kept: usize,
     usage: Usage,
     /// Tokens, of texts that have not ended too.
@@ -182,6 +185,14 @@ struct Tally {
 }
 
 impl Tally {
+    /// A line that an earlier run has done.
+    fn add(&mut self, was: Was) {
+        match was {
+            Was::Text => self.kept += 1,
+            Was::Error => self.failed += 1,
+        }
+    }
+
     /// Lines that need no more work.
     fn lines(&self) -> usize {
         self.done + self.failed + self.kept
@@ -234,7 +245,8 @@ impl Run<'_> {
             let e = Error::input(format!("expected an id of its own, found {} a second time", short(&id.to_string(), 40)));
             return self.fail(unnamed, e.at(place));
         }
-        if self.results.has(name.key()) {
+        if let Some(was) = self.results.was(name.key()) {
+            self.tally.add(was);
             return Ok(());
         }
         match line::wanted(&fields).and_then(|wanted| self.start(id, wanted)) {
@@ -316,16 +328,15 @@ impl Run<'_> {
 
     /// Writes an error, unless it is there from an earlier run.
     fn fail(&mut self, name: Name, e: Error) -> std::result::Result<(), Failure> {
-        if self.results.has(name.key()) {
+        self.tally.failed += 1;
+        if self.results.was(name.key()).is_some() {
             return Ok(());
         }
         let (id, line) = match &name {
             Name::Id(id) => (Some(id), None),
             Name::Line(number) => (None, Some(*number)),
         };
-        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })?;
-        self.tally.failed += 1;
-        Ok(())
+        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })
     }
 
     /// Says what it all came to.
