@@ -1,6 +1,7 @@
 //! What output has to follow: a grammar or a schema of JSON.
 
-use crate::constrain::{Constraint, Follower, Grammar, Pieces};
+use super::followers::{Followers, Rules};
+use crate::constrain::{Constraint, Follower};
 use crate::error::{Error, Result};
 use crate::session::Model;
 use std::path::{Path, PathBuf};
@@ -16,24 +17,24 @@ pub struct GrammarArgs {
     json_schema: Option<PathBuf>,
     /// The text has to be JSON, whatever it says
     #[arg(long)]
-    json_object: bool,
+    pub json_object: bool,
 }
 
 impl GrammarArgs {
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        let (grammar, path) = match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => (Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))?, Some(path)),
-            (None, Some(path)) => (schema(path)?, Some(path)),
-            (None, None) if self.json_object => (Grammar::json(), None),
+        self.follower_among(&mut Followers::new(model))
+    }
+
+    /// The same, where texts follow other rules too.
+    pub fn follower_among(&self, followers: &mut Followers) -> Result<Option<Follower>> {
+        let (rules, path) = match (&self.grammar, &self.json_schema) {
+            (Some(path), _) => (Rules::Gbnf(read(path)?), Some(path)),
+            (None, Some(path)) => (Rules::Schema(read(path)?), Some(path)),
+            (None, None) if self.json_object => (Rules::Json, None),
             (None, None) => return Ok(None),
         };
-        let Some(vocab) = model.vocab() else {
-            let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
-            return Err(e.hint(model.vocab_hint().unwrap_or("give one with --vocab")));
-        };
-        let followed = Pieces::new(vocab, model.facts().n_vocab)?.follow(&grammar);
-        followed.map(Some).map_err(|e| match path {
+        followers.of(&rules).cloned().map(Some).map_err(|e| match path {
             Some(path) => e.at(path.display()),
             None => e,
         })
@@ -43,11 +44,6 @@ impl GrammarArgs {
 /// For a stream of the session.
 pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
     follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
-}
-
-fn schema(path: &Path) -> Result<Grammar> {
-    let value = serde_json::from_str(&read(path)?).map_err(|e| Error::input(format!("expected JSON: {e}")).at(path.display()))?;
-    Grammar::json_schema(&value).map_err(|e| e.at(path.display()))
 }
 
 fn read(path: &Path) -> Result<String> {
