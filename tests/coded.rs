@@ -1,6 +1,6 @@
 //! Files of weights in few bits: they are the codes that loading the model so makes, on every device and in every order of kernels.
 
-use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read, unwatched};
+use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
 use wingbeat::exec::Plan;
 use wingbeat::exec::gpu::Device;
@@ -62,6 +62,41 @@ fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
                 assert!(read(&filed, &tokens) == read(&loaded, &tokens), "{what}");
             }
         }
+    }
+}
+
+/// The embedded model with values of the ffn that lie on the very ends of codes: scales in another order give other codes.
+fn on_ends_of_codes(folder: &Path) -> PathBuf {
+    let path = folder.join("ends.safetensors");
+    let model = embedded().unwrap();
+    let entry = |name: &str| {
+        let view = model.tensor(name).unwrap();
+        let mut values = view.to_f32().unwrap();
+        if name.ends_with(".ffn.value.weight") {
+            for (at, x) in values.iter_mut().enumerate() {
+                let (i, j) = (at / view.shape()[1], at % view.shape()[1]);
+                // No row and no column without the least and the largest, or these would have other scales and offsets.
+                let code = [256, (7 * i + 11 * j) % 256, 0][if (i + j) % 16 == 0 { 0 } else { 1 + usize::from((i + j) % 16 == 8) }];
+                *x = ((20 + i % 13) * (20 + j % 17) * code) as f32 / (1 << 15) as f32;
+            }
+        }
+        floats(name, view.shape().to_vec(), &values)
+    };
+    write_safetensors(&path, model.metadata(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
+    path
+}
+
+#[test]
+fn codes_of_a_file_are_those_of_a_device_that_keeps_the_matrix_turned() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = on_ends_of_codes(folder.path());
+    let filed = coded(&input, folder.path(), "i8rc");
+    let tokens = goldens().find(|t| t.name == "rwkv7").unwrap().golden().prompt(20, 1);
+    for options in everywhere() {
+        let mut asked = options.clone();
+        asked.quant = Some("i8rc".into());
+        let (loaded, filed) = (load(&input, &asked), load(&filed, &options));
+        assert!(read(&filed, &tokens) == read(&loaded, &tokens), "on {}", filed.device().name);
     }
 }
 
