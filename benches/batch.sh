@@ -14,36 +14,12 @@
 # Exit code 1: some text is another in many slots than in one, which --deterministic promises not to happen. Needs bash, cargo and jq.
 set -euo pipefail
 
-die() {
-  echo "batch: $*" >&2
-  exit "${2:-1}"
-}
-
-usage() {
-  sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0"
-}
+# shellcheck source=benches/options.sh
+. "$(dirname "$0")/options.sh"
 
 prompts=200 slots=16 tokens=32 rounds=3 device=gpu model=
-while [ $# -gt 0 ]; do
-  case $1 in
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    --prompts | --slots | --tokens | --rounds | --device | --model)
-      [ $# -ge 2 ] || { usage >&2; exit 2; }
-      declare "${1#--}=$2"
-      shift 2
-      ;;
-    *)
-      usage >&2
-      exit 2
-      ;;
-  esac
-done
-for number in prompts slots tokens rounds; do
-  [[ ${!number} =~ ^[1-9][0-9]*$ ]] || die "--$number wants a positive number, not '${!number}'" 2
-done
+options prompts slots tokens rounds device model -- "$@"
+positive prompts slots tokens rounds
 command -v jq >/dev/null || die "jq not found"
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -27,36 +27,12 @@
 # Needs bash, cargo and python3.
 set -euo pipefail
 
-die() {
-  echo "compare_web_rwkv: $*" >&2
-  exit "${2:-1}"
-}
-
-usage() {
-  sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0"
-}
+# shellcheck source=benches/options.sh
+. "$(dirname "$0")/options.sh"
 
 rounds=3 model=rwkv7-0.1b prompt=128 gen=16 repeat=1 device=gpu
-while [ $# -gt 0 ]; do
-  case $1 in
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    --rounds | --model | --prompt | --gen | --repeat | --device)
-      [ $# -ge 2 ] || { usage >&2; exit 2; }
-      declare "${1#--}=$2"
-      shift 2
-      ;;
-    *)
-      usage >&2
-      exit 2
-      ;;
-  esac
-done
-for number in rounds prompt gen repeat; do
-  [[ ${!number} =~ ^[1-9][0-9]*$ ]] || { echo "compare_web_rwkv: --$number wants a positive number, not '${!number}'" >&2; exit 2; }
-done
+options rounds model prompt gen repeat device -- "$@"
+positive rounds prompt gen repeat
 command -v python3 >/dev/null || die "python3 not found"
 if [ "$model" = all ]; then
   for version in 4 5 6 7; do

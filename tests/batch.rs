@@ -120,6 +120,11 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"none"}"#, "one of prompt, messages and tokens"),
         (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "observation"),
         (r#"{"id":"ban","prompt":"x","ban":[99999999]}"#, "size of the vocabulary"),
+        (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
+        (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
+        (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
+        (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "expected JSON: EOF"),
+        (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
     ];
     let nameless = [("{", "an object of JSON"), (r#"{"prompt":"x"}"#, "expected an id"), (r#"{"id":1,"prompt":"again"}"#, "a second time")];
     let all: Vec<&str> = wrong.iter().chain(&nameless).map(|(line, _)| *line).collect();
@@ -143,7 +148,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     };
     let first = run(&args);
     assert_eq!(code(&first), 1);
-    assert!(stderr(&first).contains("2 of 12 prompts done, 10 failed"), "{}", stderr(&first));
+    assert!(stderr(&first).contains(&format!("2 of {} prompts done, {} failed", 2 + all.len(), all.len())), "{}", stderr(&first));
     let results = check();
     // Errors are results: they stay, until they are tried again.
     assert_eq!(code(&run(&args)), 1);
@@ -151,11 +156,110 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     let report = run(&[&args[..], &["--retry-errors", "--json"]].concat());
     assert_eq!(code(&report), 1);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
-    assert_eq!((report["done"].as_u64(), report["kept"].as_u64(), report["failed"].as_u64()), (Some(0), Some(2), Some(10)));
+    assert_eq!(["done", "kept", "failed"].map(|field| report[field].as_u64().unwrap() as usize), [0, 2, all.len()]);
     check();
     std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
     run(&[&args[..], &["--retry-errors"]].concat());
     assert!(by_id(&kept(Path::new(out)).into_iter().filter(|l| !l["id"].is_null()).collect::<Vec<_>>())["\"field\""]["text"].is_string());
+}
+
+/// Prompts whose texts follow rules of their own; by the first letters of the id, which.
+fn ruled(n: usize) -> String {
+    let one = |i: usize| {
+        let mut line = json!({"id": format!("flag {i}"), "prompt": TOPICS[i % TOPICS.len()], "max_tokens": 60, "stop": []});
+        let mut follow = |what: &str, field: &str, rules: Value| (line["id"], line[field]) = (json!(format!("{what} {i}")), rules);
+        match i % 6 {
+            0 => follow("digits", "grammar", json!("root ::= [0-9]{4}")),
+            1 => follow("bools", "json_schema", json!({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3})),
+            2 => follow(
+                "order",
+                "json_schema",
+                json!({"type": "object", "properties": {"z": {"const": 1}, "a": {"const": 2}}, "required": ["a", "z"], "additionalProperties": false}),
+            ),
+            // As a text, and in the other order.
+            3 => follow(
+                "redro",
+                "json_schema",
+                json!(
+                    r#"{"type":"object","properties":{"a":{"const":2},"z":{"const":1}},"required":["a","z"],"additionalProperties":false}"#
+                ),
+            ),
+            4 => follow("json", "json_object", json!(true)),
+            _ => {}
+        }
+        line.to_string() + "\n"
+    };
+    (0..n).map(one).collect()
+}
+
+#[test]
+fn a_line_has_a_grammar_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = put(&folder, "answer.gbnf", b"root ::= \"yes\" | \"no\"");
+    let flags = format!("--grammar {} --slots", flag.display());
+    let input = ruled(24);
+    let found = batch(&input, &format!("{flags} 8"));
+    assert_eq!(batch(&input, &format!("{flags} 1")), found);
+    let mut n_whole = 0;
+    for (id, line) in &found {
+        let (text, is_whole) = (line["text"].as_str().unwrap(), line["finish"] == "eos");
+        n_whole += usize::from(is_whole);
+        let json = || serde_json::from_str::<Value>(text).is_ok();
+        let follows = match id.trim_start_matches('"').split(' ').next().unwrap() {
+            "flag" => ["yes", "no"].contains(&text),
+            "digits" => text.len() == 4 && text.bytes().all(|b| b.is_ascii_digit()),
+            "bools" => serde_json::from_str::<Vec<bool>>(text).is_ok_and(|all| (1..=3).contains(&all.len())),
+            "order" => text == r#"{"z": 1, "a": 2}"#,
+            "redro" => text == r#"{"a": 2, "z": 1}"#,
+            "json" => !is_whole || json(),
+            other => panic!("{other}"),
+        };
+        assert!(follows, "{line}");
+    }
+    assert!(n_whole >= 20, "{n_whole} of {} are whole", found.len());
+
+    // Interrupted after some lines, all is as if it had not been.
+    let (path, out) = (put(&folder, "in.jsonl", input.as_bytes()), folder.path().join("out.jsonl"));
+    let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let flags = format!("{flags} 3 --seed 7 --deterministic -o");
+    let args = [&["batch", path][..], &words(&flags), &[out]].concat();
+    assert_eq!(code(&run(&args)), 0);
+    for n in [0, 1, 13] {
+        let all = std::fs::read_to_string(out).unwrap();
+        std::fs::write(out, all.split_inclusive('\n').take(n).collect::<String>() + r#"{"id":"digi"#).unwrap();
+        assert_eq!(code(&run(&args)), 0);
+        assert_eq!(by_id(&kept(Path::new(out))), found, "gone on with after {n} lines");
+    }
+}
+
+#[test]
+fn a_line_says_that_it_is_no_json() {
+    let line = |more: &str| format!(r#"{{"id":1,"prompt":"In the beginning","max_tokens":9{more}}}"#);
+    let free = batch(&line(""), "");
+    assert_eq!(batch(&line(r#","json_object":false"#), "--json-object"), free);
+    assert_eq!(batch(&line(r#","json_object":null"#), "--json-object"), batch(&line(r#","json_object":true"#), ""));
+    assert_ne!(batch(&line(""), "--json-object"), free);
+}
+
+#[test]
+fn what_is_counted_are_the_lines_of_this_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.jsonl");
+    let first = format!("{}{}\n", prompts(6, 4), r#"{"id":"wrong","prompt":7}"#);
+    let second: String = (0..4).map(|i| json!({"id": format!("second {i}"), "prompt": "x"}).to_string() + "\n").collect();
+    let count = |text: &str, flags: &[&str]| {
+        let input = put(&folder, "in.jsonl", text.as_bytes());
+        let args = ["batch", input.to_str().unwrap(), "-o", out.to_str().unwrap(), "-n", "3", "--json"];
+        let output = run(&[&args[..], flags].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (["done", "kept", "failed"].map(|field| report[field].as_u64().unwrap()), code(&output))
+    };
+    assert_eq!(count(&first, &[]), ([6, 0, 1], 1));
+    assert_eq!(count(&second, &[]), ([4, 0, 0], 0), "what another input left is nothing to it");
+    assert_eq!(count(&first, &[]), ([0, 6, 1], 1));
+    assert_eq!(count(&second[..second.find('\n').unwrap()], &[]), ([0, 1, 0], 0));
+    assert_eq!(count(&format!("{second}\n{second}"), &[]), ([0, 4, 4], 1), "no id a second time");
+    assert_eq!(count(&first.replace("7}", "\"x\"}"), &["--retry-errors"]), ([1, 6, 0], 0));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Texts that come and go in one batch are those that each would be alone, on every device that is here.
 
-use crate::support::{devices, glm4, golden, options, read, tiny};
+use crate::support::{adapter, caps, devices, draws_ahead, glm4, golden, options, read, tiny, unwatched};
 use std::collections::HashMap;
+use wingbeat::constrain::{Follower, Grammar, Pieces};
 use wingbeat::error::Kind;
+use wingbeat::exec::gpu::Device;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Finish, Job, JobId, Made, Model, Request, Session};
+use wingbeat::tape::Class;
 
 /// A prompt of its own length for every number, how it is drawn and how long it may be.
 fn case(i: usize) -> (Vec<u32>, Sampling, Request) {
@@ -143,6 +146,113 @@ fn a_processor_is_asked_before_each_draw() {
         made.extend(batcher.step(&mut |_, _| ()).unwrap().into_iter().map(|d| d.made.unwrap().tokens));
     }
     assert!(made.contains(&vec![65, 66, 67, 68, 69]), "{made:?}");
+}
+
+/// Three texts, and what is done with the session after every step.
+fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let case = |i: usize| {
+        let sampling = Sampling { seed: i as u64, temperature: 1.3, ..Sampling::rwkv() };
+        (golden().prompt(3 + i, i), sampling, Request { stop_ids: Some(vec![]), ..Request::new(n_tokens) })
+    };
+    let alone = |session: &mut Session, i: usize| {
+        let (prompt, sampling, request) = case(i);
+        let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
+        session.generate(prompt.as_slice(), &sampling, &request, go).unwrap().tokens
+    };
+    let mut single = Session::new(model, 1).unwrap();
+    let expected: Vec<Vec<u32>> = (0..4).map(|i| alone(&mut single, i)).collect();
+    let mut batcher = Batcher::new(Session::new(model, 4).unwrap()).unwrap();
+    let jobs: Vec<JobId> = (0..3)
+        .map(|i| {
+            let (prompt, sampling, request) = case(i);
+            batcher.add(Job::new(prompt, Sampler::new(sampling), request)).unwrap()
+        })
+        .collect();
+    let (mut heard, mut n_ahead, mut n_steps) = (HashMap::<JobId, Vec<u32>>::new(), 0, 0);
+    while batcher.n_running() > 0 {
+        let mut hear = |job: JobId, event: wingbeat::session::Event<'_>| {
+            heard.entry(job).or_default().extend(event.token);
+            n_ahead += usize::from(event.n_together > 1);
+        };
+        for done in batcher.step(&mut hear).unwrap() {
+            let i = jobs.iter().position(|job| *job == done.job).unwrap();
+            assert_eq!(done.made.unwrap().tokens, expected[i], "{name}: text {i}");
+        }
+        let session = batcher.session_mut();
+        n_steps += 1;
+        match n_steps % 4 {
+            // Draws on the device for another.
+            0 => assert_eq!(alone(session, 3), expected[3], "{name}: the text of another"),
+            // Reads in another slot, whose state comes from a file from the second time on.
+            1 => {
+                let slot = if state.exists() { session.load(&state, false).unwrap().0 } else { session.open().unwrap() };
+                session.prefill(slot, &case(3).0).unwrap();
+                session.save(slot, &state, None, None).unwrap();
+                session.close(slot).unwrap();
+            }
+            _ => {}
+        }
+    }
+    for (i, job) in jobs.iter().enumerate() {
+        assert_eq!(heard[job], expected[i], "{name}: text {i}, token by token");
+    }
+    assert!(n_steps > 4, "{name}: nothing else was done between {n_steps} steps");
+    // A software GPU may take longer for a token than a submission should.
+    assert!(n_ahead > 0 || name != "cpu", "none was drawn ahead");
+}
+
+#[test]
+fn nothing_that_is_drawn_ahead_is_lost_or_doubled_where_something_else_is_done_between_two_steps() {
+    if !draws_ahead("batcher::nothing_that_is_drawn_ahead_is_lost_or_doubled_where_something_else_is_done_between_two_steps") {
+        return;
+    }
+    let mut on_cpu = options("cpu");
+    on_cpu.deterministic = true;
+    texts_beside("cpu", &tiny(&on_cpu), 200);
+    if let Some(adapter) = adapter() {
+        let base = Device::open(&adapter, true).unwrap();
+        let mut own = options("gpu");
+        own.gpu = Some(unwatched(&base, caps(base.caps.clone(), Class::Groups)));
+        texts_beside("groups", &tiny(&own), 6);
+    }
+}
+
+#[test]
+fn what_one_text_teaches_a_lexer_is_nothing_to_another() {
+    let mut options = options("cpu");
+    options.deterministic = true;
+    let model = tiny(&options);
+    let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
+    // Each letter may be the last but so many: a state of the lexer for every text of some length. One text comes to see some ten
+    // thousands of them, and the crate ends a lexer at 250 000.
+    let ends: Vec<String> = ('a'..='z').zip(20..).map(|(letter, n)| format!("\"{letter}\" [a-z ]{{{n}}}")).collect();
+    let grammar = Grammar::gbnf(&format!("root ::= [a-z ]* ({})", ends.join(" | "))).unwrap();
+    let follower = pieces.follow(&grammar).unwrap();
+    const TEXTS: usize = 10;
+    let run = |n_slots: usize, follower: &dyn Fn() -> Follower| {
+        let mut batcher = Batcher::new(Session::new(&model, n_slots).unwrap()).unwrap();
+        let (mut waiting, mut texts) = (0..TEXTS as u64, HashMap::new());
+        while texts.len() < TEXTS {
+            while batcher.n_free() > 0
+                && let Some(seed) = waiting.next()
+            {
+                let sampler = Sampler::new(Sampling { seed, ..Sampling::rwkv() });
+                let mut job = Job::new(golden().prompt(5, 1), sampler, Request::new(24));
+                job.constraint = Some(Box::new(follower()));
+                batcher.add(job).unwrap();
+            }
+            for done in batcher.step(&mut |_, _| ()).unwrap() {
+                texts.insert(done.job, all_of(done.made.unwrap()));
+            }
+        }
+        texts
+    };
+    let one = run(1, &|| pieces.follow(&grammar).unwrap());
+    let different: std::collections::HashSet<&str> = one.values().map(|(_, text, _)| text.as_str()).collect();
+    assert_eq!(different.len(), TEXTS);
+    assert_eq!(run(4, &|| follower.clone()), one);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files of weights in few bits: they are the codes that loading the model so makes, on every device and in every order of kernels.
 
-use crate::support::{Tiny, adapter, caps, devices, goldens, nmse, options, read, unwatched};
+use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
 use wingbeat::exec::Plan;
 use wingbeat::exec::gpu::Device;
@@ -21,7 +21,7 @@ fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
 
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
     let path = folder.join("coded.safetensors");
-    convert_coded(input, &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
+    convert_coded(&Checkpoint::open(input).unwrap(), &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
     path
 }
 
@@ -65,6 +65,41 @@ fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
     }
 }
 
+/// The embedded model with values of the ffn that lie on the very ends of codes: scales in another order give other codes.
+fn on_ends_of_codes(folder: &Path) -> PathBuf {
+    let path = folder.join("ends.safetensors");
+    let model = embedded().unwrap();
+    let entry = |name: &str| {
+        let view = model.tensor(name).unwrap();
+        let mut values = view.to_f32().unwrap();
+        if name.ends_with(".ffn.value.weight") {
+            for (at, x) in values.iter_mut().enumerate() {
+                let (i, j) = (at / view.shape()[1], at % view.shape()[1]);
+                // No row and no column without the least and the largest, or these would have other scales and offsets.
+                let code = [256, (7 * i + 11 * j) % 256, 0][if (i + j) % 16 == 0 { 0 } else { 1 + usize::from((i + j) % 16 == 8) }];
+                *x = ((20 + i % 13) * (20 + j % 17) * code) as f32 / (1 << 15) as f32;
+            }
+        }
+        floats(name, view.shape().to_vec(), &values)
+    };
+    write_safetensors(&path, model.metadata(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
+    path
+}
+
+#[test]
+fn codes_of_a_file_are_those_of_a_device_that_keeps_the_matrix_turned() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = on_ends_of_codes(folder.path());
+    let filed = coded(&input, folder.path(), "i8rc");
+    let tokens = goldens().find(|t| t.name == "rwkv7").unwrap().golden().prompt(20, 1);
+    for options in everywhere() {
+        let mut asked = options.clone();
+        asked.quant = Some("i8rc".into());
+        let (loaded, filed) = (load(&input, &asked), load(&filed, &options));
+        assert!(read(&filed, &tokens) == read(&loaded, &tokens), "on {}", filed.device().name);
+    }
+}
+
 #[test]
 fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +126,7 @@ fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
 
             // The same format again: not a bit changes.
             let again = folder.path().join("again.safetensors");
-            convert_coded(&path, &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
+            convert_coded(&Checkpoint::open(&path).unwrap(), &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
             assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap(), "{} {plan}", tiny.name);
         }
     }

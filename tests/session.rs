@@ -1,6 +1,6 @@
 //! Slots, chunks, forks and state files of the embedded model, on every device that is here.
 
-use crate::support::{adapter, caps, devices, golden, nmse, options, read, tiny};
+use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options, read, tiny};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wingbeat::exec::gpu::Device;
@@ -369,22 +369,14 @@ fn a_stream_that_only_the_host_draws_changes_no_neighbour() {
     }
 }
 
-/// The CPU draws ahead only where the environment says so, which is of a process: this test runs itself in another.
 #[test]
 fn neighbours_draw_ahead_once_who_needs_the_host_has_ended() {
-    const INNER: &str = "WINGBEAT_TEST_INNER";
-    if std::env::var_os(INNER).is_some() {
+    if draws_ahead("session::neighbours_draw_ahead_once_who_needs_the_host_has_ended") {
         let mut options = options("cpu");
         options.deterministic = true;
         // On a GPU of software a token may take longer than a submission should.
         assert!(neighbours_texts("cpu", &tiny(&options)) > 0, "none was drawn ahead");
-        return;
     }
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "session::neighbours_draw_ahead_once_who_needs_the_host_has_ended", "--nocapture"]);
-    let output = command.env(INNER, "1").env("WINGBEAT_DRAWS", "device").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

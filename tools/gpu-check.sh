@@ -18,25 +18,14 @@
 # A model that does not fit is named and left out. Exit code 3 where a result is wrong.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=benches/options.sh
+. benches/options.sh
 
 binary=target/release/wingbeat device=gpu out=benches/results batches=1,2,4,8,32,128 prompt=512 gen=64 seconds=150
 web_rwkv='' beside=rwkv7-1.5b
 models="rwkv7-0.1b rwkv7-1.5b glm4-0.5b rwkv4-0.1b rwkv5-0.1b rwkv6-0.1b rwkv7-0.4b rwkv7-2.9b glm4-9b rwkv7-7.2b"
-while [ $# -gt 0 ]; do
-  case $1 in
-    --binary | --device | --out | --models | --batches | --prompt | --gen | --seconds | --web-rwkv | --beside)
-      [ $# -ge 2 ] || { echo "gpu-check: $1 wants a value" >&2; exit 2; }
-      name=${1#--}
-      declare "${name//-/_}=$2"
-      shift 2
-      ;;
-    *)
-      sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0" >&2
-      exit 2
-      ;;
-  esac
-done
-[ -x "$binary" ] || { echo "gpu-check: no program at $binary" >&2; exit 1; }
+options binary device out models batches prompt gen seconds web-rwkv beside -- "$@"
+[ -x "$binary" ] || die "no program at $binary"
 mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -3,7 +3,9 @@
 mod line;
 mod lines;
 mod results;
+mod tally;
 
+use super::followers::Followers;
 use super::grammar_options::{GrammarArgs, constraint};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
@@ -17,7 +19,7 @@ use crate::exec::host_memory;
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
-use line::{Source, Wanted};
+use line::{Follows, Source, Wanted};
 use lines::{Lines, Next, Numbered};
 use results::{Errors, Name, Results};
 use serde_json::Value;
@@ -27,12 +29,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tally::{Tally, summary};
 
 const EXAMPLES: &str = "\
 A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
-from the flags: max_tokens, stop, ignore_eos, seed, and settings of the sampler as its flags are called (top_p, temperature, …).
+from the flags: max_tokens, stop, ignore_eos, seed, settings of the sampler as its flags are called (top_p, temperature, …), and one of
+grammar (a text in GBNF), json_schema and json_object.
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
+  {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
 A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
 
 Run the same command again to go on where it was interrupted: what is in OUT is not done again, errors only with --retry-errors.
@@ -87,7 +92,8 @@ pub fn run(args: Args) -> Outcome {
     let results = open_results(&args)?;
     let model = args.model.load()?;
     let seed = args.sampling.sampling(&model)?.seed;
-    let follower = args.grammar.follower(&model)?;
+    let mut followers = Followers::new(&model);
+    let follower = args.grammar.follower_among(&mut followers)?;
     let n_slots = n_slots(&args, &model)?;
     // A state to begin with has a slot of its own.
     let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
@@ -101,13 +107,14 @@ pub fn run(args: Args) -> Outcome {
     let total = lines::count(&args.input);
     let mut run = Run {
         batcher: Batcher::new(session)?,
-        tally: Tally { failed: results.left.n_errors, kept: results.left.n_texts, ..Tally::default() },
+        tally: Tally::default(),
         results,
         args: &args,
         model,
         base,
         format: None,
         follower,
+        followers,
         seed,
         seen: HashSet::new(),
         running: HashMap::new(),
@@ -170,24 +177,6 @@ fn default_slots(each: u64, free: Option<u64>) -> usize {
     free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
 }
 
-/// What a run has come to.
-#[derive(Default)]
-struct Tally {
-    done: usize,
-    failed: usize,
-    kept: usize,
-    usage: Usage,
-    /// Tokens, of texts that have not ended too.
-    n_drawn: usize,
-}
-
-impl Tally {
-    /// Lines that need no more work.
-    fn lines(&self) -> usize {
-        self.done + self.failed + self.kept
-    }
-}
-
 /// A text on its way.
 struct Running {
     id: Value,
@@ -205,8 +194,10 @@ struct Run<'a> {
     base: Option<(Slot, LoadedState)>,
     /// Of messages, once there are such.
     format: Option<Result<Format>>,
-    /// What every text has to follow.
+    /// What a text has to follow whose line does not say.
     follower: Option<Follower>,
+    /// What the others have to follow.
+    followers: Followers,
     seed: u64,
     results: Results,
     /// Names of the lines that were read.
@@ -234,7 +225,8 @@ impl Run<'_> {
             let e = Error::input(format!("expected an id of its own, found {} a second time", short(&id.to_string(), 40)));
             return self.fail(unnamed, e.at(place));
         }
-        if self.results.has(name.key()) {
+        if let Some(was) = self.results.was(name.key()) {
+            self.tally.add(was);
             return Ok(());
         }
         match line::wanted(&fields).and_then(|wanted| self.start(id, wanted)) {
@@ -244,7 +236,7 @@ impl Run<'_> {
     }
 
     fn start(&mut self, id: Value, wanted: Wanted) -> Result<()> {
-        let Wanted { source, max_tokens, stop, ignore_eos, sampling: more } = wanted;
+        let Wanted { source, max_tokens, stop, ignore_eos, follows, sampling: more } = wanted;
         let flags = &self.args.sampling;
         let mut sampling = flags.sampling_with(&self.model, &more)?;
         if !more.iter().any(|(name, _)| name == "seed") {
@@ -272,7 +264,11 @@ impl Run<'_> {
             loaded.begin(&mut sampler, Some(seed));
             *slot
         });
-        let constraint = constraint(self.follower.as_ref());
+        let constraint = constraint(match &follows {
+            Some(Follows::Rules(field, rules)) => Some(self.followers.of(rules).map_err(|e| e.at(field))?),
+            Some(Follows::NoJson) if self.args.grammar.json_object => None,
+            Some(Follows::NoJson) | None => self.follower.as_ref(),
+        });
         let job = self.batcher.add(Job { from, constraint, ..Job::new(prompt, sampler, request) })?;
         self.running.insert(job, Running { id, seed, prompt_tokens, is_answer });
         Ok(())
@@ -316,16 +312,15 @@ impl Run<'_> {
 
     /// Writes an error, unless it is there from an earlier run.
     fn fail(&mut self, name: Name, e: Error) -> std::result::Result<(), Failure> {
-        if self.results.has(name.key()) {
+        self.tally.failed += 1;
+        if self.results.was(name.key()).is_some() {
             return Ok(());
         }
         let (id, line) = match &name {
             Name::Id(id) => (Some(id), None),
             Name::Line(number) => (None, Some(*number)),
         };
-        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })?;
-        self.tally.failed += 1;
-        Ok(())
+        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })
     }
 
     /// Says what it all came to.
@@ -350,23 +345,6 @@ impl Run<'_> {
         }
         Ok(ExitCode::from(if failed > 0 { Kind::Input.exit_code() } else { 0 }))
     }
-}
-
-/// A report as a sentence.
-fn summary(r: &BatchReport, total: Option<u64>) -> String {
-    let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
-    format!(
-        "{}{} prompts done{}{}: {} tokens read and {} generated in {:.1} s, {:.1} a second; seed {}",
-        r.done,
-        total.map_or_else(String::new, |n| format!(" of {n}")),
-        counted(r.kept, "were there before"),
-        counted(r.failed, "failed"),
-        r.usage.prompt_tokens,
-        r.usage.completion_tokens,
-        r.seconds,
-        r.tokens_per_second,
-        r.seed
-    )
 }
 
 /// The seed of a line that has none of its own: the same in every run with that seed, in any order. 53 bits, as numbers of JSON have.

@@ -337,7 +337,7 @@ impl Chat {
     /// Answers follow that grammar from now on; none lifts it.
     fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
         match &asked {
-            Some(Asked { name, grammar }) => self.talk.set_grammar(Some(grammar)).map_err(|e| e.at(name))?,
+            Some(asked) => self.talk.set_grammar(Some(&asked.grammar()?)).map_err(|e| e.at(&asked.name))?,
             None => self.talk.set_grammar(None)?,
         }
         self.grammar = asked.map(|asked| asked.name);

@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Outcome {
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
     match &args.quant {
-        Some(quant) => convert_coded(&args.input, &args.output, quant, &what, &mut show)?,
+        Some(quant) => convert_coded(&input, &args.output, quant, &what, &mut show)?,
         None => convert(&input, &args.output, &what, &mut show)?,
     }
     drop(bar);

@@ -1,6 +1,7 @@
 //! What output has to follow: a grammar or a schema of JSON.
 
-use crate::constrain::{Constraint, Follower, Grammar, Pieces};
+use super::followers::{Followers, Rules};
+use crate::constrain::{Constraint, Follower, Grammar};
 use crate::error::{Error, Result};
 use crate::session::Model;
 use std::path::{Path, PathBuf};
@@ -19,68 +20,64 @@ pub struct GrammarArgs {
     json_schema: Option<PathBuf>,
     /// The text has to be JSON, whatever it says
     #[arg(long)]
-    json_object: bool,
+    pub json_object: bool,
 }
 
 impl GrammarArgs {
     /// What was asked for, if anything.
     pub fn asked(&self) -> Result<Option<Asked>> {
-        Ok(match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => Some(Asked { name: path.display().to_string(), grammar: gbnf(path)? }),
-            (None, Some(path)) => Some(Asked { name: path.display().to_string(), grammar: schema(path)? }),
-            (None, None) => self.json_object.then(Asked::json),
-        })
+        match (&self.grammar, &self.json_schema) {
+            (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),
+            (None, Some(path)) => Asked::in_file(path, Rules::Schema).map(Some),
+            (None, None) => Ok(self.json_object.then(Asked::json)),
+        }
     }
 
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        let Some(asked) = self.asked()? else { return Ok(None) };
-        let Some(vocab) = model.vocab() else {
-            let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
-            return Err(e.hint(model.vocab_hint().unwrap_or("give one with --vocab")));
-        };
-        let followed = Pieces::new(vocab, model.facts().n_vocab)?.follow(&asked.grammar);
-        followed.map(Some).map_err(|e| e.at(asked.name))
+        self.follower_among(&mut Followers::new(model))
+    }
+
+    /// The same, where texts follow other rules too.
+    pub fn follower_among(&self, followers: &mut Followers) -> Result<Option<Follower>> {
+        let Some(Asked { name, rules }) = self.asked()? else { return Ok(None) };
+        followers.of(&rules).cloned().map(Some).map_err(|e| e.at(name))
     }
 }
 
-/// A grammar, and what a user calls it.
+/// Rules, and what a user calls them.
 pub struct Asked {
     pub name: String,
-    pub grammar: Grammar,
+    rules: Rules,
 }
 
 impl Asked {
-    fn json() -> Asked {
-        Asked { name: JSON.into(), grammar: Grammar::json() }
-    }
-
     /// `json`, or from a file: a schema where its name ends with `.json`, else a grammar in GBNF.
     pub fn named(name: &str) -> Result<Asked> {
         let path = Path::new(name);
-        let is_schema = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
-        match name {
-            JSON => Ok(Asked::json()),
-            _ => Ok(Asked { name: name.into(), grammar: if is_schema { schema(path)? } else { gbnf(path)? } }),
+        match path.extension() {
+            _ if name == JSON => Ok(Asked::json()),
+            Some(e) if e.eq_ignore_ascii_case("json") => Asked::in_file(path, Rules::Schema),
+            _ => Asked::in_file(path, Rules::Gbnf),
         }
+    }
+
+    pub fn grammar(&self) -> Result<Grammar> {
+        self.rules.grammar().map_err(|e| e.at(&self.name))
+    }
+
+    fn json() -> Asked {
+        Asked { name: JSON.into(), rules: Rules::Json }
+    }
+
+    fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<Asked> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path))?;
+        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        Ok(Asked { name: path.display().to_string(), rules: of(text) })
     }
 }
 
 /// For a stream of the session.
 pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
     follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
-}
-
-fn gbnf(path: &Path) -> Result<Grammar> {
-    Grammar::gbnf(&read(path)?).map_err(|e| e.at(path.display()))
-}
-
-fn schema(path: &Path) -> Result<Grammar> {
-    let value = serde_json::from_str(&read(path)?).map_err(|e| Error::input(format!("expected JSON: {e}")).at(path.display()))?;
-    Grammar::json_schema(&value).map_err(|e| e.at(path.display()))
-}
-
-fn read(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path))?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -12,6 +12,7 @@ mod convert;
 mod detokenize;
 mod devices;
 mod doctor;
+mod followers;
 mod generate;
 mod grammar_options;
 mod inspect;

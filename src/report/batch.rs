@@ -36,12 +36,12 @@ pub struct BatchFailure<'a> {
     pub error: ErrorBody,
 }
 
-/// The end of a run.
+/// The end of a run: what the lines of its input came to. Results of other inputs in the same file do not count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
     /// Texts of this run.
     pub done: usize,
-    /// Lines with an error, those that earlier runs left in the results among them.
+    /// Lines with an error, in this run or in an earlier one.
     pub failed: usize,
     /// Texts that were in the results before.
     pub kept: usize,

@@ -5,7 +5,8 @@
 
 use super::generate::Batch;
 use super::pages::Move;
-use super::{Cut, Session, Slot, Want};
+use super::work::{Cut, Want};
+use super::{Session, Slot};
 use crate::error::Result;
 use crate::exec::{MAX_AHEAD, NOTHING};
 use crate::sample::{Sampler, penalty_weight};

@@ -1,6 +1,6 @@
 //! A checkpoint rewritten with its matrices in few bits: the codes that loading it so would have made, bit for bit.
 
-use super::{ModelSource, Opened, Options};
+use super::{Opened, Options};
 use crate::error::{Error, Result};
 use crate::exec::{Plan, assign_formats, encode_part, survey};
 use crate::quant::{Coding, Scaling, padded};
@@ -11,22 +11,21 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the checkpoint at `input` to the safetensors file `out`, in the formats of `quant`: a name, or one with exceptions. What
+/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `quant`: a name, or one with exceptions. What
 /// stays a float, and an adapter, are as `what` says. Progress gets (bytes done, bytes in total).
 ///
 /// # Errors
 /// Of the plan, of a number that a format cannot hold, and as [`convert()`].
-pub fn convert_coded(input: &Path, out: &Path, quant: &str, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+pub fn convert_coded(input: &Checkpoint, out: &Path, quant: &str, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let plan = Plan::parse(quant)?;
-    let mut opened = Opened::new(&ModelSource::Path(input.to_path_buf()), &Options::default())?;
-    let checkpoint = opened.checkpoint.expect("a path has a checkpoint");
+    let mut opened = Opened::of(input.clone(), &Options::default())?;
     // Which float the others become is not asked here.
-    assign_formats(&mut opened.tape.matrices, &checkpoint, "f32", &plan)?;
-    let parts = coded_parts(&opened.tape.matrices, &checkpoint);
+    assign_formats(&mut opened.tape.matrices, input, "f32", &plan)?;
+    let parts = coded_parts(&opened.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
-    let source = Merged { checkpoint: &checkpoint, lora: what.lora };
+    let source = Merged { checkpoint: input, lora: what.lora };
     let write = |name: &str, out: &mut dyn Write| write_coded(&parts[name], &source, out);
-    convert(&checkpoint, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
+    convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
 /// Of every tensor that is coded: how, and the parts that it is made of, first rows first.

@@ -87,8 +87,8 @@ pub fn bytes_by_device(
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
     let layout = lay_out(tape, n_layer, source, options, context)?;
-    let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &|m| mapped_bytes(m, source))?;
-    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), needs.layers.len())).collect();
+    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), tape.n_layers())).collect();
+    let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &needs))
 }
 

@@ -20,6 +20,7 @@ mod pages;
 mod place;
 mod quality;
 mod state;
+mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, Made};
 pub use convert::convert_coded;
@@ -44,10 +45,11 @@ use blocks::Blocks;
 use breakers::Breakers;
 use chunk::Chunk;
 use opened::Opened;
-use pages::{Move, Pages};
+use pages::Pages;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use work::{Cut, Scratch, Want, Work};
 
 /// A stream of tokens within a [`Session`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,100 +97,6 @@ pub struct Session {
     /// Ids that break repetitions, those last asked for.
     breakers: Breakers,
     scratch: Scratch,
-}
-
-/// What a step needs, kept for its memory.
-#[derive(Default)]
-struct Scratch {
-    step: Step,
-    parts: Vec<Part>,
-    moves: Vec<Move>,
-    /// Tokens of each piece of work that are read.
-    done: Vec<usize>,
-    /// Of the last step.
-    logits: Vec<f32>,
-}
-
-impl Scratch {
-    /// Nothing of so many pieces of work is read.
-    fn begin(&mut self, n: usize) {
-        self.done.clear();
-        self.done.resize(n, 0);
-    }
-
-    /// Says who takes part in the next step: whoever has tokens left, with `each` at the most, until there is no room. Gives how many tokens
-    /// that are.
-    fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
-        let all = room;
-        self.parts.clear();
-        for (i, from) in self.done.iter_mut().enumerate() {
-            let left = work.tokens(i).len() - *from;
-            let len = room.min(left).min(each);
-            if len > 0 {
-                self.parts.push(Part { work: i, from: *from, len, is_last: len == left });
-                room -= len;
-                *from += len;
-            }
-        }
-        all - room
-    }
-}
-
-/// Tokens `from .. from + len` of a piece of work, in one step.
-#[derive(Clone, Copy)]
-struct Part {
-    work: usize,
-    from: usize,
-    len: usize,
-    /// None follow.
-    is_last: bool,
-}
-
-/// Slots and what they are to read.
-trait Work {
-    fn len(&self) -> usize;
-    fn slot(&self, i: usize) -> Slot;
-    fn tokens(&self, i: usize) -> &[u32];
-}
-
-impl Work for [(Slot, &[u32])] {
-    fn len(&self) -> usize {
-        self.len()
-    }
-    fn slot(&self, i: usize) -> Slot {
-        self[i].0
-    }
-    fn tokens(&self, i: usize) -> &[u32] {
-        self[i].1
-    }
-}
-
-impl Work for [(Slot, u32)] {
-    fn len(&self) -> usize {
-        self.len()
-    }
-    fn slot(&self, i: usize) -> Slot {
-        self[i].0
-    }
-    fn tokens(&self, i: usize) -> &[u32] {
-        std::slice::from_ref(&self[i].1)
-    }
-}
-
-/// How tokens are cut into steps.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
-    /// As many a step as the chunk takes. The stop flag ends it between two steps.
-    Chunks,
-    /// One of each slot a step, to the end.
-    OneByOne,
-}
-
-/// Which logits a read wants.
-enum Want<'a> {
-    Last,
-    /// Every token's, as they come: slot, place among its tokens, logits.
-    All(&'a mut dyn FnMut(usize, &[f32]) -> Result<()>),
 }
 
 impl Session {

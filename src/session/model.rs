@@ -2,10 +2,10 @@
 
 use super::identity::weights_hash;
 use super::layout::{fitted, lay_out, sizes};
-use super::needs::{Needs, Sizes, as_assigned};
+use super::needs::{Needs, Sizes, as_assigned, by_device};
 use super::opened::{Opened, StateOrientation, notes};
 use super::pages::Pages;
-use super::place::{PartOn, check_memory, choose_devices, place};
+use super::place::{PartOn, check_memory, choose_devices, place, placed};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::Loaded;
@@ -178,11 +178,12 @@ impl Model {
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let is_mapped = |m: &MatrixSpec| mapped_bytes(m, opened.source.as_ref());
-        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &is_mapped)?;
-        let propose = || fitted(&tape, opened.source.as_ref(), options, context).map(|f| f.strategy);
         let chosen = choose_devices(&layout.parts, options)?;
-        check_memory(&chosen, &needs, &propose)?;
+        let placed = placed(&chosen, tape.n_layers());
+        let mapped = |m: &MatrixSpec| mapped_bytes(m, opened.source.as_ref());
+        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
+        let propose = || fitted(&tape, opened.source.as_ref(), options, context).map(|f| f.strategy);
+        check_memory(&chosen, &by_device(&placed, &|_| &needs), &propose)?;
         let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,

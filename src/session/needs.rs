@@ -71,10 +71,12 @@ impl Needs {
         Needs { layers, scratch: vars + angles }
     }
 
-    /// The same, of a model whose files hold matrices as the CPU reads them: so many bytes of each.
-    pub fn with_mapped(mut self, tape: &Tape, mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Needs> {
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.mapped = tape.matrices[tape.extent(&(i..i + 1)).matrices].iter().map(mapped).sum::<Result<u64>>()?;
+    /// The same, of a model whose files hold matrices as the CPU reads them: so many bytes of each. Who tells may have to read their
+    /// scales, so only those are asked for that lie on the CPU.
+    pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Needs> {
+        for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
+            let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
+            self.layers[i].mapped = matrices.iter().map(mapped).sum::<Result<u64>>()?;
         }
         Ok(self)
     }
@@ -135,7 +137,7 @@ pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) ->
     };
     for segment in placed {
         let needs = needs(segment);
-        if segment.device == "cpu" {
+        if segment.is_on_cpu() {
             // There is nothing to stream to.
             let mut own = needs.on_device(segment.layers.clone(), segment.layers.len());
             own.weights -= needs.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();

@@ -61,6 +61,11 @@ impl Opened {
                 });
             }
         };
+        Opened::of(checkpoint, options)
+    }
+
+    /// Of a file that is open.
+    pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Opened> {
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
         let glm = options.rope_theta.map(|theta| with_theta(&checkpoint, theta)).transpose().map_err(|e| e.at(&place))?;

@@ -1,6 +1,6 @@
 //! Where a model's layers lie: all on one device, or in parts on several.
 
-use super::needs::{Needs, by_device, check};
+use super::needs::{DeviceBytes, check};
 use super::{Device, Options};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
@@ -54,16 +54,18 @@ pub fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenP
     parts.iter().map(one).collect()
 }
 
-/// Whether every device has room for what it is to hold, as far as it says. The caller's knows what it does.
-pub fn check_memory(chosen: &[ChosenPart], needs: &Needs, propose: &dyn Fn() -> Result<String>) -> Result<()> {
-    let n = needs.layers.len();
-    let named = chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| (choice, &c.part)));
-    let placed: Vec<Placed> = named.clone().map(|(choice, part)| part.placed(choice.id.clone(), n)).collect();
-    let memory = |device: &str| match named.clone().find(|(choice, _)| choice.id == device).map(|(choice, _)| &choice.chosen) {
+/// Which layers lie on which device, but for the caller's, who knows what it does.
+pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
+    chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
+}
+
+/// Whether every device has room for what it is to hold, as far as it says.
+pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)], propose: &dyn Fn() -> Result<String>) -> Result<()> {
+    let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
         _ => host_memory(),
     };
-    check(&by_device(&placed, &|_| needs), &memory, propose)
+    check(devices, &memory, propose)
 }
 
 /// Loads a tape onto the devices chosen for it.

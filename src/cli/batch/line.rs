@@ -1,6 +1,7 @@
 //! A line of the input: what it asks for, checked but for what depends on the model.
 
 use crate::chat::Message;
+use crate::cli::followers::Rules;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
 use serde::de::DeserializeOwned;
@@ -21,8 +22,18 @@ pub struct Wanted {
     pub max_tokens: Option<usize>,
     pub stop: Option<Vec<String>>,
     pub ignore_eos: Option<bool>,
+    pub follows: Option<Follows>,
     /// Settings of the sampler, by the names that its flags have.
     pub sampling: Vec<(String, Vec<String>)>,
+}
+
+/// What a text has to follow, whatever the flags say.
+#[derive(Debug, PartialEq)]
+pub enum Follows {
+    /// Rules, and the field that has them.
+    Rules(&'static str, Rules),
+    /// Not any JSON.
+    NoJson,
 }
 
 /// The fields of a line, and its id where it has one.
@@ -47,7 +58,7 @@ pub fn fields(line: &[u8]) -> Result<(Value, Map<String, Value>)> {
 /// # Errors
 /// `Input` and `Usage`, at the field.
 pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
-    let mut sources = Vec::new();
+    let (mut sources, mut follows) = (Vec::new(), Vec::new());
     let (mut max_tokens, mut stop, mut ignore_eos, mut sampling) = (None, None, None, Vec::new());
     // As with OpenAI, null is as good as nothing.
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
@@ -59,13 +70,29 @@ pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
             "stop" if value.is_string() => stop = Some(vec![of(name, value, "a text")?]),
             "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
             "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
+            "grammar" => follows.push(Follows::Rules("grammar", Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?))),
+            "json_schema" => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                follows.push(Follows::Rules("json_schema", Rules::Schema(text)));
+            }
+            "json_object" => follows.push(match of(name, value, "true or false")? {
+                true => Follows::Rules("json_object", Rules::Json),
+                false => Follows::NoJson,
+            }),
             _ => sampling.push(setting(name, value)?),
         }
     }
     if sources.len() != 1 {
         return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", sources.len())));
     }
-    Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, sampling })
+    // `false` is nothing to other rules.
+    if follows.len() > 1 {
+        follows.retain(|f| *f != Follows::NoJson);
+    }
+    if follows.len() > 1 {
+        return Err(Error::input(format!("expected at most one of grammar, json_schema and json_object, found {}", follows.len())));
+    }
+    Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, follows: follows.pop(), sampling })
 }
 
 fn of<T: DeserializeOwned>(name: &str, value: &Value, expected: &str) -> Result<T> {
@@ -77,7 +104,8 @@ fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
     let flag = if name == "temp" { "temperature".into() } else { name.replace('_', "-") };
     let Some(known) = Setting::all().iter().find(|s| s.name == flag) else {
         return Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
-            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, and settings of the sampler as its flags are called, such as top_p",
+            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, and settings of the sampler as its \
+             flags are called, such as top_p",
         ));
     };
     // Texts that break a repetition may hold any character: as JSON they arrive as they are.
@@ -136,6 +164,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_what_its_text_has_to_follow() {
+        let schema = |text: &str| Some(Follows::Rules("json_schema", Rules::Schema(text.into())));
+        for (fields, want) in [
+            (r#""grammar":null"#, None),
+            (r#""grammar":"root ::= \"a\"""#, Some(Follows::Rules("grammar", Rules::Gbnf(r#"root ::= "a""#.into())))),
+            // Properties come in the order of the schema.
+            (r#""json_schema":{"properties":{"b":1,"a":2}}"#, schema(r#"{"properties":{"b":1,"a":2}}"#)),
+            (r#""json_schema":" {\"properties\": {}}","json_object":false"#, schema(r#" {"properties": {}}"#)),
+            (r#""json_object":true"#, Some(Follows::Rules("json_object", Rules::Json))),
+            (r#""json_object":false"#, Some(Follows::NoJson)),
+        ] {
+            assert_eq!(read(&format!(r#"{{"id":1,"prompt":"x",{fields}}}"#)).unwrap().1.follows, want, "{fields}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_a_line_is_said() {
         for (line, want) in [
             ("{", "expected an object of JSON in one line, found \"{\""),
@@ -150,6 +194,12 @@ mod tests {
             (r#"{"id":1,"prompt":"x","max_tokens":-1}"#, "max_tokens: expected a whole number"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
             (r#"{"id":1,"prompt":"x","top_p":true}"#, "top_p: expected a number, a text or a list of these, found true"),
+            (r#"{"id":1,"prompt":"x","grammar":["a"]}"#, "grammar: expected a grammar in GBNF as a text"),
+            (r#"{"id":1,"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
+            (
+                r#"{"id":1,"prompt":"x","grammar":"","json_schema":{}}"#,
+                "expected at most one of grammar, json_schema and json_object, found 2",
+            ),
             (r#"{"id":1,"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
         ] {
             let said = read(line).unwrap_err().to_string();

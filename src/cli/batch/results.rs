@@ -46,18 +46,23 @@ enum Sink {
     Stdout(Output),
 }
 
-/// What earlier runs left.
+/// What a line came to in an earlier run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Was {
+    Text,
+    Error,
+}
+
+/// What earlier runs left: names of lines that need no more work. Some may be of another input.
 #[derive(Default)]
-pub struct Left {
-    /// Names of lines that need no more work.
-    done: HashSet<u128>,
-    pub n_texts: usize,
-    pub n_errors: usize,
+struct Left {
+    texts: HashSet<u128>,
+    errors: HashSet<u128>,
 }
 
 pub struct Results {
     sink: Sink,
-    pub left: Left,
+    left: Left,
 }
 
 /// A line that an earlier run wrote.
@@ -85,22 +90,23 @@ impl Results {
         let mut left = Left::default();
         // A pipe or a device remembers nothing.
         if file.metadata().map_err(io)?.is_file() {
-            let end = left.read(&file, errors).map_err(|e| e.at(path.display()))?;
+            let end = left.read(&file).map_err(|e| e.at(path.display()))?;
             if end < file.metadata().map_err(io)?.len() {
                 // Whoever may only append may not cut off, on Windows.
                 OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
             }
-            if errors == Errors::Retry && left.n_errors > 0 {
-                left.n_errors = 0;
+            if errors == Errors::Retry && !left.errors.is_empty() {
+                left.errors.clear();
                 file = without_errors(path, file)?;
             }
         }
         Ok(Results { sink: Sink::File { file, path: path.into() }, left })
     }
 
-    /// Whether a line of that name is there.
-    pub fn has(&self, key: u128) -> bool {
-        self.left.done.contains(&key)
+    /// What a line of that name was, where it is there.
+    pub fn was(&self, key: u128) -> Option<Was> {
+        let Left { texts, errors } = &self.left;
+        if texts.contains(&key) { Some(Was::Text) } else { errors.contains(&key).then_some(Was::Error) }
     }
 
     /// Writes a line, at once.
@@ -121,7 +127,7 @@ impl Results {
 
 impl Left {
     /// Reads the names of all whole lines; gives where these end.
-    fn read(&mut self, file: &File, errors: Errors) -> Result<u64> {
+    fn read(&mut self, file: &File) -> Result<u64> {
         let (mut reader, mut end, mut line) = (BufReader::new(file), 0, Vec::new());
         for number in 1.. {
             line.clear();
@@ -138,11 +144,8 @@ impl Left {
             }
             end += n as u64;
             let Some(Kept { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
-            let counter = if error.is_some() { &mut self.n_errors } else { &mut self.n_texts };
-            *counter += 1;
-            if error.is_none() || errors == Errors::Keep {
-                self.done.insert(line.map_or(Name::Id(id), Name::Line).key());
-            }
+            let names = if error.is_some() { &mut self.errors } else { &mut self.texts };
+            names.insert(line.map_or(Name::Id(id), Name::Line).key());
         }
         Ok(end)
     }
@@ -202,9 +205,9 @@ mod tests {
         for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT] {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
             let mut results = Results::open(&path, Errors::Keep).unwrap();
-            assert_eq!((results.left.n_texts, results.left.n_errors), (1, 2), "{torn:?}");
-            assert!(results.has(name("a")) && results.has(name(7)) && results.has(Name::Line(3).key()));
-            assert!(!results.has(name("7")) && !results.has(Name::Line(7).key()), "a text is no number, a number no line");
+            let was = |names: &[u128]| names.iter().map(|name| results.was(*name)).collect::<Vec<_>>();
+            assert_eq!(was(&[name("a"), name(7), Name::Line(3).key()]), [Some(Was::Text), Some(Was::Error), Some(Was::Error)], "{torn:?}");
+            assert_eq!(was(&[name("7"), Name::Line(7).key()]), [None, None], "a text is no number, a number no line");
             assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}{{\"id\":8}}\n"));
         }
@@ -216,8 +219,8 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
         let mut results = Results::open(&path, Errors::Retry).unwrap();
-        assert_eq!((results.left.n_texts, results.left.n_errors), (1, 0));
-        assert!(results.has(name("a")) && !results.has(name(7)) && !results.has(Name::Line(3).key()));
+        let was = [name("a"), name(7), Name::Line(3).key()].map(|name| results.was(name));
+        assert_eq!(was, [Some(Was::Text), None, None]);
         assert!(results.write(&8).is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
     }

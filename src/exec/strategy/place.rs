@@ -20,6 +20,13 @@ pub struct Placed {
     pub resident: usize,
 }
 
+impl Placed {
+    /// Whether the host's own cores compute them.
+    pub fn is_on_cpu(&self) -> bool {
+        self.device == "cpu"
+    }
+}
+
 /// What a segment gets.
 #[derive(Clone, Copy)]
 struct Share {

@@ -4,6 +4,7 @@ use crate::error::Kind;
 use crate::exec::strategy::Strategy;
 use crate::quant;
 use crate::tape::BLOCK;
+use std::cell::Cell;
 
 fn recorded(name: &str) -> (Tape, usize) {
     let blueprint = arch::synthetic::named(name).unwrap();
@@ -73,6 +74,29 @@ fn devices_add_up_their_segments() {
     assert_eq!(streamed[0].1.weights, needs.weights(0..2) + 2 * largest);
     assert_eq!((streamed[0].1.slots, streamed[1].0.as_str()), (whole[0].1.slots, "cpu"));
     assert_eq!((streamed[1].1.total(), streamed[1].1.weights), (needs.weights(2..total), needs.weights(2..total)));
+}
+
+#[test]
+fn what_a_file_holds_ready_is_asked_of_the_cpus_layers_alone() {
+    let (tape, n_layer) = recorded("rwkv7-0.1b");
+    let asked = Cell::new(0);
+    let mapped = |m: &MatrixSpec| {
+        asked.set(asked.get() + 1);
+        Ok(as_assigned(m))
+    };
+    for (text, layers) in [("gpu fp16", 0..0), ("cpu fp16", 0..n_layer + 1), ("gpu fp16 *3 -> cpu fp16", 3..n_layer + 1)] {
+        let placed = Strategy::parse(text).unwrap().place(n_layer).unwrap();
+        asked.set(0);
+        let needs = Needs::of(&tape, &sizes(1, 0), &as_assigned).with_mapped(&tape, &placed, &mapped).unwrap();
+        let own = if layers.is_empty() { &[] } else { &tape.matrices[tape.extent(&layers).matrices] };
+        assert_eq!(asked.get(), own.len(), "{text}");
+        for (i, layer) in needs.layers.iter().enumerate() {
+            assert_eq!(layer.mapped > 0, layers.contains(&i), "{text}: layer {i}");
+        }
+        let of = |needs: &Needs| by_device(&placed, &|_| needs).iter().map(|(_, bytes)| bytes.weights).sum::<u64>();
+        let all = of(&Needs::of(&tape, &sizes(1, 0), &as_assigned));
+        assert_eq!(all - of(&needs), own.iter().map(as_assigned).sum::<u64>(), "{text}");
+    }
 }
 
 #[test]

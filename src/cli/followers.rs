@@ -1,0 +1,134 @@
+//! What texts have to follow, as somebody wrote it, and followers of it. What is asked for again is not read again.
+
+use crate::constrain::{Follower, Grammar, Pieces};
+use crate::error::{Error, Result};
+use crate::session::Model;
+
+/// What a text has to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rules {
+    /// The rule root of a grammar in GBNF.
+    Gbnf(String),
+    /// A JSON schema. As text: two that differ in the order of their properties are two.
+    Schema(String),
+    /// JSON, whatever it says.
+    Json,
+}
+
+impl Rules {
+    pub fn grammar(&self) -> Result<Grammar> {
+        match self {
+            Rules::Gbnf(text) => Grammar::gbnf(text),
+            Rules::Schema(text) => {
+                let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")))?;
+                Grammar::json_schema(&schema)
+            }
+            Rules::Json => Ok(Grammar::json()),
+        }
+    }
+}
+
+/// How many rules are known, with what came of reading them: a parser each, some megabytes where a grammar is large.
+const KNOWN: usize = 16;
+
+/// Followers of rules, for the texts of a model.
+pub struct Followers {
+    model: Model,
+    /// Made when they are first needed.
+    pieces: Option<Pieces>,
+    known: Recent<Rules, Result<Follower>>,
+}
+
+impl Followers {
+    pub fn new(model: &Model) -> Followers {
+        Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
+    }
+
+    /// At the beginning of a text. A clone is for another text.
+    ///
+    /// # Errors
+    /// `Input`: what is wrong with the rules, or that the model has no vocabulary.
+    pub fn of(&mut self, rules: &Rules) -> Result<&Follower> {
+        let Followers { model, pieces, known } = self;
+        known.get(rules, || follow(rules, pieces, model)).as_ref().map_err(Error::clone)
+    }
+}
+
+fn follow(rules: &Rules, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
+    let grammar = rules.grammar()?;
+    let pieces = match pieces {
+        Some(pieces) => pieces,
+        None => {
+            let vocab = model.vocab().ok_or_else(|| {
+                let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
+                e.hint(model.vocab_hint().unwrap_or("give one with --vocab"))
+            })?;
+            pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
+        }
+    };
+    pieces.follow(&grammar)
+}
+
+/// What was asked for last, so many at the most.
+struct Recent<K, V> {
+    most: usize,
+    /// The last one first.
+    all: Vec<(K, V)>,
+}
+
+impl<K: PartialEq + Clone, V> Recent<K, V> {
+    fn new(most: usize) -> Self {
+        Recent { most, all: Vec::new() }
+    }
+
+    /// What there is under this name; made if there is none.
+    fn get(&mut self, key: &K, make: impl FnOnce() -> V) -> &V {
+        match self.all.iter().position(|(known, _)| known == key) {
+            Some(at) => self.all[..=at].rotate_right(1),
+            None => {
+                self.all.truncate(self.most - 1);
+                self.all.insert(0, (key.clone(), make()));
+            }
+        }
+        &self.all[0].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{ModelSource, Options};
+
+    #[test]
+    fn what_was_asked_for_last_is_not_made_again() {
+        let mut recent = Recent::new(3);
+        let mut made = String::new();
+        for key in "abcabcadabcbcd".chars() {
+            let value = *recent.get(&key, || {
+                made.push(key);
+                key
+            });
+            assert_eq!(value, key);
+            assert!(recent.all.len() <= 3);
+        }
+        assert_eq!(made, "abcdbcd");
+    }
+
+    #[test]
+    fn rules_are_read_once_and_so_is_what_is_wrong_with_them() {
+        let options = Options { device: "cpu".into(), ..Options::default() };
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        let mut followers = Followers::new(&model);
+        let schemas = [r#"{"properties":{"a":{},"b":{}}}"#, r#"{"properties":{"b":{},"a":{}}}"#].map(|text| Rules::Schema(text.into()));
+        let rules = [Rules::Json, Rules::Gbnf("root ::= [a".into()), Rules::Schema("[".into())].into_iter().chain(schemas);
+        for rules in rules.collect::<Vec<_>>().iter().cycle().take(15) {
+            let said = followers.of(rules).map(drop).map_err(|e| e.to_string());
+            match rules {
+                Rules::Gbnf(_) => assert!(said.unwrap_err().starts_with("line 1, column 12: expected ]")),
+                Rules::Schema(text) if text == "[" => assert!(said.unwrap_err().starts_with("expected JSON: EOF")),
+                _ => said.unwrap(),
+            }
+        }
+        assert_eq!(followers.known.all.len(), 5);
+    }
+}
