@@ -1,12 +1,13 @@
 //! `batch`: every line of the input has one line of results, however often and however hard it is interrupted.
 
-use crate::cli::{code, feed, json, put, refused, run, stderr, words};
+use crate::cli::{code, feed, json, put, refused, run, stderr, stdout, words};
 use crate::support::{devices, glm4};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use wingbeat::vocab::Vocab;
 
 const TOPICS: [&str; 8] = ["light", "water", "And Moses said", "the king", "In the beginning", "Thou shalt not", "a", "wisdom and gold"];
 
@@ -98,6 +99,30 @@ fn tokens_drawn_where_the_model_runs_are_those_that_the_host_draws() {
             assert_eq!(found.values().filter(|line| line["error"]["kind"] == "usage").count(), usize::from(expected_code == 1));
         }
     }
+}
+
+#[test]
+fn answers_to_messages_follow_rules_where_their_format_begins_them() {
+    let line =
+        |id: &str, grammar: &str| json!({"id": id, "messages": [{"role": "user", "content": "light"}], "grammar": grammar}).to_string();
+    let input = [line("yes", r#"root ::= "yes" | "no""#), line("words", r#"root ::= [a-z]+ (" " [a-z]+)*"#)].join("\n");
+    for format in ["tiny", "g1", "g1-fast"] {
+        let output = feed(&["batch", "-", "--format", format, "--seed", "5", "--device", "cpu", "-n", "200"], input.as_bytes());
+        for result in stdout(&output).lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+            let (id, text) = (result["id"].as_str().unwrap(), result["text"].as_str().unwrap_or_else(|| panic!("{result}")));
+            match id {
+                "yes" => assert!(["yes", "no"].contains(&text) && result["finish"] == "eos", "{format}: {result}"),
+                _ => assert!(text.chars().all(|c| c == ' ' || c.is_ascii_lowercase()) && text.trim() == text, "{format}: {result}"),
+            }
+            // The blank that the format has there is read, and no part of the answer.
+            let read = Vocab::tiny().decode(&serde_json::from_value::<Vec<u32>>(result["tokens"].clone()).unwrap());
+            assert_eq!(read[0], if format == "g1-fast" { b'>' } else { b' ' }, "{format}: {result}");
+            let ends_at_blank_line = id == "words" && format == "tiny";
+            assert_eq!(read.ends_with(b"\n\n"), ends_at_blank_line && result["finish"] == "eos", "{format}: {result}");
+            assert!(!ends_at_blank_line || result["finish"] == "eos", "{result}");
+        }
+    }
+    refused(&feed(&["batch", "-", "--format", "best"], input.as_bytes()), 2, "--format");
 }
 
 #[test]

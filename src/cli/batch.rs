@@ -6,14 +6,14 @@ mod results;
 mod tally;
 
 use super::followers::Followers;
-use super::grammar_options::{GrammarArgs, constraint};
+use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::{Failure, Outcome, signals};
-use crate::chat::{self, Format};
-use crate::constrain::Follower;
+use crate::chat::{Format, Message, Question};
+use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result, short, size};
 use crate::exec::host_memory;
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
@@ -76,6 +76,9 @@ pub struct Args {
     /// Print one JSON object at the end
     #[arg(long, requires = "output")]
     json: bool,
+    /// How messages are written down for the model [default: by the model]
+    #[arg(long, value_name = "NAME")]
+    format: Option<String>,
     #[command(flatten)]
     grammar: GrammarArgs,
     #[command(flatten)]
@@ -93,7 +96,10 @@ pub fn run(args: Args) -> Outcome {
     let model = args.model.load()?;
     let seed = args.sampling.sampling(&model)?.seed;
     let mut followers = Followers::new(&model);
-    let follower = args.grammar.follower_among(&mut followers)?;
+    let format = args.format.as_ref().map(|name| Format::named(name, &model).map_err(|e| e.at("--format"))).transpose()?.map(Ok);
+    let rules = args.grammar.asked()?;
+    // Whoever asks for rules that nothing can follow hears of it at once.
+    rules.as_ref().map(|asked| asked.follower(&mut followers, "").map(drop)).transpose()?;
     let n_slots = n_slots(&args, &model)?;
     // A state to begin with has a slot of its own.
     let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
@@ -112,8 +118,8 @@ pub fn run(args: Args) -> Outcome {
         args: &args,
         model,
         base,
-        format: None,
-        follower,
+        format,
+        rules,
         followers,
         seed,
         seen: HashSet::new(),
@@ -182,8 +188,8 @@ struct Running {
     id: Value,
     seed: u64,
     prompt_tokens: usize,
-    /// It answers messages: the blanks before it are the format's.
-    is_answer: bool,
+    /// The one that it answers, if it answers messages.
+    question: Option<Question>,
 }
 
 struct Run<'a> {
@@ -192,11 +198,10 @@ struct Run<'a> {
     batcher: Batcher,
     /// The slot that all texts go on from, and what its file says.
     base: Option<(Slot, LoadedState)>,
-    /// Of messages, once there are such.
+    /// Of messages: as asked for, else the model's own once there are such.
     format: Option<Result<Format>>,
     /// What a text has to follow whose line does not say.
-    follower: Option<Follower>,
-    /// What the others have to follow.
+    rules: Option<Asked>,
     followers: Followers,
     seed: u64,
     results: Results,
@@ -238,22 +243,28 @@ impl Run<'_> {
     fn start(&mut self, id: Value, wanted: Wanted) -> Result<()> {
         let Wanted { source, max_tokens, stop, ignore_eos, follows, sampling: more } = wanted;
         let flags = &self.args.sampling;
-        let mut sampling = flags.sampling_with(&self.model, &more)?;
+        let (prompt, question) = match source {
+            Source::Tokens(tokens) => (tokens, None),
+            Source::Text(text) => (self.encode(&text)?, None),
+            Source::Messages(messages) => {
+                let mut question = self.question(&messages)?;
+                (std::mem::take(&mut question.tokens), Some(question))
+            }
+        };
+        let defaults = question.as_ref().map_or(self.model.sampling(), |question| &question.sampling);
+        let mut sampling = flags.with_more(defaults.clone(), &self.model, &more)?;
         if !more.iter().any(|(name, _)| name == "seed") {
             sampling.seed = seed_of(self.seed, &id);
         }
         let mut request = Request::new(max_tokens.unwrap_or(self.args.max_tokens));
         request.stop_texts = stop.unwrap_or_else(|| flags.stop.clone());
-        let is_answer = matches!(source, Source::Messages(_));
-        let prompt = match source {
-            Source::Tokens(tokens) => tokens,
-            Source::Text(text) => self.encode(&text)?,
-            Source::Messages(messages) => {
-                let format = self.format.get_or_insert_with(|| Format::of(&self.model)).clone()?;
-                format.end(&self.model, &mut request)?;
-                chat::prompt_of(&self.model, &format, &messages)?
-            }
-        };
+        let constraint = self.constraint(follows.as_ref(), question.as_ref())?;
+        if let Some(question) = &question {
+            request.stop_ids.clone_from(&question.stop_ids);
+            // Rules say where a text ends that follows them.
+            let ends = question.stop_texts.iter().filter(|_| constraint.is_none());
+            request.stop_texts.extend(ends.cloned());
+        }
         if ignore_eos.unwrap_or(flags.ignore_eos) || self.model.vocab().is_none() {
             request.stop_ids = Some(Vec::new());
         }
@@ -264,14 +275,31 @@ impl Run<'_> {
             loaded.begin(&mut sampler, Some(seed));
             *slot
         });
-        let constraint = constraint(match &follows {
-            Some(Follows::Rules(field, rules)) => Some(self.followers.of(rules).map_err(|e| e.at(field))?),
-            Some(Follows::NoJson) if self.args.grammar.json_object => None,
-            Some(Follows::NoJson) | None => self.follower.as_ref(),
-        });
         let job = self.batcher.add(Job { from, constraint, ..Job::new(prompt, sampler, request) })?;
-        self.running.insert(job, Running { id, seed, prompt_tokens, is_answer });
+        self.running.insert(job, Running { id, seed, prompt_tokens, question });
         Ok(())
+    }
+
+    /// Messages in the model's own form.
+    fn question(&mut self, messages: &[Message]) -> Result<Question> {
+        let format = self.format.get_or_insert_with(|| Format::of(&self.model));
+        Question::new(&self.model, format.as_ref().map_err(Clone::clone)?, messages)
+    }
+
+    /// What a text has to follow: as its line says, else as the flags do.
+    fn constraint(&mut self, follows: Option<&Follows>, question: Option<&Question>) -> Result<Option<Box<dyn Constraint>>> {
+        let asked = match follows {
+            Some(Follows::Rules(asked)) => Some(asked),
+            Some(Follows::NoJson) if self.args.grammar.json_object => None,
+            Some(Follows::NoJson) | None => self.rules.as_ref(),
+        };
+        let (followers, Some(asked)) = (&mut self.followers, asked) else { return Ok(None) };
+        let mut follow = |lead: &str| asked.follower(followers, lead).map(|follower| Box::new(follower) as Box<dyn Constraint>);
+        match question {
+            Some(question) => question.hold(&self.model, &mut follow),
+            None => follow(""),
+        }
+        .map(Some)
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
@@ -295,10 +323,12 @@ impl Run<'_> {
 
     fn write(&mut self, running: &Running, made: &Made) -> std::result::Result<(), Failure> {
         let usage = Usage { prompt_tokens: running.prompt_tokens, completion_tokens: made.tokens.len() };
-        let text = if running.is_answer { made.text.trim_start() } else { &made.text };
+        let written = running.question.as_ref().map(|question| question.answer(&made.text));
+        let text = written.as_ref().map_or(&made.text, |written| &written.text);
         self.results.write(&BatchLine {
             id: &running.id,
-            text: self.model.vocab().map(|_| text),
+            text: self.model.vocab().map(|_| text.as_str()),
+            thought: written.as_ref().and_then(|written| written.thought.as_deref()),
             tokens: &made.tokens,
             finish: made.finish.name(),
             seed: running.seed,

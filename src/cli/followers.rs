@@ -36,7 +36,7 @@ pub struct Followers {
     model: Model,
     /// Made when they are first needed.
     pieces: Option<Pieces>,
-    known: Recent<Rules, Result<Follower>>,
+    known: Recent<(Rules, String), Result<Follower>>,
 }
 
 impl Followers {
@@ -44,17 +44,17 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// At the beginning of a text. A clone is for another text.
+    /// At the beginning of a text, which begins with `lead`. A clone is for another text.
     ///
     /// # Errors
     /// `Input`: what is wrong with the rules, or that the model has no vocabulary.
-    pub fn of(&mut self, rules: &Rules) -> Result<&Follower> {
+    pub fn of(&mut self, rules: &Rules, lead: &str) -> Result<&Follower> {
         let Followers { model, pieces, known } = self;
-        known.get(rules, || follow(rules, pieces, model)).as_ref().map_err(Error::clone)
+        known.get(&(rules.clone(), lead.into()), || follow(rules, lead, pieces, model)).as_ref().map_err(Error::clone)
     }
 }
 
-fn follow(rules: &Rules, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
+fn follow(rules: &Rules, lead: &str, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
     let grammar = rules.grammar()?;
     let pieces = match pieces {
         Some(pieces) => pieces,
@@ -66,7 +66,7 @@ fn follow(rules: &Rules, pieces: &mut Option<Pieces>, model: &Model) -> Result<F
             pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
         }
     };
-    pieces.follow(&grammar)
+    pieces.follow(&grammar.behind(lead))
 }
 
 /// What was asked for last, so many at the most.
@@ -122,7 +122,7 @@ mod tests {
         let schemas = [r#"{"properties":{"a":{},"b":{}}}"#, r#"{"properties":{"b":{},"a":{}}}"#].map(|text| Rules::Schema(text.into()));
         let rules = [Rules::Json, Rules::Gbnf("root ::= [a".into()), Rules::Schema("[".into())].into_iter().chain(schemas);
         for rules in rules.collect::<Vec<_>>().iter().cycle().take(15) {
-            let said = followers.of(rules).map(drop).map_err(|e| e.to_string());
+            let said = followers.of(rules, "").map(drop).map_err(|e| e.to_string());
             match rules {
                 Rules::Gbnf(_) => assert!(said.unwrap_err().starts_with("line 1, column 12: expected ]")),
                 Rules::Schema(text) if text == "[" => assert!(said.unwrap_err().starts_with("expected JSON: EOF")),

@@ -35,17 +35,12 @@ impl GrammarArgs {
 
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        self.follower_among(&mut Followers::new(model))
-    }
-
-    /// The same, where texts follow other rules too.
-    pub fn follower_among(&self, followers: &mut Followers) -> Result<Option<Follower>> {
-        let Some(Asked { name, rules }) = self.asked()? else { return Ok(None) };
-        followers.of(&rules).cloned().map(Some).map_err(|e| e.at(name))
+        self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), "")).transpose()
     }
 }
 
 /// Rules, and what a user calls them.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Asked {
     pub name: String,
     rules: Rules,
@@ -60,6 +55,16 @@ impl Asked {
             Some(e) if e.eq_ignore_ascii_case("json") => Asked::in_file(path, Rules::Schema),
             _ => Asked::in_file(path, Rules::Gbnf),
         }
+    }
+
+    /// Rules of a field of that name.
+    pub fn of(name: &str, rules: Rules) -> Asked {
+        Asked { name: name.into(), rules }
+    }
+
+    /// At the beginning of a text, which begins with `lead`.
+    pub fn follower(&self, followers: &mut Followers, lead: &str) -> Result<Follower> {
+        followers.of(&self.rules, lead).cloned().map_err(|e| e.at(&self.name))
     }
 
     pub fn grammar(&self) -> Result<Grammar> {

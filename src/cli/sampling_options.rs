@@ -77,15 +77,11 @@ impl SamplingArgs {
 
     /// The same over other defaults than the model's.
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
-        self.all(defaults, model, &[])
+        self.with_more(defaults, model, &[])
     }
 
     /// The same with settings that win over the flags: name and values.
-    pub fn sampling_with(&self, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
-        self.all(model.sampling().clone(), model, more)
-    }
-
-    fn all(&self, defaults: Sampling, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
+    pub fn with_more(&self, defaults: Sampling, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
         let flags = self.asked.0.iter().filter(|(flag, _)| more.iter().all(|(name, _)| name != flag));
         let all = flags.map(|(name, values)| (*name, values)).chain(more.iter().map(|(name, values)| (name.as_str(), values)));
         let texts: Vec<(&str, Vec<&str>)> = all.map(|(name, values)| (name, values.iter().map(String::as_str).collect())).collect();

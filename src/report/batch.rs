@@ -10,6 +10,9 @@ pub struct BatchLine<'a> {
     pub id: &'a Value,
     /// Without a vocabulary there is none.
     pub text: Option<&'a str>,
+    /// What the model thought before it answered messages, where it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thought: Option<&'a str>,
     /// Generated ids only.
     pub tokens: &'a [u32],
     pub finish: &'static str,

@@ -1,8 +1,11 @@
 //! Conversations in lines: `Name: text`, a blank line between turns.
 
 use super::super::prompt_file::folded;
+use super::super::rules::{Place, blank_line};
+use super::super::think::Begins;
 use super::super::{Message, Role};
 use crate::error::{Error, Result};
+use crate::vocab::Vocab;
 
 /// A format of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,19 @@ impl Lines {
     /// The text that begins the user's next turn: there a reply of several paragraphs ends.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
+    }
+
+    /// How a reply begins behind the name. Where it ends at a blank line it has no room for a thought.
+    pub fn begins(&self) -> Begins {
+        match self.ending {
+            Ending::BlankLine => Begins::WithAnswer,
+            Ending::NextTurn => Begins::after(self.opening),
+        }
+    }
+
+    /// Where a reply stands behind the name, for rules.
+    pub fn place(&self, vocab: &Vocab) -> Place<'_> {
+        Place { opening: self.opening, lead: LEAD, blank_line: blank_line(vocab) }
     }
 
     /// The text before which a reply ends.

@@ -7,9 +7,9 @@ mod known;
 mod lines;
 
 use super::prompt_file::first_prompt;
-use super::{Family, Files, Glm4, Message, Options, PromptFile, Settings, Template, Version, builtin, encode};
+use super::{Family, Files, Glm4, Options, PromptFile, Settings, Template, Version, builtin};
 use crate::error::{Error, Result};
-use crate::session::{Model, Request};
+use crate::session::Model;
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};
@@ -72,18 +72,6 @@ impl Format {
 
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// Ends a text where a reply ends.
-    ///
-    /// # Errors
-    /// `Input` where the vocabulary lacks a token that ends replies.
-    pub fn end(&self, model: &Model, request: &mut Request) -> Result<()> {
-        match &self.kind {
-            Kind::Messages(options) => request.stop_ids = Some(options.stop_ids(vocab_of(model)?)?),
-            Kind::Lines(lines) => request.stop_texts.push(lines.end()),
-        }
-        Ok(())
     }
 
     /// What the user is called.
@@ -151,21 +139,6 @@ impl fmt::Debug for Format {
             Kind::Messages(options) => shown.field("template", &options.template.name()),
         };
         shown.finish()
-    }
-}
-
-/// The tokens of a conversation, up to where the model goes on: for programs that have all messages at hand and keep no conversation.
-///
-/// # Errors
-/// `Input` where there is no message, the format has no place for one, or the model has no vocabulary.
-pub fn prompt_of(model: &Model, format: &Format, messages: &[Message]) -> Result<Vec<u32>> {
-    let vocab = vocab_of(model)?;
-    if messages.is_empty() {
-        return Err(Error::input("expected at least one message, found none"));
-    }
-    match &format.kind {
-        Kind::Messages(options) => encode(&options.template.render(messages)?, vocab),
-        Kind::Lines(lines) => vocab.encode_further(lines.whole(messages)?.as_bytes()),
     }
 }
 

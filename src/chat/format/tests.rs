@@ -2,6 +2,7 @@
 
 use super::known::{Known, Seen};
 use super::*;
+use crate::chat::Message;
 
 fn seen(name: &str, n_vocab: usize) -> &'static str {
     Known::seen(&Seen { n_vocab, name, is_embedded: false }).name
@@ -116,6 +117,7 @@ fn a_prompt_file_changes_names_and_how_replies_end() {
 #[cfg(feature = "embedded-model")]
 mod with_a_model {
     use super::*;
+    use crate::chat::Question;
     use crate::session::{ModelSource, Options};
     use std::path::PathBuf;
 
@@ -133,9 +135,9 @@ mod with_a_model {
         assert!(said.starts_with("expected the name of a format, found \"chatml\" (one of tiny, g1-think, "), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
-        let ids = prompt_of(&model, &format, &[Message::user("light")]).unwrap();
-        assert_eq!(ids, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
-        assert!(prompt_of(&model, &format, &[]).unwrap_err().to_string().starts_with("expected at least one message"));
+        let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();
+        assert_eq!(question.tokens, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
+        assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("expected at least one message"));
     }
 
     #[test]
@@ -152,7 +154,7 @@ mod with_a_model {
         let said = Format::named("world", &model).unwrap_err().to_string();
         assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
         assert!(format.clone().with_prompt(&PromptFile::built_in("English-1").unwrap()).is_err());
-        let said = prompt_of(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
+        let said = Question::new(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
         assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
     }
 }

@@ -2,8 +2,9 @@
 
 use super::super::Settings;
 use super::super::format::vocab_of;
+use super::super::rules::{MakeConstraint, Place};
 use super::command::Overrides;
-use super::rules::MakeConstraint;
+use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Memory, Sampler, Sampling};
 use crate::session::{Processor, Session, Slot};
@@ -51,6 +52,12 @@ impl Core {
     /// The ids of a text within a conversation.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.vocab.encode_further(text.as_bytes())
+    }
+
+    /// The rules for an answer, where there are any.
+    pub fn constraint(&self, place: &Place<'_>) -> Result<Option<Box<dyn Constraint>>> {
+        let Some(make) = &self.rules else { return Ok(None) };
+        place.hold(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
     }
 
     /// The settings of the sampler for one answer.

@@ -2,7 +2,6 @@
 
 use super::command::Overrides;
 use super::core::{Core, SharedProcessor};
-use super::rules::Rules;
 use super::saved::{Ids, Saved};
 use crate::constrain::Constraint;
 use crate::error::Result;
@@ -16,19 +15,15 @@ pub struct Drawer {
     pub tokens: Vec<u32>,
     sampler: Sampler,
     processor: Option<Processor>,
-    rules: Option<Rules>,
+    rules: Option<Box<dyn Constraint>>,
     logits: Vec<f32>,
 }
 
 impl Drawer {
     /// Behind a state.
-    pub fn new(core: &mut Core, overrides: Overrides, constraint: Option<Box<dyn Constraint>>, from: &Saved) -> Result<Drawer> {
+    pub fn new(core: &mut Core, overrides: Overrides, rules: Option<Box<dyn Constraint>>, from: &Saved) -> Result<Drawer> {
         let (sampler, processor) = (core.sampler(overrides, &from.tokens)?, core.processor.as_ref().map(SharedProcessor::lend));
-        let ids = Ids::of(core);
-        // Where ChatRWKV's replies end, at a blank line, those end that follow rules, too.
-        let rules =
-            constraint.map(|constraint| Rules { constraint, ends: ids.end_of_text.iter().copied().chain(ids.blank_line).collect() });
-        Ok(Drawer { ids, tokens: Vec::new(), sampler, processor, rules, logits: Vec::new() })
+        Ok(Drawer { ids: Ids::of(core), tokens: Vec::new(), sampler, processor, rules, logits: Vec::new() })
     }
 
     /// Whether rules say where the text ends.
@@ -44,17 +39,28 @@ impl Drawer {
             change(&self.tokens, &mut self.logits);
         }
         let token = match &mut self.rules {
-            Some(rules) => rules.draw(&mut self.sampler, &mut self.logits)?,
-            None => Some(self.sampler.sample(&self.logits)?),
+            None => self.sampler.sample(&self.logits)?,
+            Some(rules) => {
+                let allowed = rules.allowed()?;
+                if allowed.is_complete() {
+                    return Ok(None);
+                }
+                allowed.mask(&mut self.logits, &self.ids.end_of_text);
+                let token = self.sampler.draw(&self.logits).map_err(|e| e.hint("the grammar allows none of the tokens that are left"))?;
+                if self.ids.end_of_text.contains(&token) {
+                    return Ok(None);
+                }
+                token
+            }
         };
         core.draws = self.sampler.draws();
-        Ok(token)
+        Ok(Some(token))
     }
 
     /// Counts a token that belongs to the answer: all counts decay, then its own grows by one. ChatRWKV lets no digit or blank off.
     pub fn accept(&mut self, token: u32) -> Result<()> {
         self.sampler.accept(token, 1.0);
         self.tokens.push(token);
-        self.rules.as_mut().map_or(Ok(()), |rules| rules.constraint.accept(token))
+        self.rules.as_mut().map_or(Ok(()), |rules| rules.accept(token))
     }
 }

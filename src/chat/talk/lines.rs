@@ -4,7 +4,8 @@
 //! last free generation and `gen_1` behind it. The first three belong to a branch, the last two to all.
 
 use super::super::Format;
-use super::super::format::{LEAD, Lines};
+use super::super::format::Lines;
+use super::super::rules::Place;
 use super::branch::{Branch, Pre, begin, close, since};
 use super::branches::{Branches, Named};
 use super::command::{Command, Line, Overrides, Start};
@@ -76,7 +77,7 @@ impl InLines {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
-        let constraint = core.constraint(lines.opening, LEAD)?;
+        let constraint = core.constraint(&lines.place(&core.vocab))?;
         let drawer = Drawer::new(core, overrides, constraint, &pre.prompt)?;
         let read = std::mem::take(&mut pre.read);
         let started = Instant::now();
@@ -112,7 +113,7 @@ impl InLines {
     fn free(&mut self, core: &mut Core, newline: f32, read: Timings, overrides: Overrides, on_piece: &mut OnPiece<'_>) -> Result<Told> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(Told::Nothing) };
-        let constraint = core.constraint("", self.gen_lead)?;
+        let constraint = core.constraint(&Place { opening: "", lead: self.gen_lead, blank_line: None })?;
         let drawer = Drawer::new(core, overrides, constraint, start)?;
         let started = Instant::now();
         let (work, made) = core.behind(start, |core, work| free::go_on(core, work, newline, drawer, on_piece))?;

@@ -2,6 +2,8 @@
 //! none: taking a turn back and switching a branch read again what differs.
 
 use super::super::format::{Kind, after_thought};
+use super::super::rules::Place;
+use super::super::think::{Begins, Splitter};
 use super::super::turn::answer;
 use super::super::{Delta, Format, Message, Options, Role, Turn, whole};
 use super::branches::{Branches, Named};
@@ -9,7 +11,6 @@ use super::command::{Command, Line, Overrides, Start};
 use super::core::{Core, SharedProcessor};
 use super::file::{Loaded, Record};
 use super::saved::Saved;
-use super::think::{Begins, Splitter};
 use super::way::{Way, read_prompt_file};
 use super::{Answered, OnPiece, Told};
 use crate::error::{Error, Result};
@@ -75,8 +76,7 @@ impl InMessages {
         let begins = Begins::after(opening);
         let mut splitter = Splitter::new(begins, Vec::new());
         let processor = core.processor.as_ref().map(SharedProcessor::lend);
-        // A reply's first line would name a tool.
-        let constraint = core.constraint(opening, "\n")?;
+        let constraint = core.constraint(&Place::of_message(opening))?;
         let turn = Turn { processor, constraint, ..Turn::new(self.slot, history, query) };
         let reply = answer(&mut core.session, &core.vocab, turn, &options, &mut |delta| match delta {
             Delta::Begin { name: "" } => std::ops::ControlFlow::Continue(()),

@@ -16,17 +16,15 @@ mod grammar;
 mod lines;
 mod messages;
 mod reply;
-mod rules;
 mod saved;
 #[cfg(test)]
 mod tests;
-mod think;
 mod way;
 
 use self::command::{Command, Line};
 use self::core::{Core, SharedProcessor};
-pub use self::rules::MakeConstraint;
 use super::format::Kind;
+use super::rules::MakeConstraint;
 use super::{Format, Settings};
 use crate::error::{Error, Result};
 use crate::session::{Finish, Model, Processor, Session, Slot, Timings};

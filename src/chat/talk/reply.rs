@@ -2,11 +2,11 @@
 
 use super::super::Settings;
 use super::super::format::{Ending, Lines};
+use super::super::think::Splitter;
 use super::OnPiece;
 use super::core::Core;
 use super::draw::Drawer;
 use super::saved::{Adjust, BANNED, Saved};
-use super::think::{Begins, Splitter};
 use crate::error::Result;
 use crate::session::Finish;
 use crate::vocab::Utf8Stream;
@@ -47,13 +47,9 @@ pub fn before_reply(ending: Ending) -> Adjust {
 
 /// Draws a reply from where `work` stands, which stands behind it then.
 pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawer, on_piece: &mut OnPiece<'_>) -> Result<Reply> {
-    let begins = match lines.ending {
-        Ending::BlankLine => Begins::WithAnswer,
-        Ending::NextTurn => Begins::after(lines.opening),
-    };
     // Rules say where a text ends that follows them.
     let stop_texts = if drawer.follows_rules() { Vec::new() } else { vec![lines.end()] };
-    let mut splitter = Splitter::new(begins, stop_texts);
+    let mut splitter = Splitter::new(lines.begins(), stop_texts);
     let mut utf8 = Utf8Stream::new();
     let mut finish = Finish::Length;
     // Whoever breaks off hears no more.

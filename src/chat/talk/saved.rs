@@ -38,8 +38,6 @@ pub struct Ids {
     pub end_of_text: Vec<u32>,
     /// Where the vocabulary has a newline alone.
     pub end_of_line: Option<u32>,
-    /// Where it has a blank line alone.
-    pub blank_line: Option<u32>,
     /// Those that do not come twice in a row.
     pub avoided: Vec<u32>,
 }
@@ -53,7 +51,7 @@ impl Ids {
         };
         let mut buffer = [0; 4];
         let avoided = core.settings.avoid_repeat.chars().filter_map(|c| single(c.encode_utf8(&mut buffer))).collect();
-        Ids { end_of_text: core.session.model().facts().stop_ids.clone(), end_of_line: single("\n"), blank_line: single("\n\n"), avoided }
+        Ids { end_of_text: core.session.model().facts().stop_ids.clone(), end_of_line: single("\n"), avoided }
     }
 
     /// Changes the logits behind these tokens.

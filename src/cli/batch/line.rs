@@ -2,6 +2,7 @@
 
 use crate::chat::Message;
 use crate::cli::followers::Rules;
+use crate::cli::grammar_options::Asked;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
 use serde::de::DeserializeOwned;
@@ -30,8 +31,7 @@ pub struct Wanted {
 /// What a text has to follow, whatever the flags say.
 #[derive(Debug, PartialEq)]
 pub enum Follows {
-    /// Rules, and the field that has them.
-    Rules(&'static str, Rules),
+    Rules(Asked),
     /// Not any JSON.
     NoJson,
 }
@@ -70,13 +70,13 @@ pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
             "stop" if value.is_string() => stop = Some(vec![of(name, value, "a text")?]),
             "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
             "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
-            "grammar" => follows.push(Follows::Rules("grammar", Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?))),
+            "grammar" => follows.push(Follows::Rules(Asked::of("grammar", Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?)))),
             "json_schema" => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                follows.push(Follows::Rules("json_schema", Rules::Schema(text)));
+                follows.push(Follows::Rules(Asked::of("json_schema", Rules::Schema(text))));
             }
             "json_object" => follows.push(match of(name, value, "true or false")? {
-                true => Follows::Rules("json_object", Rules::Json),
+                true => Follows::Rules(Asked::of("json_object", Rules::Json)),
                 false => Follows::NoJson,
             }),
             _ => sampling.push(setting(name, value)?),
@@ -165,14 +165,14 @@ mod tests {
 
     #[test]
     fn a_line_says_what_its_text_has_to_follow() {
-        let schema = |text: &str| Some(Follows::Rules("json_schema", Rules::Schema(text.into())));
+        let schema = |text: &str| Some(Follows::Rules(Asked::of("json_schema", Rules::Schema(text.into()))));
         for (fields, want) in [
             (r#""grammar":null"#, None),
-            (r#""grammar":"root ::= \"a\"""#, Some(Follows::Rules("grammar", Rules::Gbnf(r#"root ::= "a""#.into())))),
+            (r#""grammar":"root ::= \"a\"""#, Some(Follows::Rules(Asked::of("grammar", Rules::Gbnf(r#"root ::= "a""#.into()))))),
             // Properties come in the order of the schema.
             (r#""json_schema":{"properties":{"b":1,"a":2}}"#, schema(r#"{"properties":{"b":1,"a":2}}"#)),
             (r#""json_schema":" {\"properties\": {}}","json_object":false"#, schema(r#" {"properties": {}}"#)),
-            (r#""json_object":true"#, Some(Follows::Rules("json_object", Rules::Json))),
+            (r#""json_object":true"#, Some(Follows::Rules(Asked::of("json_object", Rules::Json)))),
             (r#""json_object":false"#, Some(Follows::NoJson)),
         ] {
             assert_eq!(read(&format!(r#"{{"id":1,"prompt":"x",{fields}}}"#)).unwrap().1.follows, want, "{fields}");

@@ -1,6 +1,6 @@
 //! From a reply's text to what is shown of it: the thought before the answer, the answer without blanks around it.
 
-use super::{OnPiece, Piece};
+use super::talk::{OnPiece, Piece};
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 

@@ -1,0 +1,119 @@
+//! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
+//! conversation.
+
+use super::format::{Kind, vocab_of};
+use super::rules::Place;
+use super::talk::Piece;
+use super::think::{Begins, Splitter};
+use super::{Format, Message, Role, encode, whole};
+use crate::constrain::Constraint;
+use crate::error::{Error, Result};
+use crate::sample::Sampling;
+use crate::session::Model;
+use std::ops::ControlFlow;
+
+/// Messages, written for a model up to where it answers. [`Talk`](super::Talk) leads a conversation instead: with a first prompt, and where
+/// answers end at a blank line with all that ChatRWKV does to logits.
+#[derive(Debug, Clone)]
+pub struct Question {
+    pub tokens: Vec<u32>,
+    /// How the format draws, unless told otherwise.
+    pub sampling: Sampling,
+    /// Ids that end the answer; none: the model's own.
+    pub stop_ids: Option<Vec<u32>>,
+    /// Texts before which an answer ends that follows no rules.
+    pub stop_texts: Vec<String>,
+    format: Format,
+    /// What the prompt holds of the answer.
+    opening: String,
+}
+
+/// What a model wrote, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Without blanks around it.
+    pub text: String,
+    /// What the model thought before it.
+    pub thought: Option<String>,
+}
+
+impl Question {
+    /// # Errors
+    /// `Input` where there is no message, the format has no place for one, the model has no vocabulary, or that lacks a token that ends answers.
+    pub fn new(model: &Model, format: &Format, messages: &[Message]) -> Result<Question> {
+        let vocab = vocab_of(model)?;
+        if messages.is_empty() {
+            return Err(Error::input("expected at least one message, found none"));
+        }
+        let (format, sampling) = (format.clone(), format.settings().sampling);
+        Ok(match &format.kind {
+            Kind::Messages(options) => {
+                let parts = options.template.render(messages)?;
+                let opening = whole(&parts).rsplit(Role::Assistant.special()).next().unwrap_or_default().to_string();
+                let stop_ids = Some(options.stop_ids(vocab)?);
+                let stop_texts = options.generation.stop_strings.clone();
+                Question { tokens: encode(&parts, vocab)?, sampling, stop_ids, stop_texts, format, opening }
+            }
+            Kind::Lines(lines) => {
+                let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
+                let (stop_texts, opening) = (vec![lines.end()], lines.opening.to_string());
+                Question { tokens, sampling, stop_ids: None, stop_texts, format, opening }
+            }
+        })
+    }
+
+    /// Rules for the answer; a thought before it is free. `make` gets the text that stands before the answer, which the rules are to want.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn hold(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
+        let vocab = vocab_of(model)?;
+        let place = match &self.format.kind {
+            Kind::Lines(lines) => lines.place(vocab),
+            Kind::Messages(_) => Place::of_message(&self.opening),
+        };
+        place.hold(vocab, model.facts().n_vocab, make)
+    }
+
+    /// Takes apart what the model wrote.
+    pub fn answer(&self, written: &str) -> Written {
+        let begins = match &self.format.kind {
+            Kind::Lines(lines) => lines.begins(),
+            Kind::Messages(_) => Begins::after(&self.opening),
+        };
+        let mut splitter = Splitter::new(begins, Vec::new());
+        let on_piece = &mut |_: Piece<'_>| ControlFlow::Continue(());
+        let _ = splitter.push(written, on_piece);
+        splitter.finish(on_piece);
+        let thought = splitter.thought().to_string();
+        Written { text: splitter.answer().into(), thought: Some(thought).filter(|thought| !thought.is_empty()) }
+    }
+}
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests {
+    use super::*;
+    use crate::session::{ModelSource, Options};
+
+    #[test]
+    fn an_answer_is_taken_apart_as_its_format_has_it() {
+        let options = Options { device: "cpu".into(), ..Options::default() };
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        let ask = |format: &str| Question::new(&model, &Format::named(format, &model).unwrap(), &[Message::user("a")]).unwrap();
+        let cases = [
+            ("g1-think", ">\nhm\n</think>\n\nYes.\n", "Yes.", Some("hm")),
+            ("g1-think", ">\nhm", "", Some("hm")),
+            ("g1-fast", ">\n\nYes.", "Yes.", None),
+            ("g1", " Yes.\n\nAnd no.", "Yes.\n\nAnd no.", None),
+            ("g1", " <think>x</think>Yes.", "Yes.", Some("x")),
+            ("world", " <think>x</think>Yes.", "<think>x</think>Yes.", None),
+        ];
+        for (format, written, text, thought) in cases {
+            assert_eq!(ask(format).answer(written), Written { text: text.into(), thought: thought.map(Into::into) }, "{format}");
+        }
+        let think = ask("g1-think");
+        assert!(model.vocab().unwrap().decode(&think.tokens).ends_with(b"Assistant: <think"));
+        assert_eq!(think.sampling, Format::named("g1", &model).unwrap().settings().sampling);
+        assert_eq!((think.stop_texts, ask("world").stop_texts), (vec!["\n\nUser:".to_string()], vec!["\n\n".to_string()]));
+    }
+}

@@ -1,0 +1,229 @@
+//! Answers that follow rules: where in a text the rules begin, and where they may end it.
+
+use super::think::{Begins, END};
+use crate::constrain::{Allowed, Constraint};
+use crate::error::Result;
+use crate::vocab::Vocab;
+
+/// Makes the rules for one answer. Gets the text that stands before it in the format, as a rule a blank: they are to want it there.
+pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
+
+/// Where an answer stands in a text.
+pub struct Place<'a> {
+    /// What the prompt holds of it.
+    pub opening: &'a str,
+    /// What stands before it, where the prompt holds nothing of it.
+    pub lead: &'a str,
+    /// Ends it where it may end, although it is text.
+    pub blank_line: Option<u32>,
+}
+
+impl<'a> Place<'a> {
+    /// In a message of a template: the first line of it would name a tool.
+    pub fn of_message(opening: &'a str) -> Place<'a> {
+        Place { opening, lead: "\n", blank_line: None }
+    }
+
+    /// Rules for an answer there. A thought before it is free.
+    pub fn hold(
+        &self,
+        vocab: &Vocab,
+        n_ids: usize,
+        make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>,
+    ) -> Result<Box<dyn Constraint>> {
+        let begins = Begins::after(self.opening);
+        let inner = make(match begins {
+            Begins::AfterThought(rest) => rest,
+            Begins::WithThought(_) => "",
+            Begins::WithAnswer | Begins::WithEither if self.opening.is_empty() => self.lead,
+            Begins::WithAnswer | Begins::WithEither => "",
+        })?;
+        let thinks = matches!(begins, Begins::WithThought(_));
+        let thought = thinks.then(|| Thought::new(vocab, n_ids, self.opening));
+        Ok(Box::new(Held { inner, thought, vocab: vocab.clone(), blank_line: self.blank_line, ids: Vec::new(), has_ended: false }))
+    }
+}
+
+/// The blank line of a vocabulary that has one alone: there the replies end that are read from lines.
+pub fn blank_line(vocab: &Vocab) -> Option<u32> {
+    match vocab.encode(b"\n\n").as_deref() {
+        Ok([id]) => Some(*id),
+        _ => None,
+    }
+}
+
+/// Rules of an answer within a text.
+struct Held {
+    inner: Box<dyn Constraint>,
+    /// As long as it goes on.
+    thought: Option<Thought>,
+    vocab: Vocab,
+    blank_line: Option<u32>,
+    /// Scratch: those that are allowed, a bit each.
+    ids: Vec<u32>,
+    has_ended: bool,
+}
+
+impl Constraint for Held {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        if let Some(thought) = &self.thought {
+            thought.allowed(&self.vocab, &mut self.ids);
+            return Ok(Allowed { ids: &self.ids, may_end: false });
+        }
+        if self.has_ended {
+            return Ok(Allowed { ids: &[], may_end: true });
+        }
+        let allowed = self.inner.allowed()?;
+        match self.blank_line {
+            Some(id) if allowed.may_end && !allowed.is_complete() => {
+                allowed.ids.clone_into(&mut self.ids);
+                set(&mut self.ids, id);
+                Ok(Allowed { ids: &self.ids, may_end: true })
+            }
+            _ => Ok(allowed),
+        }
+    }
+
+    fn accept(&mut self, id: u32) -> Result<()> {
+        if let Some(thought) = &mut self.thought {
+            if thought.ends_with(self.vocab.token(id)) {
+                self.thought = None;
+            }
+            return Ok(());
+        }
+        if self.blank_line == Some(id) && self.inner.allowed()?.may_end {
+            self.has_ended = true;
+            return Ok(());
+        }
+        self.inner.accept(id)
+    }
+}
+
+/// A thought before an answer.
+struct Thought {
+    /// The end of what was read.
+    read: Vec<u8>,
+    /// All tokens with a text, a bit each.
+    texts: Vec<u32>,
+    /// Those that may end it and go on behind it.
+    closers: Vec<u32>,
+}
+
+impl Thought {
+    fn new(vocab: &Vocab, n_ids: usize, opening: &str) -> Thought {
+        let (mut texts, mut closers) = (vec![0; n_ids.div_ceil(32)], Vec::new());
+        for id in 0..n_ids as u32 {
+            let text = vocab.token(id);
+            if !text.is_empty() {
+                set(&mut texts, id);
+            }
+            let closes = text.iter().position(|b| *b == b'>');
+            if closes.is_some_and(|at| !text[at + 1..].trim_ascii().is_empty()) {
+                closers.push(id);
+            }
+        }
+        Thought { read: opening.into(), texts, closers }
+    }
+
+    /// Whatever has a text, but what would end the thought and begin the answer at once.
+    fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
+        self.texts.clone_into(ids);
+        for &id in &self.closers {
+            if self.behind(vocab.token(id)).is_some_and(|rest| !rest.trim_ascii().is_empty()) {
+                ids[id as usize / 32] &= !(1 << (id % 32));
+            }
+        }
+    }
+
+    /// Reads a token. Whether the thought ends with it.
+    fn ends_with(&mut self, token: &[u8]) -> bool {
+        let ends = self.behind(token).is_some();
+        self.read.extend_from_slice(token);
+        self.read.drain(..self.read.len().saturating_sub(END.len()));
+        ends
+    }
+
+    /// What of a token stands behind the thought, if it ends there.
+    fn behind(&self, token: &[u8]) -> Option<Vec<u8>> {
+        let all = [self.read.as_slice(), token].concat();
+        let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;
+        Some(all[end + END.len()..].to_vec())
+    }
+}
+
+fn set(ids: &mut [u32], id: u32) {
+    if let Some(word) = ids.get_mut(id as usize / 32) {
+        *word |= 1 << (id % 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Allows one id, and the end from the second time on.
+    struct Only(u32, usize, [u32; 1]);
+
+    impl Constraint for Only {
+        fn allowed(&mut self) -> Result<Allowed<'_>> {
+            self.2 = [1 << self.0];
+            Ok(Allowed { ids: &self.2, may_end: self.1 > 0 })
+        }
+        fn accept(&mut self, id: u32) -> Result<()> {
+            assert_eq!(id, self.0);
+            self.1 += 1;
+            Ok(())
+        }
+    }
+
+    fn texts(held: &mut dyn Constraint) -> Vec<u32> {
+        let ids = held.allowed().unwrap().ids.to_vec();
+        (0..32).filter(|id| ids[0] >> id & 1 == 1).collect()
+    }
+
+    fn vocab(tokens: &[&str]) -> Vocab {
+        let lines = tokens.iter().enumerate().map(|(i, t)| format!("{} '{t}' {}\n", i + 1, t.replace("\\n", "\n").len()));
+        Vocab::parse(lines.collect::<String>().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn rules_begin_behind_a_thought() {
+        let vocab = vocab(&["a", ">", ">\\n", ">a", "</think", "</think>b", " <"]);
+        let mut leads = Vec::new();
+        let mut make = |lead: &str| -> Result<Box<dyn Constraint>> {
+            leads.push(lead.to_string());
+            Ok(Box::new(Only(1, 0, [0])))
+        };
+        let place = |opening| Place { opening, lead: " ", blank_line: None };
+        let mut held = place(" <think").hold(&vocab, 8, &mut make).unwrap();
+        // No token ends the thought and begins the answer; none without a text is allowed, and the text does not end.
+        assert_eq!(texts(held.as_mut()), [1, 2, 3, 4, 5, 7]);
+        assert!(!held.allowed().unwrap().may_end);
+        for id in [4, 1, 5] {
+            assert!(texts(held.as_mut()).contains(&id));
+            held.accept(id).unwrap();
+        }
+        assert_eq!(texts(held.as_mut()), [1, 2, 3, 5, 7], "> and a letter would begin the answer");
+        held.accept(3).unwrap();
+        assert_eq!(texts(held.as_mut()), [1]);
+        held.accept(1).unwrap();
+        for opening in [" <think>\n</think", "", "\n"] {
+            assert_eq!(texts(place(opening).hold(&vocab, 8, &mut make).unwrap().as_mut()), [1], "{opening:?}");
+        }
+        assert_eq!(leads, ["", ">", " ", ""]);
+    }
+
+    #[test]
+    fn a_blank_line_ends_an_answer_where_it_may_end() {
+        let vocab = vocab(&["a", "\\n\\n"]);
+        assert_eq!(blank_line(&vocab), Some(2));
+        let place = Place { opening: "", lead: "", blank_line: blank_line(&vocab) };
+        let mut held = place.hold(&vocab, 3, &mut |_| Ok(Box::new(Only(1, 0, [0])))).unwrap();
+        assert_eq!(texts(held.as_mut()), [1]);
+        held.accept(1).unwrap();
+        assert_eq!(texts(held.as_mut()), [1, 2]);
+        held.accept(1).unwrap();
+        held.accept(2).unwrap();
+        assert!(held.allowed().unwrap().is_complete());
+    }
+}
