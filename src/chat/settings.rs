@@ -75,7 +75,10 @@ const LENGTHS: [Length; 5] = [
 /// The largest of these that makes sense; a mistyped one should not wait for the end of time.
 const LONGEST: usize = 1 << 24;
 
-const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not come twice in a row");
+const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not come twice in a row; none: any may");
+
+/// No characters.
+const NONE: &str = "none";
 
 impl Settings {
     /// Every setting that [`set`](Self::set) knows: its name and one line about it. ChatRWKV's come first.
@@ -89,11 +92,13 @@ impl Settings {
     /// `Usage` at a name that there is not, and at a value that it cannot have.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
-            self.avoid_repeat = value.trim().into();
+            self.avoid_repeat = if value.trim() == NONE { String::new() } else { value.trim().into() };
             return Ok(());
         }
         let Some(length) = length(name) else {
-            return self.sampling.set(of_sampler(name), value).map_err(|e| e.hint(format!("see also {}", own_names())));
+            let is_known = self.sampling.get(of_sampler(name)).is_ok();
+            let set = self.sampling.set(of_sampler(name), value);
+            return set.map_err(|e| if is_known { e } else { e.hint(format!("see also {}", own_names())) });
         };
         let n = value.trim().parse().ok().filter(|n| (length.least..=LONGEST).contains(n));
         let expected = || format!("expected a whole number from {} to {LONGEST}, found {:?}", length.least, short(value, 40));
@@ -107,7 +112,7 @@ impl Settings {
     /// `Usage` where the name is not known.
     pub fn get(&self, name: &str) -> Result<String> {
         if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
-            return Ok(self.avoid_repeat.clone());
+            return Ok(if self.avoid_repeat.is_empty() { NONE.into() } else { self.avoid_repeat.clone() });
         }
         match length(name) {
             Some(length) => Ok((length.of)(&mut self.clone()).to_string()),
@@ -168,6 +173,8 @@ mod tests {
             copy.set(name, &changed.get(name).unwrap()).unwrap();
         }
         assert_eq!(copy, changed);
+        copy.set("AVOID_REPEAT", "none").unwrap();
+        assert_eq!((copy.avoid_repeat.as_str(), copy.get("AVOID_REPEAT").unwrap().as_str()), ("", "none"));
         assert_eq!((copy.chunk_len, copy.sampling.temperature, copy.sampling.top_k), (5, 0.7, 9));
     }
 

@@ -1,12 +1,12 @@
 //! `batch`: many prompts from a file at once, a line of results for each.
 
 mod line;
-mod lines;
 mod results;
 mod tally;
 
 use super::followers::Followers;
 use super::grammar_options::{Asked, GrammarArgs};
+use super::lines::{self, Lines, Next, Numbered};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
@@ -20,7 +20,6 @@ use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, de
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
 use line::{Follows, Source, Wanted};
-use lines::{Lines, Next, Numbered};
 use results::{Errors, Name, Results};
 use serde_json::Value;
 use sha2::{Digest, Sha256};

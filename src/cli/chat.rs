@@ -89,14 +89,15 @@ pub fn run(args: Args) -> Outcome {
         let history = (!args.no_history).then(history).flatten();
         Source::Terminal(Box::new(Editor::new(history, args.color.suits(&stderr()))?))
     } else {
-        Source::Pipe(Pipe::default())
+        Source::Pipe(Pipe::new()?)
     };
     let mut chat = Chat { talk, screen, source, grammar: None, failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     let ended = chat.turns();
-    // whoever has read enough of it may still want to go on with it later
-    if let (Some(path), Ok(()) | Err(Failure::ClosedPipe)) = (&args.save, &ended) {
+    // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
+    let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
+    if let Some(path) = args.save.as_ref().filter(|_| !is_lost) {
         chat.talk.save(path)?;
     }
     ended?;
@@ -112,13 +113,15 @@ fn begin(args: &Args) -> Result<Talk> {
         Some(name) => Format::named(name, &model).map_err(|e| e.at("--format"))?,
         None => Format::of(&model)?,
     };
-    let mut settings = format.settings();
+    let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
     if let Some(path) = &args.prompt {
         let file = PromptFile::find(path)?;
         format = format.with_prompt(&file).map_err(|e| e.at("--prompt"))?;
         file.set(&mut settings).map_err(|e| e.at(path.display()))?;
+        seed = seed.or(file.settings.iter().any(|(name, _)| name == "seed").then_some(settings.sampling.seed));
     }
     settings.sampling = args.sampling.over(settings.sampling, &model)?;
+    settings.sampling.seed = seed.unwrap_or(settings.sampling.seed);
     let mut session = Session::new(&model, Talk::slots(&model) + usize::from(args.model.state.is_some()))?;
     let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
     signals::stop_on_interrupt(&session.stop_flag());
@@ -142,6 +145,10 @@ impl Args {
     /// What other verbs take, and a conversation cannot.
     fn check(&self) -> Result<()> {
         let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
+        let folder = self.save.as_ref().and_then(|path| path.parent()).filter(|folder| !folder.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) {
+            return refused("--save", "expected a file in a folder that there is, found another folder", "check the path");
+        }
         if !self.sampling.stop.is_empty() {
             return refused("--stop", "an answer ends where its format says", "choose another with --format");
         }
@@ -214,15 +221,12 @@ impl Chat {
         let stop = self.talk.stop_flag();
         loop {
             let input = self.read()?;
-            // between two lines of a pipe
-            if stop.load(Ordering::Relaxed) && self.stopped() == Then::Leave {
-                return Ok(());
-            }
             let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, Input::Interrupted));
             let then = match input {
                 Input::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
                 Input::Wrong(e) => self.recover(e.into()),
                 Input::Cleared => Ok(Then::Next),
+                Input::Interrupted if !self.is_terminal() => Ok(self.stopped()),
                 Input::Interrupted if !was_leaving => {
                     self.screen.aside("once more, or Ctrl-D, to leave");
                     Ok(Then::Next)
@@ -241,7 +245,7 @@ impl Chat {
 
     fn read(&mut self) -> Result<Input> {
         match &mut self.source {
-            Source::Pipe(pipe) => pipe.read(),
+            Source::Pipe(pipe) => pipe.read(&self.talk.stop_flag()),
             Source::Terminal(editor) => {
                 let (format, branch) = (self.talk.format(), self.talk.branch());
                 let sign = match branch {
@@ -320,6 +324,9 @@ impl Chat {
                 for (name, ids) in talk.transcripts() {
                     log::trace!("read {name}: {ids:?}");
                 }
+                if !answer.is_kept {
+                    self.screen.aside("there is no answer: the message is taken back, and + says it again");
+                }
                 if answer.finish == Finish::Interrupted {
                     return Ok(self.stopped());
                 }
@@ -383,7 +390,7 @@ impl Chat {
             }
             Slash::Set(None) => self.screen.tell(&status::settings(self.talk.settings())),
             Slash::System(text) => {
-                self.talk.system(&text)?;
+                self.talk.system(&text.replace("\\n", "\n"))?;
                 self.screen.aside("the chat begins again");
             }
             Slash::Grammar(Some(name)) => {
@@ -391,6 +398,7 @@ impl Chat {
                 self.hold_to(asked)?;
                 self.screen.aside(self.held_to());
             }
+            Slash::History => self.screen.tell(String::from_utf8_lossy(&self.talk.text()).trim()),
             Slash::Grammar(None) => self.screen.tell(&self.held_to()),
             Slash::Exit => return Ok(Then::Leave),
         }

@@ -4,7 +4,12 @@ use super::followers::{Followers, Rules};
 use crate::constrain::{Constraint, Follower, Grammar};
 use crate::error::{Error, Result};
 use crate::session::Model;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// The longest file that is read; a grammar itself may be shorter.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What any JSON is called.
 const JSON: &str = "json";
@@ -76,7 +81,11 @@ impl Asked {
     }
 
     fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<Asked> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path))?;
+        let (mut text, mut file) = (String::new(), File::open(path).map_err(|e| Error::io(e, path))?.take(MAX_BYTES + 1));
+        file.read_to_string(&mut text).map_err(|e| Error::io(e, path))?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(Error::input(format!("expected rules of at most {MAX_BYTES} bytes, found more")).at(path.display()));
+        }
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
         Ok(Asked { name: path.display().to_string(), rules: of(text) })
     }

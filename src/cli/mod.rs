@@ -16,6 +16,7 @@ mod followers;
 mod generate;
 mod grammar_options;
 mod inspect;
+mod lines;
 mod model_options;
 mod output;
 mod progress;

@@ -10,6 +10,11 @@ impl Session {
         Ok(self.model.context().map(|context| context - read))
     }
 
+    /// What a slot of a model with attention has read, as far as it is known; nothing of a recurrence.
+    pub fn tokens(&self, slot: Slot) -> Result<&[u32]> {
+        Ok(&self.memory(slot)?.tokens)
+    }
+
     /// Goes back to a slot's first `n` tokens; it then has no logits. A recurrence can only go back to nothing.
     pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
         let has = self.n_tokens(slot)?;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
 
 /// What a state file is to keep beside the slot.
@@ -258,7 +259,7 @@ impl StateFile {
         let mut file = StateFile { metadata: BTreeMap::new(), tensors: Vec::new() };
         file.put("format_version", FORMAT_VERSION.into());
         file.put("architecture", architecture.into());
-        file.put("weights_hash", hash.into());
+        file.put(WEIGHTS_HASH, hash.into());
         file.put("dtype", "f32".into());
         file.put("wingbeat", env!("CARGO_PKG_VERSION").into());
         file
@@ -278,7 +279,14 @@ impl StateFile {
         self.tensors.push((name.into(), DType::I32, shape, values.flat_map(|v| v.to_le_bytes()).collect()));
     }
 
+    /// Writes it to a new file, or in the place of another state.
     fn write(self, path: &Path) -> Result<()> {
+        let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0)
+            && !Checkpoint::open(path).is_ok_and(|found| found.metadata().contains_key(WEIGHTS_HASH));
+        if is_other {
+            let e = Error::input("expected a new file, or a state to put another one in its place, found a file that is no state");
+            return Err(e.at(path.display()).hint("choose another name"));
+        }
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
             name,
             dtype,

@@ -305,8 +305,9 @@ fn colours_are_for_terminals_that_want_them() {
     };
     let coloured = session(&[], &[], None);
     assert!(coloured.contains(CYAN) && coloured.contains("format g1-think"), "{coloured}");
-    // its reasoning is dim, and so is the line below it
-    assert!(coloured.split("Assistant: ").nth(1).unwrap().matches(DIM).count() >= 2, "{coloured}");
+    // its reasoning is dim, and so are the lines below it: what it took, and that there is no answer
+    assert!(coloured.split("Assistant: ").nth(1).unwrap().contains(DIM), "{coloured}");
+    assert!(coloured.contains(&format!("{DIM}8 tokens, ")) && coloured.contains(&format!("{DIM}there is no answer: ")), "{coloured}");
     for (args, env) in [(vec![], [("NO_COLOR", "1")]), (vec!["--color", "never"], [("X", "")])] {
         let plain = session(&args, &env, None);
         assert!(!plain.contains(CYAN) && !plain.contains(DIM), "{plain}");
@@ -319,6 +320,21 @@ fn colours_are_for_terminals_that_want_them() {
     let answers = std::fs::read_to_string(&file).unwrap();
     let answer: serde_json::Value = serde_json::from_str(&answers).unwrap();
     assert_eq!((answer["prompt"].as_str(), answers.contains('\x1b')), (Some("light"), false));
+}
+
+#[test]
+fn bytes_that_are_no_text_end_no_chat() {
+    let home = home();
+    let mut terminal = traced(&home);
+    let read = read_after(&mut terminal, "light");
+    terminal.bytes(b"caf\xe9");
+    terminal.bytes(b"\xe9");
+    terminal.wait("expected text in UTF-8");
+    terminal.raw("");
+    let history = terminal.say("/history");
+    assert!(history.contains("User: light") && history.contains("Assistant: And God said"), "{history}");
+    assert!(read_after(&mut terminal, "water").starts_with(&read));
+    leave(terminal);
 }
 
 #[test]

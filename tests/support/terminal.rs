@@ -85,7 +85,12 @@ impl Terminal {
 
     /// Presses keys.
     pub fn keys(&mut self, keys: &str) {
-        (&*self.pty).write_all(keys.as_bytes()).unwrap();
+        self.bytes(keys.as_bytes());
+    }
+
+    /// The same with whatever a terminal may send.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        (&*self.pty).write_all(bytes).unwrap();
     }
 
     /// Waits for `text` in what came since the last wait, and gives what came before it, escape sequences and all.

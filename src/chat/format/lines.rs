@@ -43,9 +43,10 @@ impl Lines {
     /// Before the first turn: what the system says, if it does, and the first prompt.
     pub fn beginning(&self, system: &str) -> String {
         let system = folded(system);
+        let begin = if self.init_prompt.is_empty() { "" } else { "\n" };
         match (system.as_str(), self.init_prompt.strip_prefix('\n').unwrap_or_default()) {
             ("", _) => self.init_prompt.clone(),
-            (system, first) => format!("\nSystem{} {system}\n\n{first}", self.interface),
+            (system, first) => format!("{begin}System{} {system}\n\n{first}", self.interface),
         }
     }
 

@@ -66,7 +66,7 @@ fn turns_are_written_as_the_models_have_seen_them() {
     assert_eq!(lines("world").next_turn(), "\n\nUser:");
     assert_eq!(lines("tiny").beginning(""), "\nUser: light\n\nAssistant: And God said, Let there be light: and there was light.\n\n");
     assert_eq!(lines("tiny").beginning(" Be\n\nbrief. ").split_once("User").unwrap().0, "\nSystem: Be\nbrief.\n\n");
-    assert_eq!((lines("g1").beginning("").as_str(), lines("g1").beginning("x").as_str()), ("", "\nSystem: x\n\n"));
+    assert_eq!((lines("g1").beginning("").as_str(), lines("g1").beginning("x").as_str()), ("", "System: x\n\n"));
 }
 
 #[test]
@@ -155,6 +155,6 @@ mod with_a_model {
         assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
         assert!(format.clone().with_prompt(&PromptFile::built_in("English-1").unwrap()).is_err());
         let said = Question::new(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
-        assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
+        assert!(said.contains("special token"), "the tiny model's vocabulary has none: {said}");
     }
 }

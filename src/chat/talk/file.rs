@@ -25,6 +25,9 @@ pub struct Record {
     #[serde(default)]
     pub init_prompt: String,
     pub n_turns: usize,
+    /// It began behind a state, which is none of it.
+    #[serde(default)]
+    pub(super) is_behind: bool,
     /// Of a conversation in messages.
     #[serde(default)]
     pub history: Vec<Message>,
@@ -52,6 +55,7 @@ impl Record {
             names: None,
             init_prompt: String::new(),
             n_turns,
+            is_behind: core.start.is_some(),
             history: Vec::new(),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
         }
@@ -75,6 +79,14 @@ impl Record {
                 .map_err(|e| Error::file(format!("expected what a conversation was like as {KEY} in the metadata: {e}")))?;
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a conversation of version {VERSION}, found one of {}", record.version)));
+            }
+            if record.is_behind != core.start.is_some() {
+                return Err(match record.is_behind {
+                    true => Error::file("expected a conversation that began with nothing, found one that began behind a state")
+                        .hint("give that state again, with --state"),
+                    false => Error::file("expected a conversation that began behind a state, found one that began with nothing")
+                        .hint("leave out --state"),
+                });
             }
             let settings = record.settings(core.session.model().facts().n_vocab)?;
             Ok((record, settings))

@@ -26,9 +26,18 @@ use std::time::Instant;
 pub struct InLines {
     branches: Branches<Branch>,
     gen_0: Option<Kept>,
-    /// What stands before the text that goes on from there.
-    gen_lead: &'static str,
     gen_1: Option<Kept>,
+    free: Free,
+}
+
+/// A text that is continued, for rules.
+#[derive(Default)]
+struct Free {
+    /// What stands before it.
+    lead: &'static str,
+    /// What was drawn of it up to `gen_0`, and from there to `gen_1`.
+    before: Vec<u32>,
+    last: Vec<u32>,
 }
 
 impl InLines {
@@ -36,7 +45,7 @@ impl InLines {
     pub fn new(core: &mut Core, format: Format, progress: &mut dyn FnMut(usize, usize)) -> Result<InLines> {
         let init = begin(core, &format, "", progress)?;
         let branches = Branches::new(Branch::new(format, String::new(), init));
-        Ok(InLines { branches, gen_0: None, gen_lead: "", gen_1: None })
+        Ok(InLines { branches, gen_0: None, gen_1: None, free: Free::default() })
     }
 
     /// Makes sure that so many states more can be opened; gives up what can be taken back for it, the oldest first.
@@ -85,11 +94,13 @@ impl InLines {
         let timings = Timings { decode_ms: since(started), decode_tokens: reply.tokens.len(), ..read };
         // Who breaks an answer off wants its end to be read all the same.
         core.go_on();
-        if let Some(chat) = close(core, &lines, pre, work, &reply)? {
+        let closed = close(core, &lines, pre, work, &reply)?;
+        let is_kept = closed.is_some();
+        if let Some(chat) = closed {
             branch.replied(core, chat, pre);
         }
         let Reply { answer: text, thought, tokens, finish, .. } = reply;
-        Ok(Answered { text, thought, tokens, finish, n_prompt: read.prefill_tokens, timings })
+        Ok(Answered { text, thought, tokens, finish, is_kept, n_prompt: read.prefill_tokens, timings })
     }
 
     /// A text of the user's.
@@ -105,7 +116,7 @@ impl InLines {
         };
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
         replace(core, &mut self.gen_0, Arc::new(work));
-        self.gen_lead = start.lead();
+        self.free = Free { lead: start.lead(), ..Free::default() };
         self.free(core, start.newline(), read, overrides, on_piece)
     }
 
@@ -113,14 +124,19 @@ impl InLines {
     fn free(&mut self, core: &mut Core, newline: f32, read: Timings, overrides: Overrides, on_piece: &mut OnPiece<'_>) -> Result<Told> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(Told::Nothing) };
-        let constraint = core.constraint(&Place { opening: "", lead: self.gen_lead, blank_line: None })?;
+        let mut constraint = core.constraint(&Place { opening: "", lead: self.free.lead, blank_line: None })?;
+        if let Some(rules) = &mut constraint {
+            // More of a text goes on within its rules.
+            self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin another text"))?;
+        }
         let drawer = Drawer::new(core, overrides, constraint, start)?;
         let started = Instant::now();
         let (work, made) = core.behind(start, |core, work| free::go_on(core, work, newline, drawer, on_piece))?;
         let free::Continuation { text, tokens, finish } = made;
         replace(core, &mut self.gen_1, Arc::new(work));
+        self.free.last.clone_from(&tokens);
         let timings = Timings { decode_ms: since(started), decode_tokens: tokens.len(), ..read };
-        Ok(Told::Answer(Answered { text, thought: String::new(), tokens, finish, n_prompt: read.prefill_tokens, timings }))
+        Ok(Told::Answer(Answered { text, thought: String::new(), tokens, finish, is_kept: true, n_prompt: read.prefill_tokens, timings }))
     }
 
     /// Begins the conversation anew, in another format or under another text of the system.
@@ -142,6 +158,9 @@ impl InLines {
             core.settings = before;
             return Err(e);
         }
+        if core.settings.sampling.seed != before.sampling.seed {
+            core.draws = 0;
+        }
         Ok(Told::Message("Prompt set up.".into()))
     }
 }
@@ -162,7 +181,8 @@ impl Way for InLines {
             Command::More => {
                 if let Some(behind) = self.gen_1.clone() {
                     replace(core, &mut self.gen_0, behind);
-                    self.gen_lead = "";
+                    let last = std::mem::take(&mut self.free.last);
+                    self.free.before.extend(last);
                     return self.free(core, 0.0, Timings::default(), overrides, on_piece);
                 }
                 Ok(Told::Nothing)

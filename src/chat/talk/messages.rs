@@ -5,7 +5,7 @@ use super::super::format::{Kind, after_thought};
 use super::super::rules::Place;
 use super::super::think::{Begins, Splitter};
 use super::super::turn::answer;
-use super::super::{Delta, Format, Message, Options, Role, Turn, whole};
+use super::super::{Delta, Format, Message, Options, Role, Turn, encode, whole};
 use super::branches::{Branches, Named};
 use super::command::{Command, Line, Overrides, Start};
 use super::core::{Core, SharedProcessor};
@@ -72,6 +72,13 @@ impl InMessages {
         let query = Message::user(text);
         let asked = [history, std::slice::from_ref(&query)].concat();
         let prompt = whole(&options.template.render(&asked)?);
+        if let Some(context) = core.session.model().context() {
+            let n = encode(&options.template.render(&asked)?, &core.vocab)?.len();
+            if n >= context {
+                let e = Error::input(format!("the conversation takes {n} tokens with this message, its context has room for {context}"));
+                return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, --context)"));
+            }
+        }
         let opening = prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default();
         let begins = Begins::after(opening);
         let mut splitter = Splitter::new(begins, Vec::new());
@@ -82,7 +89,15 @@ impl InMessages {
             Delta::Begin { name: "" } => std::ops::ControlFlow::Continue(()),
             Delta::Begin { name } => splitter.push(&format!("{name}\n"), on_piece),
             Delta::Text(text) => splitter.push(text, on_piece),
-        })?;
+        });
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(e) => {
+                // Some of it may be read.
+                core.session.tokens(self.slot)?.clone_into(&mut self.read);
+                return Err(e);
+            }
+        };
         splitter.finish(on_piece);
         core.draws = core.draws.wrapping_add(1 + reply.tokens.len() as u64);
         let n_prompt = reply.prompt.len() - reply.n_reused;
@@ -92,7 +107,9 @@ impl InMessages {
             message.content = after_thought(&message.content).into();
         }
         let (text, thought) = (splitter.answer().to_string(), splitter.thought().to_string());
-        let answered = Answered { text, thought, tokens: reply.tokens, finish: reply.finish, n_prompt, timings: reply.timings };
+        // Of an answer that was broken off before it began there is nothing to keep.
+        let is_kept = !text.is_empty() || (reply.finish != Finish::Interrupted && thought.is_empty());
+        let answered = Answered { text, thought, tokens: reply.tokens, finish: reply.finish, is_kept, n_prompt, timings: reply.timings };
         Ok((answered, history))
     }
 
@@ -101,9 +118,7 @@ impl InMessages {
         (self.branches.here.question, self.branches.here.is_answered) = (Some(text.into()), false);
         let before = self.branches.here.before();
         let (answered, history) = self.ask(core, &before, text, overrides, on_piece)?;
-        // Of an answer that was broken off before it began there is nothing to keep.
-        let is_nothing = answered.text.is_empty() && (answered.finish == Finish::Interrupted || !answered.thought.is_empty());
-        if !is_nothing {
+        if answered.is_kept {
             let here = &mut self.branches.here;
             let n_system = usize::from(!here.system.is_empty());
             here.turns.push(here.history.len());

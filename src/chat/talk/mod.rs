@@ -70,6 +70,8 @@ pub struct Answered {
     /// Drawn and read. What ends a text without being read is none of them.
     pub tokens: Vec<u32>,
     pub finish: Finish,
+    /// Whether the conversation goes on behind it: there is nothing to keep of a reply without an answer, and its turn is taken back.
+    pub is_kept: bool,
     /// Tokens that were read before the first was drawn.
     pub n_prompt: usize,
     pub timings: Timings,
@@ -175,7 +177,7 @@ impl Talk {
         &self.core.settings
     }
 
-    /// Sets one of the [`Settings`] by its name; counts from the next answer on, in every branch.
+    /// Sets one of the [`Settings`] by its name; counts from the next answer on, in every branch. A seed begins its random stream anew.
     ///
     /// # Errors
     /// `Usage` at a name that there is not, and at a value that it cannot have.
@@ -183,7 +185,7 @@ impl Talk {
         let mut settings = self.core.settings.clone();
         settings.set(name, value)?;
         settings.sampling.check(self.model().facts().n_vocab)?;
-        if settings.sampling.seed != self.core.settings.sampling.seed {
+        if name == "seed" {
             self.core.draws = 0;
         }
         self.core.settings = settings;
@@ -300,6 +302,11 @@ impl Talk {
     /// Every token that the model has read of the conversation.
     pub fn transcript(&self) -> &[u32] {
         self.way.transcript()
+    }
+
+    /// The same as text, special tokens left out.
+    pub fn text(&self) -> Vec<u8> {
+        self.core.vocab.decode(self.transcript())
     }
 
     /// The states that are kept, by the original's names, each with every token that led to it: `chat_init`, `chat`, `chat_pre`,

@@ -10,7 +10,7 @@ use rustyline::{
     Cmd, ColorMode, ConditionalEventHandler, Config, Editor as Rustyline, Event, EventContext, EventHandler, KeyCode, KeyEvent, Modifiers,
     RepeatCount,
 };
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +90,9 @@ impl Editor {
             Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(Input::Interrupted),
             Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
             Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
+                Ok(Input::Wrong(Error::input("expected text in UTF-8").at("the terminal")))
+            }
             // the terminal is gone
             Err(_) if !std::io::stdin().is_terminal() => Ok(Input::End),
             Err(e) => Err(failed(e)),

@@ -1,31 +1,49 @@
 //! Messages without a terminal: one a line, as they come.
 
 use super::editor::Input;
+use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STDIN};
 use crate::cli::prompt::utf8;
 use crate::error::{Error, Result};
-use std::io::{BufRead, stdin};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long to wait for a line before looking whether somebody said stop.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Standard input, which is no terminal.
-#[derive(Default)]
 pub struct Pipe {
-    n_lines: usize,
+    lines: Lines,
 }
 
 impl Pipe {
-    /// The next message.
+    pub fn new() -> Result<Pipe> {
+        Ok(Pipe { lines: Lines::open(Path::new(STDIN))? })
+    }
+
+    /// The next message; `Interrupted` where somebody says stop before it is there.
     ///
     /// # Errors
     /// `Input` where nothing more can be read.
-    pub fn read(&mut self) -> Result<Input> {
-        let mut bytes = Vec::new();
-        let n = stdin().lock().read_until(b'\n', &mut bytes).map_err(|e| Error::input(e.to_string()).at("standard input"))?;
-        if n == 0 {
-            return Ok(Input::End);
+    pub fn read(&mut self, stop: &AtomicBool) -> Result<Input> {
+        loop {
+            let next = self.lines.next(PATIENCE)?;
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Input::Interrupted);
+            }
+            let Numbered { number, bytes } = match next {
+                Next::Line(line) => line,
+                Next::Wait => continue,
+                Next::End => return Ok(Input::End),
+            };
+            let text = match bytes {
+                Some(bytes) => utf8(bytes),
+                None => Err(Error::input(format!("expected a line of at most {MAX_BYTES} bytes, found more"))),
+            };
+            return Ok(match text {
+                Ok(text) => Input::Line(text.trim_end_matches('\r').to_string()),
+                Err(e) => Input::Wrong(e.at(format!("standard input, line {number}"))),
+            });
         }
-        self.n_lines += 1;
-        Ok(match utf8(bytes) {
-            Ok(text) => Input::Line(text.trim_end_matches(['\n', '\r']).to_string()),
-            Err(e) => Input::Wrong(e.at(format!("standard input, line {}", self.n_lines))),
-        })
     }
 }

@@ -31,6 +31,7 @@ pub enum Slash {
     Set(Option<(String, String)>),
     /// Empty takes it away.
     System(String),
+    History,
     /// None tells which there is.
     Grammar(Option<String>),
     Exit,
@@ -119,6 +120,13 @@ pub const COMMANDS: &[Command] = &[
         make: |rest| Some(Slash::System(rest.to_string())),
     },
     Command {
+        name: "/history",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "the chat so far, as the model has read it",
+        make: |rest| alone(rest, Slash::History),
+    },
+    Command {
         name: "/grammar",
         takes: Takes::File,
         argument: "[FILE]",
@@ -165,6 +173,8 @@ pub fn parse(line: &str) -> Result<Option<Slash>> {
     }
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let lower = name.trim_end().to_lowercase();
+    // As other programs call it.
+    let lower = if ["/quit", "/bye", "/q"].contains(&lower.as_str()) { "/exit".into() } else { lower };
     let Some(command) = COMMANDS.iter().find(|c| c.name == lower) else {
         let e = Error::input(format!("there is no command {}", lower.escape_debug()));
         let else_say = "to say it to the model, put a space before it";
@@ -180,10 +190,12 @@ pub fn parse(line: &str) -> Result<Option<Slash>> {
     }
 }
 
-/// The command that is spelled most like `name`, if any is.
+/// The command that is spelled most like `name`, if any is; one of ChatRWKV's where that is called so.
 fn nearest(name: &str) -> Option<&'static str> {
-    let likeness = |c: &&Command| (strsim::jaro_winkler(c.name, name) * 1e3) as u32;
-    COMMANDS.iter().max_by_key(likeness).filter(|c| likeness(c) > 750).map(|c| c.name)
+    let word = |name: &'static str| &name[1..];
+    let likeness = |known: &&'static str| (strsim::jaro_winkler(word(known), &name[1..]) * 1e3) as u32;
+    let all = COMMANDS.iter().map(|c| c.name).chain(PLUS.iter().map(|p| p.name).filter(|name| word(name).len() > 1));
+    all.max_by_key(likeness).filter(|known| likeness(known) > 750)
 }
 
 fn usage(name: &str, argument: &str) -> String {

@@ -171,6 +171,15 @@ fn the_random_stream_goes_on_from_answer_to_answer() {
     assert_eq!(first, said("1"));
     assert!(first[0] != first[1] && first[2] != first[3], "{first:?}");
     assert_ne!(first, said("2"));
+    // The same seed again begins its stream again.
+    let mut talk = bob_and_alice();
+    let mut first = || {
+        for (name, value) in [("temperature", "1.5"), ("seed", "1")] {
+            talk.set(name, value).unwrap();
+        }
+        answer(&mut talk, "+gen In").text
+    };
+    assert_eq!(first(), first());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 
 use super::*;
-use crate::constrain::Grammar;
+use crate::constrain::{Allowed, Constraint, Grammar};
 use crate::sample::Sampling;
 
 const ANIMAL: &str = r#"root ::= ("a cat" | "a dog" | "an ox") (" and " [a-z]{3})?"#;
@@ -22,7 +22,7 @@ fn drawn(seed: u64) -> Settings {
 fn answers_follow_a_grammar_in_every_format() {
     let grammar = Grammar::gbnf(ANIMAL).unwrap();
     let mut found = std::collections::BTreeSet::new();
-    for format in ["tiny", "g1", "g1-think", "g1-fast", "raven"] {
+    for (format, _) in Format::names().into_iter().filter(|(name, _)| *name != "template") {
         let mut talk = talk_in(format);
         talk.core.settings = drawn(3);
         talk.set_grammar(Some(&grammar)).unwrap();
@@ -75,7 +75,7 @@ fn rules_are_lifted_and_wrong_ones_change_nothing() {
     let wrong = Grammar::json_schema(&serde_json::json!({ "type": "object", "not": {} })).unwrap();
     assert!(talk.set_grammar(Some(&wrong)).is_err());
     assert_eq!(answer(&mut talk, "+").text, held);
-    // Rules that fail amid an answer leave the conversation where it stood.
+    // Rules that fail leave the conversation where it stood, before an answer and amid it.
     let before = talk.transcript().to_vec();
     talk.set_constraint(Some(Box::new(|lead| {
         assert_eq!(lead, " ");
@@ -83,6 +83,44 @@ fn rules_are_lifted_and_wrong_ones_change_nothing() {
     })));
     let said = talk.say("+", &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert_eq!((said.as_str(), talk.transcript()), ("no rules today", before.as_slice()));
+    talk.set_constraint(Some(Box::new(|_| Ok(Box::new(Fails { left: 3, ids: vec![u32::MAX; 64] })))));
+    let said = talk.say("+", &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert_eq!((said.as_str(), talk.transcript()), ("no more", before.as_slice()));
     talk.set_grammar(None).unwrap();
     assert_eq!(answer(&mut talk, "+").text, free);
+}
+
+/// Allows everything a few times.
+struct Fails {
+    left: usize,
+    ids: Vec<u32>,
+}
+
+impl Constraint for Fails {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| Error::input("no more"))?;
+        Ok(Allowed { ids: &self.ids, may_end: false })
+    }
+    fn accept(&mut self, _id: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn more_of_a_text_goes_on_within_its_rules() {
+    let mut talk = talk_in("tiny");
+    talk.set_grammar(Some(&Grammar::gbnf(r#"root ::= "one " "two " "three " "four " "five""#).unwrap())).unwrap();
+    talk.set("FREE_GEN_LEN", "2").unwrap();
+    let mut whole = answer(&mut talk, "+gen Count: ").text;
+    let second = answer(&mut talk, "+++").text;
+    assert_eq!(answer(&mut talk, "++").text, second, "another try goes on from the same place");
+    whole += &second;
+    while whole.len() < 23 {
+        let more = answer(&mut talk, "+++");
+        assert!(!more.text.is_empty(), "{whole}");
+        whole += &more.text;
+    }
+    assert_eq!(whole, "one two three four five");
+    let more = answer(&mut talk, "+++");
+    assert_eq!((more.text.as_str(), more.finish), ("", Finish::Eos));
 }

@@ -57,8 +57,11 @@ impl Lines {
     }
 }
 
+/// What standard input is called.
+pub const STDIN: &str = "-";
+
 pub fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
+    path == Path::new(STDIN)
 }
 
 /// How many lines a file has that are not empty; none where that is not known before they are read.
