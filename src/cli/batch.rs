@@ -5,6 +5,7 @@ mod results;
 mod tally;
 
 use super::followers::Followers;
+use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::lines::{self, Lines, Next, Numbered};
 use super::model_options::ModelArgs;
@@ -75,9 +76,8 @@ pub struct Args {
     /// Print one JSON object at the end
     #[arg(long, requires = "output")]
     json: bool,
-    /// How messages are written down for the model [default: by the model]
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    #[command(flatten)]
+    format: FormatArgs,
     #[command(flatten)]
     grammar: GrammarArgs,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub fn run(args: Args) -> Outcome {
     let model = args.model.load()?;
     let seed = args.sampling.sampling(&model)?.seed;
     let mut followers = Followers::new(&model);
-    let format = args.format.as_ref().map(|name| Format::named(name, &model).map_err(|e| e.at("--format"))).transpose()?.map(Ok);
+    let format = args.format.asked(&model)?.map(Ok);
     let rules = args.grammar.asked()?;
     // Whoever asks for rules that nothing can follow hears of it at once.
     rules.as_ref().map(|asked| asked.follower(&mut followers, "").map(drop)).transpose()?;

@@ -7,6 +7,7 @@ mod screen;
 mod slash;
 mod status;
 
+use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
 use super::output::{printable, say};
@@ -47,9 +48,8 @@ pub struct Args {
     /// Begin with a prompt file: one of ours (.toml), one of ChatRWKV's (.py), or one that is built in, such as English-2
     #[arg(long, value_name = "FILE")]
     prompt: Option<PathBuf>,
-    /// How the conversation is written down for the model [default: by the model]
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Said to the model before everything else
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -109,10 +109,7 @@ pub fn run(args: Args) -> Outcome {
 fn begin(args: &Args) -> Result<Talk> {
     args.check()?;
     let model = args.model.load()?;
-    let mut format = match &args.format {
-        Some(name) => Format::named(name, &model).map_err(|e| e.at("--format"))?,
-        None => Format::of(&model)?,
-    };
+    let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
     let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
     if let Some(path) = &args.prompt {
         let file = PromptFile::find(path)?;

@@ -13,6 +13,7 @@ mod detokenize;
 mod devices;
 mod doctor;
 mod followers;
+mod format_options;
 mod generate;
 mod grammar_options;
 mod inspect;

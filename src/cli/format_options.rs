@@ -1,0 +1,25 @@
+//! How a conversation is written down.
+
+use crate::chat::Format;
+use crate::error::Result;
+use crate::session::Model;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+
+#[derive(clap::Args)]
+pub struct FormatArgs {
+    /// How a conversation is written down for the model [default: by the model]
+    #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true)]
+    format: Option<String>,
+}
+
+impl FormatArgs {
+    /// The one that was asked for.
+    pub fn asked(&self, model: &Model) -> Result<Option<Format>> {
+        self.format.as_ref().map(|name| Format::named(name, model).map_err(|e| e.at("--format"))).transpose()
+    }
+}
+
+fn names() -> PossibleValuesParser {
+    let value = |(name, about): (&'static str, &'static str)| PossibleValue::new(name).help(about);
+    Format::names().into_iter().map(value).collect::<Vec<_>>().into()
+}
