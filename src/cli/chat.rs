@@ -97,10 +97,9 @@ pub fn run(args: Args) -> Outcome {
     let ended = chat.turns();
     // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
-    if let Some(path) = args.save.as_ref().filter(|_| !is_lost) {
-        chat.talk.save(path)?;
-    }
+    let saved = args.save.as_ref().filter(|_| !is_lost).map_or(Ok(()), |path| chat.talk.save(path));
     ended?;
+    saved?;
     chat.screen.finish()?;
     Ok(ExitCode::from(chat.failed.map_or(0, Kind::exit_code)))
 }
