@@ -305,6 +305,23 @@ fn all_go_on_from_a_state() {
     assert_eq!(found["1"]["text"], alone["text"]);
 }
 
+/// Whoever read the results has gone: a run that nobody hears ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_pipe_behind_the_results_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder, "in.jsonl", prompts(4000, 1).as_bytes());
+    let shell = |script: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", "bash", "-c", &script.replace("wingbeat", env!("CARGO_BIN_EXE_wingbeat"))]);
+        let output = command.env("WINGBEAT_DEVICE", "cpu").current_dir(folder.path()).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(!stderr(&output).contains(" done"), "it went on to the end: {}", stderr(&output));
+    };
+    shell("wingbeat batch in.jsonl -o /dev/stdout | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}");
+    shell("mkfifo out; head -n 1 out >/dev/null & wingbeat batch in.jsonl -o out");
+}
+
 fn start(input: &Path, out: &Path, slots: &str) -> std::process::Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.arg("batch").arg(input).arg("-o").arg(out).args(["--slots", slots, "--seed", "7", "--deterministic", "--device", "cpu"]);

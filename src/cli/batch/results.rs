@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How a line of the results says of which line of the input it is.
@@ -86,21 +86,23 @@ impl Results {
     /// `File` where it cannot be read or written, or holds anything else than results: it is then left as it is.
     pub fn open(path: &Path, errors: Errors) -> Result<Results> {
         let io = |e| Error::io(e, path);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
         let mut left = Left::default();
-        // A pipe or a device remembers nothing.
-        if file.metadata().map_err(io)?.is_file() {
-            let end = left.read(&file).map_err(|e| e.at(path.display()))?;
-            if end < file.metadata().map_err(io)?.len() {
-                // Whoever may only append may not cut off, on Windows.
-                OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
-            }
-            if errors == Errors::Retry && !left.errors.is_empty() {
-                left.errors.clear();
-                file = without_errors(path, file)?;
-            }
+        let to = |file, left| Ok(Results { sink: Sink::File { file, path: path.into() }, left });
+        // A pipe or a device remembers nothing. Whoever could read from a pipe would be its reader, and never hear that there is none left.
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return to(OpenOptions::new().write(true).open(path).map_err(io)?, left);
         }
-        Ok(Results { sink: Sink::File { file, path: path.into() }, left })
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
+        let end = left.read(&file).map_err(|e| e.at(path.display()))?;
+        if end < file.metadata().map_err(io)?.len() {
+            // Whoever may only append may not cut off, on Windows.
+            OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
+        }
+        if errors == Errors::Retry && !left.errors.is_empty() {
+            left.errors.clear();
+            file = without_errors(path, file)?;
+        }
+        to(file, left)
     }
 
     /// What a line of that name was, where it is there.
@@ -119,7 +121,10 @@ impl Results {
             Sink::File { file, path } => {
                 let mut bytes = serde_json::to_vec(line).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
                 bytes.push(b'\n');
-                Ok(file.write_all(&bytes).map_err(|e| Error::io(e, path))?)
+                file.write_all(&bytes).map_err(|e| match e.kind() {
+                    ErrorKind::BrokenPipe => Failure::ClosedPipe,
+                    _ => Error::io(e, path).into(),
+                })
             }
         }
     }
