@@ -242,6 +242,21 @@ fn a_line_says_that_it_is_no_json() {
 }
 
 #[test]
+fn a_preset_of_a_line_wins_over_flags() {
+    let line = |preset: &str| format!(r#"{{"id":1,"prompt":"In the beginning","max_tokens":20,"preset":"{preset}"}}"#);
+    let flags = "--temperature 1.5 --top-p 1 --dry-multiplier 1 --presence-penalty 3";
+    for preset in ["greedy", "chat"] {
+        assert_eq!(batch(&line(preset), flags), batch(&line(preset), ""), "{preset}");
+    }
+    assert_ne!(batch(&line("greedy"), "--ban 0"), batch(&line("greedy"), &format!("--ban {}", the_first(&line("greedy")))));
+}
+
+/// The first id of a line's text.
+fn the_first(line: &str) -> String {
+    batch(line, "")["1"]["tokens"][0].to_string()
+}
+
+#[test]
 fn what_is_counted_are_the_lines_of_this_input() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.jsonl");
