@@ -112,7 +112,9 @@ fn messages_are_asked_in_the_models_own_form() {
 #[test]
 fn a_line_that_is_wrong_is_a_line_of_results() {
     let folder = tempfile::tempdir().unwrap();
+    let banned = json!({"id": "banned", "tokens": [74], "ban": (0..2048).collect::<Vec<u32>>()}).to_string();
     let wrong = [
+        (banned.as_str(), "exclude every one"),
         (r#"{"id":"empty","prompt":""}"#, "the prompt is empty"),
         (r#"{"id":"far","tokens":[99999999]}"#, "out of range"),
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
@@ -123,6 +125,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
+        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no token of the vocabulary"),
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "expected JSON: EOF"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
     ];
@@ -150,9 +153,11 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     assert_eq!(code(&first), 1);
     assert!(stderr(&first).contains(&format!("2 of {} prompts done, {} failed", 2 + all.len(), all.len())), "{}", stderr(&first));
     let results = check();
-    // Errors are results: they stay, until they are tried again.
+    // Errors are results: they stay, until they are tried again. Those that name only a line are found again.
+    let named = |results: Vec<Value>| results.into_iter().filter(|line| !line["id"].is_null()).collect::<Vec<_>>();
     assert_eq!(code(&run(&args)), 1);
-    assert_eq!(kept(Path::new(out)), results);
+    check();
+    assert_eq!(named(kept(Path::new(out))), named(results));
     let report = run(&[&args[..], &["--retry-errors", "--json"]].concat());
     assert_eq!(code(&report), 1);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
@@ -160,7 +165,17 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     check();
     std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
     run(&[&args[..], &["--retry-errors"]].concat());
-    assert!(by_id(&kept(Path::new(out)).into_iter().filter(|l| !l["id"].is_null()).collect::<Vec<_>>())["\"field\""]["text"].is_string());
+    assert!(by_id(&named(kept(Path::new(out))))["\"field\""]["text"].is_string());
+    // Another line in the place of a wrong one has another error, or none.
+    let nameless = |line: &str| {
+        std::fs::write(path, format!("{line}\n{}", r#"{"id":1,"prompt":"x"}"#)).unwrap();
+        let status = code(&run(&args));
+        let all: Vec<Value> = kept(Path::new(out)).into_iter().filter(|line| line["id"].is_null()).collect();
+        (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap()[..20].to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["expected an id, foun".into()]));
+    assert_eq!(nameless("GARBAGE"), (1, vec!["expected an object o".into()]));
+    assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
 
 /// Prompts whose texts follow rules of their own; by the first letters of the id, which.
