@@ -137,7 +137,9 @@ fn messages_are_asked_in_the_models_own_form() {
 #[test]
 fn a_line_that_is_wrong_is_a_line_of_results() {
     let folder = tempfile::tempdir().unwrap();
+    let banned = json!({"id": "banned", "tokens": [74], "ban": (0..2048).collect::<Vec<u32>>()}).to_string();
     let wrong = [
+        (banned.as_str(), "exclude every one"),
         (r#"{"id":"empty","prompt":""}"#, "the prompt is empty"),
         (r#"{"id":"far","tokens":[99999999]}"#, "out of range"),
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
@@ -148,6 +150,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
+        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no token of the vocabulary"),
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "expected JSON: EOF"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
     ];
@@ -175,9 +178,11 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     assert_eq!(code(&first), 1);
     assert!(stderr(&first).contains(&format!("2 of {} prompts done, {} failed", 2 + all.len(), all.len())), "{}", stderr(&first));
     let results = check();
-    // Errors are results: they stay, until they are tried again.
+    // Errors are results: they stay, until they are tried again. Those that name only a line are found again.
+    let named = |results: Vec<Value>| results.into_iter().filter(|line| !line["id"].is_null()).collect::<Vec<_>>();
     assert_eq!(code(&run(&args)), 1);
-    assert_eq!(kept(Path::new(out)), results);
+    check();
+    assert_eq!(named(kept(Path::new(out))), named(results));
     let report = run(&[&args[..], &["--retry-errors", "--json"]].concat());
     assert_eq!(code(&report), 1);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
@@ -185,7 +190,17 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     check();
     std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
     run(&[&args[..], &["--retry-errors"]].concat());
-    assert!(by_id(&kept(Path::new(out)).into_iter().filter(|l| !l["id"].is_null()).collect::<Vec<_>>())["\"field\""]["text"].is_string());
+    assert!(by_id(&named(kept(Path::new(out))))["\"field\""]["text"].is_string());
+    // Another line in the place of a wrong one has another error, or none.
+    let nameless = |line: &str| {
+        std::fs::write(path, format!("{line}\n{}", r#"{"id":1,"prompt":"x"}"#)).unwrap();
+        let status = code(&run(&args));
+        let all: Vec<Value> = kept(Path::new(out)).into_iter().filter(|line| line["id"].is_null()).collect();
+        (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap()[..20].to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["expected an id, foun".into()]));
+    assert_eq!(nameless("GARBAGE"), (1, vec!["expected an object o".into()]));
+    assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
 
 /// Prompts whose texts follow rules of their own; by the first letters of the id, which.
@@ -267,6 +282,21 @@ fn a_line_says_that_it_is_no_json() {
 }
 
 #[test]
+fn a_preset_of_a_line_wins_over_flags() {
+    let line = |preset: &str| format!(r#"{{"id":1,"prompt":"In the beginning","max_tokens":20,"preset":"{preset}"}}"#);
+    let flags = "--temperature 1.5 --top-p 1 --dry-multiplier 1 --presence-penalty 3";
+    for preset in ["greedy", "chat"] {
+        assert_eq!(batch(&line(preset), flags), batch(&line(preset), ""), "{preset}");
+    }
+    assert_ne!(batch(&line("greedy"), "--ban 0"), batch(&line("greedy"), &format!("--ban {}", the_first(&line("greedy")))));
+}
+
+/// The first id of a line's text.
+fn the_first(line: &str) -> String {
+    batch(line, "")["1"]["tokens"][0].to_string()
+}
+
+#[test]
 fn what_is_counted_are_the_lines_of_this_input() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.jsonl");
@@ -328,6 +358,23 @@ fn all_go_on_from_a_state() {
     let alone = json(&run(&[&asked[..], &dry].concat()));
     let found = batch(input, &format!("--state {state} {}", dry.join(" ")));
     assert_eq!(found["1"]["text"], alone["text"]);
+}
+
+/// Whoever read the results has gone: a run that nobody hears ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_pipe_behind_the_results_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder, "in.jsonl", prompts(4000, 1).as_bytes());
+    let shell = |script: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", "bash", "-c", &script.replace("wingbeat", env!("CARGO_BIN_EXE_wingbeat"))]);
+        let output = command.env("WINGBEAT_DEVICE", "cpu").current_dir(folder.path()).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(!stderr(&output).contains(" done"), "it went on to the end: {}", stderr(&output));
+    };
+    shell("wingbeat batch in.jsonl -o /dev/stdout | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}");
+    shell("mkfifo out; head -n 1 out >/dev/null & wingbeat batch in.jsonl -o out");
 }
 
 fn start(input: &Path, out: &Path, slots: &str) -> std::process::Child {

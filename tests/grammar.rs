@@ -196,6 +196,13 @@ fn stop_ids_belong_to_the_end_alone() {
     assert_eq!((stream.tokens.len(), stream.finish), (12, Some(Finish::Length)));
     let stream = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
     assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
+    // A text is whole that ends where the limit is, and one that could go on is not.
+    for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
+        let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
+        let set = |stream: &mut Stream| stream.constraint = Some(Box::new(follower.clone()));
+        let stream = continued(&model, Sampling::greedy(0), &Request::new(1), set).unwrap();
+        assert_eq!((stream.tokens.len(), stream.finish), (1, Some(finish)), "{grammar}");
+    }
     // A stop id with text is not that text.
     let stream = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
     assert_eq!((stream.text.as_str(), stream.finish), ("bbb", Some(Finish::Eos)));

@@ -401,6 +401,17 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
     let memory = load(&new);
     assert_eq!(memory, sampler.memory());
     assert!(memory.mu.is_some() && memory.recent == [3, 4, 5, id]);
+    // Whoever looks back further than the one that was saved reads the tokens that were kept.
+    for look_back in [None, Some(1)] {
+        let mut short = Sampler::new(Sampling { repeat_penalty: 1.01, repeat_last_n: look_back, ..Sampling::rwkv() });
+        short.read(&[75, 76, 77, 75]);
+        session.save(slot, &new, Some(&[75, 76, 77, 75]), Some(&short.memory())).unwrap();
+        let (again, loaded) = session.load(&new, false).unwrap();
+        session.close(again).unwrap();
+        let mut longer = Sampler::new(Sampling { dry_multiplier: 1.0, ..Sampling::rwkv() });
+        loaded.begin(&mut longer, Some(1));
+        assert_eq!(longer.memory().recent, [75, 76, 77, 75], "saved looking back at {look_back:?}");
+    }
     // A file of a version that knew nothing of them has the same form without them.
     let without = Sampler::new(Sampling::rwkv()).memory();
     session.save(slot, &old, None, Some(&without)).unwrap();

@@ -185,6 +185,8 @@ fn default_slots(each: u64, free: Option<u64>) -> usize {
 /// A text on its way.
 struct Running {
     id: Value,
+    /// The number of its line.
+    number: u64,
     seed: u64,
     prompt_tokens: usize,
     /// The one that it answers, if it answers messages.
@@ -224,22 +226,22 @@ impl Run<'_> {
             Ok(found) => found,
             Err(e) => return self.fail(unnamed, e.at(place)),
         };
-        let name = Name::Id(id.clone());
-        if !self.seen.insert(name.key()) {
+        let (name, key) = (Name::Id(id.clone()), results::key(&id));
+        if !self.seen.insert(key) {
             let e = Error::input(format!("expected an id of its own, found {} a second time", short(&id.to_string(), 40)));
             return self.fail(unnamed, e.at(place));
         }
-        if let Some(was) = self.results.was(name.key()) {
+        if let Some(was) = self.results.was(key) {
             self.tally.add(was);
             return Ok(());
         }
-        match line::wanted(&fields).and_then(|wanted| self.start(id, wanted)) {
+        match line::wanted(&fields).and_then(|wanted| self.start(id, line.number, wanted)) {
             Ok(()) => Ok(()),
             Err(e) => self.fail(name, e.at(place)),
         }
     }
 
-    fn start(&mut self, id: Value, wanted: Wanted) -> Result<()> {
+    fn start(&mut self, id: Value, number: u64, wanted: Wanted) -> Result<()> {
         let Wanted { source, max_tokens, stop, ignore_eos, follows, sampling: more } = wanted;
         let flags = &self.args.sampling;
         let (prompt, question) = match source {
@@ -275,7 +277,7 @@ impl Run<'_> {
             *slot
         });
         let job = self.batcher.add(Job { from, constraint, ..Job::new(prompt, sampler, request) })?;
-        self.running.insert(job, Running { id, seed, prompt_tokens, question });
+        self.running.insert(job, Running { id, number, seed, prompt_tokens, question });
         Ok(())
     }
 
@@ -314,7 +316,7 @@ impl Run<'_> {
             let running = self.running.remove(&job).expect("every job was kept when it was added");
             match made {
                 Ok(made) => self.write(&running, &made)?,
-                Err(e) => self.fail(Name::Id(running.id), e)?,
+                Err(e) => self.fail(Name::Id(running.id), e.at(format!("line {}", running.number)))?,
             }
         }
         Ok(())
@@ -339,12 +341,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes an error, unless it is there from an earlier run.
+    /// Writes an error.
     fn fail(&mut self, name: Name, e: Error) -> std::result::Result<(), Failure> {
         self.tally.failed += 1;
-        if self.results.was(name.key()).is_some() {
-            return Ok(());
-        }
         let (id, line) = match &name {
             Name::Id(id) => (Some(id), None),
             Name::Line(number) => (None, Some(*number)),

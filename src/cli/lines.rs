@@ -66,7 +66,9 @@ pub fn is_stdin(path: &Path) -> bool {
 
 /// How many lines a file has that are not empty; none where that is not known before they are read.
 pub fn count(path: &Path) -> Option<u64> {
-    let file = File::open(path).ok().filter(|f| !is_stdin(path) && f.metadata().is_ok_and(|m| m.is_file()))?;
+    // Not opened before that is known: a second opening of a pipe waits for somebody else to write.
+    let is_file = !is_stdin(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    let file = is_file.then(|| File::open(path).ok())??;
     let (mut reader, mut n, mut is_empty) = (BufReader::with_capacity(1 << 20, file), 0, true);
     loop {
         let bytes = reader.fill_buf().ok()?;
@@ -143,5 +145,16 @@ mod tests {
             assert_eq!(count(&path), Some(n), "{text:?}");
         }
         assert_eq!(count(Path::new("-")), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_not_waited_for_to_be_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (to, from) = sync_channel(1);
+        std::thread::spawn(move || to.send(count(&path)));
+        assert_eq!(from.recv_timeout(Duration::from_secs(20)), Ok(None));
     }
 }

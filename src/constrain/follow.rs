@@ -1,5 +1,6 @@
 //! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
 
+use super::parts::MAX_CHOICES;
 use super::{Allowed, Constraint, Grammar};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
@@ -44,7 +45,7 @@ impl Pieces {
     /// A text that is to follow a grammar, at its beginning. A clone of it is another text.
     ///
     /// # Errors
-    /// `Input`: what of a schema is not supported or contradicts itself, or how a grammar is too large.
+    /// `Input`: what of a schema is not supported or contradicts itself, how a grammar is too large, or that no text begins as it wants.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
@@ -56,7 +57,10 @@ impl Pieces {
             Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")))?.join())
         })?;
         let parser = parser.map_err(|_| Error::input("the grammar cannot be read"))?.map_err(|e| Error::input(told(&e)))?;
-        Ok(Follower { matcher: Matcher::new(Ok(parser)), next: None, n_ids: self.n_ids })
+        let mut follower = Follower { matcher: Matcher::new(Ok(parser)), next: None, n_ids: self.n_ids };
+        // All texts begin with the same mask; where there is none, that is known before any begins.
+        follower.next = Some(follower.compute().map_err(|e| Error::input(format!("the grammar cannot be followed: {e}")))?);
+        Ok(follower)
     }
 }
 
@@ -66,7 +70,8 @@ fn limits() -> ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        max_items_in_row: 20_000,
+        // The choices of one place, and what else may come there.
+        max_items_in_row: 2 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()
     }
@@ -97,7 +102,7 @@ impl Constraint for Follower {
     fn allowed(&mut self) -> Result<Allowed<'_>> {
         let next = match self.next.take() {
             Some(next) => next,
-            None => self.compute()?,
+            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {e}")))?,
         };
         let Next { ids, may_end } = self.next.insert(next);
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
@@ -114,17 +119,30 @@ impl Constraint for Follower {
 
 impl Follower {
     fn compute(&mut self) -> Result<Next> {
-        let refused = |e: &dyn std::fmt::Display| Error::input(format!("the grammar cannot be followed further: {}", told(e)));
-        let mut ids = self.matcher.compute_mask_or_eos().map_err(|e| refused(&e))?;
+        let mut ids = self.matcher.compute_mask_or_eos().map_err(|e| Error::input(told(&e)))?;
         let may_end = ids.is_allowed(self.n_ids);
         ids.disallow_token(self.n_ids);
         Ok(Next { ids, may_end })
     }
 }
 
+/// What speaks to the crate's users, and what that means to whoever wrote the grammar.
+const MEANT: [(&str, &str); 6] = [
+    ("NoExtensionBias", "no token of the vocabulary may come next, and the text may not end"),
+    ("Current row has", "there are too many ways to go on at once"),
+    ("initial_lexer_fuel", TOO_LARGE),
+    ("initial lexer configuration", TOO_LARGE),
+    ("fuel exhausted", TOO_LARGE),
+    ("symbols.len()", "the grammar has too many different parts"),
+];
+const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large together";
+
 /// The crate's words, without its log.
 fn told(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
+    if let Some((_, meant)) = MEANT.iter().find(|(said, _)| text.contains(said)) {
+        return (*meant).into();
+    }
     let text = text.split("\n<").next().unwrap_or_default();
     text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
 }

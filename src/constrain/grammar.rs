@@ -3,12 +3,18 @@
 use super::{gbnf, lark};
 use crate::error::{Error, Result};
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// JSON on one line, spaced as Python writes it, which models have read most. With blanks where they like, those that know little JSON
 /// go on with blanks for ever.
 fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
+}
+
+/// The schema in a wrapper. As a schema of its own a wrapper would allow any JSON: it has nothing that a schema knows.
+fn unwrapped(schema: &Value) -> &Value {
+    let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
+    schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
 /// Rules that output is to follow, for any vocabulary: [`Pieces::follow`](super::Pieces::follow) holds a text to them.
@@ -31,11 +37,13 @@ impl Grammar {
     }
 
     /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
-    /// other spacing under `x-guidance`, as llguidance documents it: `{"whitespace_flexible": true}` allows blanks anywhere.
+    /// other spacing under `x-guidance`, as llguidance documents it: `{"whitespace_flexible": true}` allows blanks anywhere. It may stand in
+    /// the wrapper that OpenAI's interface wants: `{"name": …, "strict": …, "schema": …}`.
     ///
     /// # Errors
     /// `Input`, where a schema is neither an object nor a bool. What it says is looked at by [`Pieces::follow`](super::Pieces::follow).
     pub fn json_schema(schema: &Value) -> Result<Grammar> {
+        let schema = unwrapped(schema);
         let mut schema = match schema {
             Value::Object(_) => schema.clone(),
             Value::Bool(true) => json!({}),

@@ -4,6 +4,9 @@ use super::gbnf::{Chars, Expr, Rules};
 use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 
+/// Choices between parts at one place. Each is looked at with every byte that may come there.
+pub const MAX_CHOICES: usize = 20_000;
+
 /// Bytes, a bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Bytes(pub [u64; 4]);
@@ -96,7 +99,7 @@ impl Extent {
 
 impl Parts {
     /// # Errors
-    /// `Input`, where a rule stands for no text.
+    /// `Input`, where a rule stands for no text, or there are too many choices.
     pub fn of(rules: &Rules) -> Result<Parts> {
         let rule_extents = extents(rules);
         let made = vec![None; rules.bodies.len()];
@@ -105,6 +108,10 @@ impl Parts {
         maker.parts.bodies = (0..rules.bodies.len()).map(|rule| maker.body(rule)).collect();
         maker.parts.root = maker.parts.bodies[rules.root];
         let mut parts = maker.parts;
+        if let Some(n) = parts.choices().max().filter(|&n| n > MAX_CHOICES) {
+            let text = format!("expected at most {MAX_CHOICES} choices between | and | that are no characters, found {n}");
+            return Err(Error::input(text).hint("let several of them begin with a rule that they share"));
+        }
         parts.learn();
         match parts.all.iter().zip(&parts.has_text).find(|(_, has_text)| !**has_text) {
             None => Ok(parts),
@@ -137,6 +144,12 @@ impl Parts {
             Part::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
             other => other.children(),
         }
+    }
+
+    /// How many there are, wherever there are any that no regular expression tells apart.
+    fn choices(&self) -> impl Iterator<Item = usize> {
+        let not_regular = self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular);
+        not_regular.filter_map(|(part, _)| if let Part::Either(all) = part { Some(all.len()) } else { None })
     }
 
     /// Finds out what may be empty and what begins a part.

@@ -305,8 +305,45 @@ fn schemas_that_cannot_be_followed_are_refused() {
         (json!({ "type": "object", "dependentSchemas": { "a": {} } }), "dependentSchemas"),
         (json!({ "$ref": "#/nowhere" }), "nowhere"),
         (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), "minimum"),
+        (json!({ "$ref": "#" }), "may come next"),
     ] {
         let error = Grammar::json_schema(&schema).and_then(|g| pieces.follow(&g)).err().unwrap_or_else(|| panic!("{schema} is taken"));
         assert!(error.to_string().contains(said) && !error.to_string().contains('\n'), "{schema}: {error}");
     }
+}
+
+#[test]
+fn a_schema_in_its_wrapper_is_the_schema() {
+    let vocab = vocab(&["7", "\"", "true"]);
+    let pieces = pieces(&vocab);
+    let first = |schema: Value| {
+        let mut follower = pieces.follow(&Grammar::json_schema(&schema).unwrap()).unwrap();
+        (1..4).filter(|&id| is_allowed(&mut follower, id)).collect::<Vec<_>>()
+    };
+    let schema = json!({ "type": "boolean" });
+    assert_eq!(first(json!({ "name": "k", "description": "x", "strict": true, "schema": schema })), [3]);
+    assert_eq!(first(json!({ "schema": schema })), [3]);
+    // A schema that knows the word for something else.
+    assert_eq!(first(json!({ "type": "integer", "schema": schema })), [1]);
+    assert_eq!(first(json!({ "description": "x" })), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_a_text_begins() {
+    let vocab = vocab(&["a", "b", "0", "1"]);
+    let pieces = pieces(&vocab);
+    let choices = |n: usize| (0..n).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ");
+    let of = |n: usize| Grammar::gbnf(&format!("root ::= {}", choices(n)));
+    let error = of(20_001).err().unwrap().to_string();
+    assert!(error.contains("at most 20000 choices"), "{error}");
+    // As many as there may be can be followed.
+    let mut follower = pieces.follow(&of(19_000).unwrap()).unwrap();
+    for id in [1, 4, 4] {
+        follower.accept(id).unwrap();
+        assert!(is_allowed(&mut follower, 3));
+    }
+    // Each choice goes on in another way.
+    let parts = (0..19_000).map(|i| format!("\"a{i:b}\" s")).collect::<Vec<_>>().join(" | ");
+    let error = Grammar::gbnf(&format!("root ::= s\ns ::= \"b\" | {parts}")).and_then(|g| pieces.follow(&g)).err().unwrap().to_string();
+    assert_eq!(error, "the grammar has too many different parts");
 }

@@ -147,8 +147,13 @@ impl Setting {
         matches!(self.field, Field::Breakers | Field::Biases | Field::Bans)
     }
 
+    /// Whether a preset stands in its place, too.
+    pub fn is_of_presets(&self) -> bool {
+        !matches!(self.field, Field::Biases | Field::Bans | Field::Seed)
+    }
+
     /// The one of that name; `_` is as good as `-`.
-    fn named(name: &str) -> Result<&'static Setting> {
+    pub(crate) fn named(name: &str) -> Result<&'static Setting> {
         let wanted = name.replace('_', "-");
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };
         SETTINGS.iter().find(|s| s.name == wanted).ok_or_else(|| {

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{Session, Slot};
-use crate::constrain::Constraint;
+use crate::constrain::{Allowed, Constraint};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
@@ -143,11 +143,7 @@ impl Stream {
             change(&self.tokens, &mut self.scratch);
         }
         let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
-        for &token in &self.tokens[self.n_told..] {
-            constraint.accept(token)?;
-            self.n_told += 1;
-        }
-        let allowed = constraint.allowed()?;
+        let allowed = behind(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
         if allowed.is_complete() {
             return Ok(None);
         }
@@ -170,9 +166,16 @@ impl Stream {
         if stopped {
             self.finish = Some(Finish::Stop);
         } else if self.tokens.len() >= self.limit {
-            self.end(Finish::Length);
+            let finish = if self.is_whole() { Finish::Eos } else { Finish::Length };
+            self.end(finish);
         }
         true
+    }
+
+    /// Whether the constraint says that nothing may follow. Where it cannot say, the text is not known to be whole.
+    fn is_whole(&mut self) -> bool {
+        let Some(constraint) = &mut self.constraint else { return false };
+        behind(constraint.as_mut(), &self.tokens, &mut self.n_told).is_ok_and(|allowed| allowed.is_complete())
     }
 
     /// Ends the text: what was held back is text after all.
@@ -184,6 +187,15 @@ impl Stream {
             self.text.push_str(&self.stops.finish());
         }
     }
+}
+
+/// What a constraint allows behind these tokens, of which it was told the first `n_told`.
+fn behind<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
+    for &token in &tokens[*n_told..] {
+        constraint.accept(token)?;
+        *n_told += 1;
+    }
+    constraint.allowed()
 }
 
 /// One generated token.

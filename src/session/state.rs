@@ -40,18 +40,19 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Tells a sampler what was before: what the saved one remembers, or else the tokens, where they were kept. `seed` names another random
+    /// Tells a sampler what was before: what the saved one remembers, and the tokens, where they were kept. `seed` names another random
     /// stream, which then begins.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
-        if let Some(memory) = &self.sampler {
-            sampler.restore(match seed {
-                Some(seed) => sample::Memory { seed, draws: 0, ..memory.clone() },
-                None => memory.clone(),
-            });
+        let tokens = self.tokens.as_deref().unwrap_or_default();
+        let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
+        if let Some(seed) = seed {
+            (memory.seed, memory.draws) = (seed, 0);
         }
-        if self.sampler.as_ref().is_none_or(|memory| memory.recent.is_empty()) {
-            sampler.read(self.tokens.as_deref().unwrap_or_default());
+        // The saved one kept no more than its own settings looked back at.
+        if memory.recent.len() < tokens.len() {
+            memory.recent = tokens.to_vec();
         }
+        sampler.restore(memory);
     }
 }
 

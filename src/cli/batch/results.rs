@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How a line of the results says of which line of the input it is.
@@ -21,18 +21,14 @@ pub enum Name {
     Line(u64),
 }
 
-impl Name {
-    /// Half a sha256 of it: so many ids take little memory, and no two have the same.
-    pub fn key(&self) -> u128 {
-        let digest = match self {
-            Name::Id(id) => Sha256::digest(format!("id {id}")),
-            Name::Line(number) => Sha256::digest(format!("line {number}")),
-        };
-        u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
-    }
+/// Half a sha256 of an id: so many take little memory, and no two have the same.
+pub fn key(id: &Value) -> u128 {
+    let digest = Sha256::digest(id.to_string());
+    u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
 }
 
-/// What becomes of errors that earlier runs left.
+/// What becomes of errors that earlier runs left. Those that name only a line are taken out in any case: another line may stand there
+/// now, and what is wrong with one is cheap to find again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
     Keep,
@@ -58,6 +54,8 @@ pub enum Was {
 struct Left {
     texts: HashSet<u128>,
     errors: HashSet<u128>,
+    /// Whether there are errors that name only a line.
+    has_unnamed: bool,
 }
 
 pub struct Results {
@@ -86,26 +84,31 @@ impl Results {
     /// `File` where it cannot be read or written, or holds anything else than results: it is then left as it is.
     pub fn open(path: &Path, errors: Errors) -> Result<Results> {
         let io = |e| Error::io(e, path);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
         let mut left = Left::default();
-        // A pipe or a device remembers nothing.
-        if file.metadata().map_err(io)?.is_file() {
-            let end = left.read(&file).map_err(|e| e.at(path.display()))?;
-            if end < file.metadata().map_err(io)?.len() {
-                // Whoever may only append may not cut off, on Windows.
-                OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
-            }
-            if errors == Errors::Retry && !left.errors.is_empty() {
-                left.errors.clear();
-                file = without_errors(path, file)?;
-            }
+        let to = |file, left| Ok(Results { sink: Sink::File { file, path: path.into() }, left });
+        // A pipe or a device remembers nothing. Whoever could read from a pipe would be its reader, and never hear that there is none left.
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return to(OpenOptions::new().write(true).open(path).map_err(io)?, left);
         }
-        Ok(Results { sink: Sink::File { file, path: path.into() }, left })
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
+        let end = left.read(&file).map_err(|e| e.at(path.display()))?;
+        if end < file.metadata().map_err(io)?.len() {
+            // Whoever may only append may not cut off, on Windows.
+            OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
+        }
+        let is_retried = errors == Errors::Retry && !left.errors.is_empty();
+        if is_retried || left.has_unnamed {
+            file = without_errors(path, file, errors)?;
+        }
+        if is_retried {
+            left.errors.clear();
+        }
+        to(file, left)
     }
 
-    /// What a line of that name was, where it is there.
+    /// What the line of that id was, by its key, where it is there.
     pub fn was(&self, key: u128) -> Option<Was> {
-        let Left { texts, errors } = &self.left;
+        let Left { texts, errors, .. } = &self.left;
         if texts.contains(&key) { Some(Was::Text) } else { errors.contains(&key).then_some(Was::Error) }
     }
 
@@ -119,7 +122,10 @@ impl Results {
             Sink::File { file, path } => {
                 let mut bytes = serde_json::to_vec(line).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
                 bytes.push(b'\n');
-                Ok(file.write_all(&bytes).map_err(|e| Error::io(e, path))?)
+                file.write_all(&bytes).map_err(|e| match e.kind() {
+                    ErrorKind::BrokenPipe => Failure::ClosedPipe,
+                    _ => Error::io(e, path).into(),
+                })
             }
         }
     }
@@ -144,8 +150,9 @@ impl Left {
             }
             end += n as u64;
             let Some(Kept { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
+            self.has_unnamed |= line.is_some();
             let names = if error.is_some() { &mut self.errors } else { &mut self.texts };
-            names.insert(line.map_or(Name::Id(id), Name::Line).key());
+            names.extend(line.is_none().then(|| key(&id)));
         }
         Ok(end)
     }
@@ -156,8 +163,8 @@ fn result(line: &[u8]) -> Option<Kept> {
     serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.error.is_some())
 }
 
-/// The same file without lines that have an error: written beside it, then put in its place.
-fn without_errors(path: &Path, mut old: File) -> Result<File> {
+/// The same file without the errors that are taken out: written beside it, then put in its place.
+fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     let path = &path.canonicalize().map_err(|e| Error::io(e, path))?;
     let io = |e| Error::io(e, path);
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -166,7 +173,7 @@ fn without_errors(path: &Path, mut old: File) -> Result<File> {
     old.seek(SeekFrom::Start(0)).map_err(io)?;
     let (mut reader, mut writer, mut line) = (BufReader::new(old), BufWriter::new(new.as_file()), Vec::new());
     while reader.read_until(b'\n', &mut line).map_err(io)? > 0 {
-        if serde_json::from_slice::<Kept>(&line).is_ok_and(|k| k.error.is_none()) {
+        if serde_json::from_slice::<Kept>(&line).is_ok_and(|k| k.error.is_none() || errors == Errors::Keep && k.line.is_none()) {
             writer.write_all(&line).map_err(io)?;
         }
         line.clear();
@@ -194,7 +201,7 @@ mod tests {
     const UNNAMED: &str = r#"{"id":null,"line":3,"error":{"kind":"input"}}"#;
 
     fn name(id: impl Into<Value>) -> u128 {
-        Name::Id(id.into()).key()
+        key(&id.into())
     }
 
     #[test]
@@ -206,10 +213,11 @@ mod tests {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
             let mut results = Results::open(&path, Errors::Keep).unwrap();
             let was = |names: &[u128]| names.iter().map(|name| results.was(*name)).collect::<Vec<_>>();
-            assert_eq!(was(&[name("a"), name(7), Name::Line(3).key()]), [Some(Was::Text), Some(Was::Error), Some(Was::Error)], "{torn:?}");
-            assert_eq!(was(&[name("7"), Name::Line(7).key()]), [None, None], "a text is no number, a number no line");
+            assert_eq!(was(&[name("a"), name(7)]), [Some(Was::Text), Some(Was::Error)], "{torn:?}");
+            assert_eq!(was(&[name("7"), name(3)]), [None, None], "a text is no number, a number no line");
             assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}{{\"id\":8}}\n"));
+            // An error of a line without an id is looked for again.
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n{ERROR}\n{{\"id\":8}}\n"));
         }
     }
 
@@ -219,8 +227,7 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
         let mut results = Results::open(&path, Errors::Retry).unwrap();
-        let was = [name("a"), name(7), Name::Line(3).key()].map(|name| results.was(name));
-        assert_eq!(was, [Some(Was::Text), None, None]);
+        assert_eq!([name("a"), name(7)].map(|name| results.was(name)), [Some(Was::Text), None]);
         assert!(results.write(&8).is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
     }

@@ -1,7 +1,6 @@
 //! Draws where numbers fail.
 
 use super::*;
-use crate::constrain::Allowed;
 
 struct Only(u32);
 
