@@ -31,6 +31,11 @@ impl Drawer {
         self.rules.is_some()
     }
 
+    /// Whether the rules say that nothing may follow.
+    pub fn is_whole(&mut self) -> bool {
+        self.rules.as_mut().is_some_and(|rules| rules.allowed().is_ok_and(|allowed| allowed.is_complete()))
+    }
+
     /// The next token behind a state; none where the rules of the text end it. It is not read yet, and counts in no penalty.
     pub fn draw(&mut self, core: &mut Core, from: &Saved) -> Result<Option<u32>> {
         core.session.logits(from.slot)?.clone_into(&mut self.logits);

@@ -85,6 +85,9 @@ pub fn go_on(core: &mut Core, work: &mut Saved, newline: f32, mut drawer: Drawer
             break;
         }
     }
+    if finish == Finish::Length && drawer.is_whole() {
+        finish = Finish::Eos;
+    }
     let rest = utf8.finish();
     if !rest.is_empty() {
         text.push_str(&rest);

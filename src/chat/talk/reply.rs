@@ -82,6 +82,9 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
             break;
         }
     }
+    if finish == Finish::Length && drawer.is_whole() {
+        finish = Finish::Eos;
+    }
     let _ = splitter.push(&utf8.finish(), &mut hear);
     splitter.finish(&mut hear);
     Ok(Reply {

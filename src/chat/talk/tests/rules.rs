@@ -124,3 +124,15 @@ fn more_of_a_text_goes_on_within_its_rules() {
     let more = answer(&mut talk, "+++");
     assert_eq!((more.text.as_str(), more.finish), ("", Finish::Eos));
 }
+
+#[test]
+fn a_text_that_is_whole_where_it_may_be_no_longer_is_whole() {
+    let mut talk = talk_in("tiny");
+    talk.set_grammar(Some(&Grammar::gbnf(r#"root ::= "verily""#).unwrap())).unwrap();
+    let n = answer(&mut talk, "light").tokens.len();
+    for (name, n, finish) in [("CHAT_LEN_MAX", n, Finish::Eos), ("CHAT_LEN_MAX", n - 1, Finish::Length)] {
+        talk.set(name, &n.to_string()).unwrap();
+        let answered = answer(&mut talk, "+");
+        assert_eq!((answered.tokens.len(), answered.finish), (n, finish));
+    }
+}
