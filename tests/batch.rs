@@ -324,6 +324,9 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let path = put(&folder, "in.jsonl", text.as_bytes());
     let path = path.to_str().unwrap();
     refused(&run(&["batch", path, "-o", path]), 2, "another file");
+    refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: expected a file");
+    let output = run(&["batch", path, "-o", "-"]);
+    assert_eq!((lines(&String::from_utf8(output.stdout).unwrap()).len(), Path::new("-").exists()), (2, false));
     let other = put(&folder, "other.jsonl", text.as_bytes());
     refused(&run(&["batch", path, "-o", other.to_str().unwrap()]), 1, "line 1: expected results of batch");
     assert_eq!(std::fs::read_to_string(&other).unwrap(), text);

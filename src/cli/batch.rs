@@ -61,7 +61,7 @@ pub struct Args {
     /// Prompts, an object of JSON a line; - reads standard input
     #[arg(value_name = "IN.jsonl")]
     input: PathBuf,
-    /// Add results to this file, and leave out what is there already; none: standard output
+    /// Add results to this file, and leave out what is there already; none or -: standard output
     #[arg(short, long, value_name = "OUT.jsonl")]
     output: Option<PathBuf>,
     /// Texts at once [default: 16, fewer where memory has no room]
@@ -86,9 +86,15 @@ pub struct Args {
     model: ModelArgs,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(mut args: Args) -> Outcome {
     if let Some(shown) = args.sampling.list_presets() {
         return shown;
+    }
+    if args.output.as_deref().is_some_and(lines::is_standard) {
+        if args.json || args.retry_errors {
+            return Err(Error::usage("expected a file for the results beside --json and --retry-errors").at("--output").into());
+        }
+        args.output = None;
     }
     let lines = Lines::open(&args.input)?;
     let results = open_results(&args)?;

@@ -38,7 +38,7 @@ impl Lines {
     pub fn open(path: &Path) -> Result<Lines> {
         let (to, from) = sync_channel(MAX_WAITING);
         let place = path.to_path_buf();
-        if is_stdin(path) {
+        if is_standard(path) {
             std::thread::spawn(move || send(std::io::stdin().lock(), &place, &to));
         } else {
             let file = File::open(path).map_err(|e| Error::io(e, path))?;
@@ -57,17 +57,17 @@ impl Lines {
     }
 }
 
-/// What standard input is called.
-pub const STDIN: &str = "-";
+/// What standard input and output are called.
+pub const STANDARD: &str = "-";
 
-pub fn is_stdin(path: &Path) -> bool {
-    path == Path::new(STDIN)
+pub fn is_standard(path: &Path) -> bool {
+    path == Path::new(STANDARD)
 }
 
 /// How many lines a file has that are not empty; none where that is not known before they are read.
 pub fn count(path: &Path) -> Option<u64> {
     // Not opened before that is known: a second opening of a pipe waits for somebody else to write.
-    let is_file = !is_stdin(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    let is_file = !is_standard(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());
     let file = is_file.then(|| File::open(path).ok())??;
     let (mut reader, mut n, mut is_empty) = (BufReader::with_capacity(1 << 20, file), 0, true);
     loop {

@@ -53,10 +53,10 @@ impl Output {
         check(writeln!(self.out, "{line}"))
     }
 
-    /// One object on one line.
+    /// One object on one line. A terminal gets no control characters even where text is passed on as it is: JSON has another way to say them.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
-        self.line(text)
+        self.line(if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })
     }
 
     /// Ends the last line, on a terminal only: a file gets the text and nothing else.
@@ -87,6 +87,14 @@ pub fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()).replace('\n', "\\n"));
 }
 
+/// JSON without control characters. Those below the blank are escaped in any case.
+fn escaped(json: &str) -> Cow<'_, str> {
+    if !json.contains(char::is_control) {
+        return Cow::Borrowed(json);
+    }
+    Cow::Owned(json.chars().map(|c| if c.is_control() { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect())
+}
+
 /// Control characters other than newline and tab, written out.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let hides = |c: char| c.is_control() && c != '\n' && c != '\t';
@@ -106,11 +114,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{escaped, printable};
 
     #[test]
     fn escape_sequences_lose_their_power() {
         assert_eq!(printable("a\n\tb é"), "a\n\tb é");
         assert_eq!(printable("\u{1b}[2J\r\u{9b}1m"), "\\u{1b}[2J\\r\\u{9b}1m");
+        let text = "\u{1b}[2J\u{9b}1m\u{7f} é\n";
+        let json = serde_json::to_string(text).unwrap();
+        assert_eq!(escaped(&json), r#""\u001b[2J\u009b1m\u007f é\n""#);
+        assert_eq!(serde_json::from_str::<String>(&escaped(&json)).unwrap(), text);
     }
 }

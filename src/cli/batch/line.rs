@@ -66,7 +66,7 @@ pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
             "prompt" => sources.push(Source::Text(of(name, value, "a text")?)),
             "tokens" => sources.push(Source::Tokens(of(name, value, "an array of ids")?)),
             "messages" => sources.push(Source::Messages(of(name, value, "messages with role and content")?)),
-            "max_tokens" => max_tokens = Some(of(name, value, "a whole number")?),
+            "max_tokens" => max_tokens = Some(of(name, &whole(value), "a whole number")?),
             "stop" if value.is_string() => stop = Some(vec![of(name, value, "a text")?]),
             "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
             "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
@@ -101,18 +101,17 @@ fn of<T: DeserializeOwned>(name: &str, value: &Value, expected: &str) -> Result<
 
 /// A setting of the sampler as its flag would have it.
 fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
-    let flag = if name == "temp" { "temperature".into() } else { name.replace('_', "-") };
-    let Some(known) = Setting::all().iter().find(|s| s.name == flag) else {
-        return Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
+    let known = Setting::named(name).map_err(|_| {
+        Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
             "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, and settings of the sampler as its \
              flags are called, such as top_p",
-        ));
-    };
-    // Texts that break a repetition may hold any character: as JSON they arrive as they are.
+        )
+    })?;
+    let flag = known.name.to_owned();
     let texts = match value {
-        Value::String(_) if flag == "dry-breaker" => Some(vec![Value::Array(vec![value.clone()]).to_string()]),
-        Value::Array(all) if flag == "dry-breaker" && all.is_empty() => Some(vec!["none".into()]),
-        Value::Array(_) if flag == "dry-breaker" => Some(vec![value.to_string()]),
+        Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
+        // Texts that break a repetition may hold any character: in an array they arrive as they are.
+        Value::Array(all) if flag == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
         Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
         Value::Object(all) if flag == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
         one => plain(one).map(|text| vec![text]),
@@ -125,9 +124,15 @@ fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(_) => Some(whole(value).to_string()),
         _ => None,
     }
+}
+
+/// A number that is whole without its point: some write 40.0, and a count takes only 40. Beyond 2^53 nobody knows what was meant.
+fn whole(value: &Value) -> Value {
+    let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
+    number.map_or_else(|| value.clone(), |x| Value::from(x as i64))
 }
 
 #[cfg(test)]
@@ -160,6 +165,11 @@ mod tests {
         assert_eq!(settings, expected);
         let (id, wanted) = read(r#"{"id":-7,"messages":[{"role":"user","content":"x"}],"stop":["a","b"]}"#).unwrap();
         assert_eq!((id, wanted.source), (json!(-7), Source::Messages(vec![Message::user("x")])));
+        let line = r#"{"id":1,"prompt":"x","max_tokens":40.0,"seed":1.0,"top_k":5.0,"temperature":1.5,"dry_breaker":"none","ban":[]}"#;
+        let wanted = read(line).unwrap().1;
+        let settings: Vec<(&str, &str)> = wanted.sampling.iter().map(|(name, values)| (name.as_str(), values[0].as_str())).collect();
+        let expected = [("seed", "1"), ("top-k", "5"), ("temperature", "1.5"), ("dry-breaker", "none"), ("ban", "none")];
+        assert_eq!((wanted.max_tokens, settings.as_slice()), (Some(40), expected.as_slice()));
         assert_eq!(read(r#"{"id":1,"tokens":[1,2]}"#).unwrap().1.source, Source::Tokens(vec![1, 2]));
     }
 
@@ -193,6 +203,9 @@ mod tests {
             (r#"{"id":1,"messages":[{"role":"user","content":7}]}"#, "messages: expected messages with role and content"),
             (r#"{"id":1,"prompt":"x","max_tokens":-1}"#, "max_tokens: expected a whole number"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
+            (r#"{"id":1,"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
+            (r#"{"id":1,"prompt":"x","dry_breaker":[1]}"#, "dry_breaker: expected a number, a text or a list of these, found [1]"),
+            (r#"{"id":1,"prompt":"x","dry_breaker":[["a"]]}"#, "dry_breaker: expected a number"),
             (r#"{"id":1,"prompt":"x","top_p":true}"#, "top_p: expected a number, a text or a list of these, found true"),
             (r#"{"id":1,"prompt":"x","grammar":["a"]}"#, "grammar: expected a grammar in GBNF as a text"),
             (r#"{"id":1,"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How a line of the results says of which line of the input it is.
@@ -78,7 +78,7 @@ impl Results {
         Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
     }
 
-    /// Lines go to the end of a file; of what is there, names are read, and a torn last line is cut off.
+    /// Lines go to the end of a file; of what is there, names are read, and a torn last line is cut off, or blank ones.
     ///
     /// # Errors
     /// `File` where it cannot be read or written, or holds anything else than results: it is then left as it is.
@@ -138,7 +138,12 @@ impl Left {
         for number in 1.. {
             line.clear();
             let n = reader.read_until(b'\n', &mut line).map_err(|e| Error::file(e.to_string()))?;
+            // Behind results: what a loss of power may leave in the place of lines that did not reach the disk.
+            if end > 0 && line.iter().copied().all(is_blank) && reader.by_ref().bytes().all(|b| b.is_ok_and(is_blank)) {
+                break;
+            }
             if line.last() != Some(&b'\n') {
+                line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
                 // Nothing, or a torn line: it is ours to cut off only if it is the beginning of one of ours.
                 let begins = br#"{"id":"#;
                 // Whole JSON that is no result was never written here.
@@ -156,6 +161,10 @@ impl Left {
         }
         Ok(end)
     }
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == 0 || byte.is_ascii_whitespace()
 }
 
 /// A line that was written here.
@@ -209,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         let whole = format!("{TEXT}\n{ERROR}\n{UNNAMED}\n");
-        for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT] {
+        for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT, "\0\0\0", "\n\n", "\0\n \0", "{\"id\0\0"] {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
             let mut results = Results::open(&path, Errors::Keep).unwrap();
             let was = |names: &[u128]| names.iter().map(|name| results.was(*name)).collect::<Vec<_>>();
@@ -237,9 +246,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         let prompts = r#"{"id":"a","prompt":"x"}"#;
-        for text in
-            [format!("{TEXT}\n{prompts}\n"), prompts.into(), "words".into(), "words\n".into(), format!("{TEXT}\n\n"), "[1]\n".into()]
-        {
+        for text in [
+            format!("{TEXT}\n{prompts}\n"),
+            prompts.into(),
+            "words".into(),
+            "words\n".into(),
+            format!("{TEXT}\n\n{TEXT}\n"),
+            "[1]\n".into(),
+            "\0\0".into(),
+        ] {
             std::fs::write(&path, &text).unwrap();
             let said = Results::open(&path, Errors::Retry).err().unwrap().to_string();
             assert!(said.contains("out.jsonl: line ") && said.contains("expected results of batch"), "{said}");

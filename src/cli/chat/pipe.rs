@@ -1,7 +1,7 @@
 //! Messages without a terminal: one a line, as they come.
 
 use super::editor::Input;
-use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STDIN};
+use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STANDARD};
 use crate::cli::prompt::utf8;
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn new() -> Result<Pipe> {
-        Ok(Pipe { lines: Lines::open(Path::new(STDIN))? })
+        Ok(Pipe { lines: Lines::open(Path::new(STANDARD))? })
     }
 
     /// The next message; `Interrupted` where somebody says stop before it is there.
