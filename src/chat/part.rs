@@ -1,5 +1,6 @@
 //! A rendered conversation: special tokens and text apart, and their ids.
 
+use super::Role;
 use super::family::special;
 use crate::error::Result;
 use crate::vocab::{GLM4_SPECIAL, Vocab};
@@ -47,6 +48,11 @@ pub fn whole(parts: &[Part]) -> String {
         Part::Text(text) => text.as_str(),
     });
     texts.collect()
+}
+
+/// What a prompt in full holds of the answer: all behind its last `<|assistant|>`.
+pub(super) fn opening(prompt: &str) -> &str {
+    prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 
 /// The ids of a whole text in which special tokens are found wherever they stand, as transformers does it. Only to compare with:

@@ -2,10 +2,11 @@
 //! conversation.
 
 use super::format::{Kind, vocab_of};
+use super::part::opening;
 use super::rules::Place;
 use super::talk::Piece;
 use super::think::{Begins, Splitter};
-use super::{Format, Message, Role, encode, whole};
+use super::{Format, Message, encode, whole};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -49,10 +50,10 @@ impl Question {
         Ok(match &format.kind {
             Kind::Messages(options) => {
                 let parts = options.template.render(messages)?;
-                let opening = whole(&parts).rsplit(Role::Assistant.special()).next().unwrap_or_default().to_string();
+                let (tokens, opening) = (encode(&parts, vocab)?, opening(&whole(&parts)).to_string());
                 let stop_ids = Some(options.stop_ids(vocab)?);
                 let stop_texts = options.generation.stop_strings.clone();
-                Question { tokens: encode(&parts, vocab)?, sampling, stop_ids, stop_texts, format, opening }
+                Question { tokens, sampling, stop_ids, stop_texts, format, opening }
             }
             Kind::Lines(lines) => {
                 let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;

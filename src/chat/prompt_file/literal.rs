@@ -3,6 +3,7 @@
 //! Reads, evaluates nothing: what stands in braces must be a name and nothing else.
 
 use super::python::MAX_TEXT;
+
 /// A literal that was cut out of its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Literal<'a> {

@@ -2,6 +2,7 @@
 //! none: taking a turn back and switching a branch read again what differs.
 
 use super::super::format::{Kind, after_thought};
+use super::super::part::opening;
 use super::super::rules::Place;
 use super::super::think::{Begins, Splitter};
 use super::super::turn::answer;
@@ -71,15 +72,16 @@ impl InMessages {
         options.generation.max_new_tokens = Some(options.generation.max_new_tokens.map_or(most, |n| n.min(most)));
         let query = Message::user(text);
         let asked = [history, std::slice::from_ref(&query)].concat();
-        let prompt = whole(&options.template.render(&asked)?);
+        let parts = options.template.render(&asked)?;
         if let Some(context) = core.session.model().context() {
-            let n = encode(&options.template.render(&asked)?, &core.vocab)?.len();
+            let n = encode(&parts, &core.vocab)?.len();
             if n >= context {
                 let e = Error::input(format!("the conversation takes {n} tokens with this message, its context has room for {context}"));
                 return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, --context)"));
             }
         }
-        let opening = prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default();
+        let prompt = whole(&parts);
+        let opening = opening(&prompt);
         let begins = Begins::after(opening);
         let mut splitter = Splitter::new(begins, Vec::new());
         let processor = core.processor.as_ref().map(SharedProcessor::lend);
