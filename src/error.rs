@@ -125,7 +125,9 @@ impl Error {
     pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
-            E::StorageFull => Some("free some space or write to another disk"),
+            E::StorageFull | E::QuotaExceeded => Some("free some space or write to another disk"),
+            E::FileTooLarge => Some("raise the limit on file sizes, ulimit -f, or write less"),
+            E::ReadOnlyFilesystem => Some("write to another disk"),
             E::PermissionDenied => Some("check the permissions of the file and its folder"),
             E::NotFound => Some("check the path"),
             _ => None,

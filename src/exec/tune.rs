@@ -8,6 +8,7 @@ use super::products::{Products, Timer};
 use super::selftest::{first_wrong, products_of_words, settle};
 use crate::error::{Error, Result};
 use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
+use crate::weights::{NewFile, Readers};
 use crate::words::{Activation, Projection};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -65,12 +66,12 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
     let mut found = || {
         // Before the work, not after it: a place to keep the result.
         std::fs::create_dir_all(folder).map_err(io)?;
-        let place = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+        let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;
         let cooperative_is_right = device.caps.cooperative == caps.cooperative;
         let found = Measured { tuning: measure(&Arc::new(device), tape(adapter.kind), progress)?, cooperative_is_right };
         log::info!("{}: {found:?}", adapter.name);
-        keep(&found, place, &path).map_err(io)
+        keep(&found, place, &path)
     };
     found().unwrap_or_else(|e: Error| log::warn!("{} was not measured, its kernels have their default sizes: {e}", adapter.name));
     Ok(())
@@ -93,10 +94,10 @@ fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
     folder.join(format!("tuning-{hash}.json"))
 }
 
-fn keep(found: &Measured, mut place: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
-    place.write_all(&serde_json::to_vec_pretty(found)?)?;
-    place.persist(path)?;
-    Ok(())
+fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
+    let json = serde_json::to_vec_pretty(found).expect("measurements are plain data");
+    place.file().write_all(&json).map_err(|e| Error::io(e, path))?;
+    place.finish()
 }
 
 /// Channel mixes: products whose input is computed on the way, and products that read a row. Too large for any cache of the GPU.
@@ -167,7 +168,7 @@ mod tests {
         let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path());
         assert_eq!(read(&path), None);
         let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
-        keep(&found, tempfile::NamedTempFile::new_in(folder.path()).unwrap(), &path).unwrap();
+        keep(&found, NewFile::create(&path, Readers::Umask).unwrap(), &path).unwrap();
         assert_eq!(read(&path), Some(found));
         let text = std::fs::read_to_string(&path).unwrap();
         for broken in [&text[..20], &text.replace("\"rows\": 4", "\"rows\": 5"), &text.replace("64", "6400"), ""] {

@@ -36,7 +36,7 @@ pub use place::PartOn;
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
-pub use state::{Beside, LoadedState, tuned_into_state};
+pub use state::{Beside, LoadedState, check_replaceable, tuned_into_state};
 
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};

@@ -8,7 +8,8 @@ use crate::sample::{self, Sampler};
 use crate::tape::{Cache, State};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
-use crate::weights::{Checkpoint, Entry, read_safetensors, write_safetensors};
+use crate::weights::write::write_for;
+use crate::weights::{Checkpoint, Entry, Readers, read_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -249,6 +250,20 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     file.write(to)
 }
 
+/// Checks that a state may be written to `path`: to a new file, an empty one, or in the place of another state.
+///
+/// # Errors
+/// `Input` if there is a file of another kind.
+pub fn check_replaceable(path: &Path) -> Result<()> {
+    let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0)
+        && !Checkpoint::open(path).is_ok_and(|found| found.metadata().contains_key(WEIGHTS_HASH));
+    if is_other {
+        let e = Error::input("expected a new file, or a state to replace, found a file that is no state");
+        return Err(e.at(path.display()).hint("choose another name"));
+    }
+    Ok(())
+}
+
 /// A state file under construction.
 struct StateFile {
     metadata: BTreeMap<String, String>,
@@ -282,19 +297,15 @@ impl StateFile {
 
     /// Writes it to a new file, or in the place of another state.
     fn write(self, path: &Path) -> Result<()> {
-        let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0)
-            && !Checkpoint::open(path).is_ok_and(|found| found.metadata().contains_key(WEIGHTS_HASH));
-        if is_other {
-            let e = Error::input("expected a new file, or a state to put another one in its place, found a file that is no state");
-            return Err(e.at(path.display()).hint("choose another name"));
-        }
+        check_replaceable(path)?;
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
             name,
             dtype,
             shape,
             data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, path))),
         };
-        write_safetensors(path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
+        // A state holds what a person typed.
+        write_for(Readers::Owner, path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
     }
 }
 

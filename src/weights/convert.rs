@@ -166,16 +166,21 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
 
-/// Refuses to write where the input lies.
+/// Refuses to write to a file of the input.
 pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
-    let Ok(target) = std::fs::canonicalize(out) else { return Ok(()) }; // nothing there to overwrite
-    for path in input.files() {
-        let source = std::fs::canonicalize(path).map_err(|e| Error::io(e, path))?;
-        if source == target || same_inode(&source, &target) {
-            return Err(Error::usage("expected another file to write to, found one that is read")
-                .at(out.display())
-                .hint("give another name"));
-        }
+    input.files().try_for_each(|path| refuse_same_path(path, out))
+}
+
+/// Refuses to write to the file `source`, under any of its names.
+///
+/// # Errors
+/// `Usage` if both paths are the same file.
+pub fn refuse_same_path(source: &Path, out: &Path) -> Result<()> {
+    // Of two paths that are the same file both exist.
+    let (Ok(source), Ok(target)) = (source.canonicalize(), out.canonicalize()) else { return Ok(()) };
+    if source == target || same_inode(&source, &target) {
+        let e = Error::usage("expected another file to write to, found one that is read");
+        return Err(e.at(out.display()).hint("give another name"));
     }
     Ok(())
 }

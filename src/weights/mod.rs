@@ -21,6 +21,7 @@ mod located;
 pub mod lora;
 mod map;
 mod names;
+pub mod new_file;
 mod orient;
 mod parts;
 mod pickle;
@@ -39,6 +40,7 @@ pub use convert::{CodedTensors, Conversion, Layout, convert};
 pub use encode::write_view;
 pub use glm::{GLM, Glm};
 pub use lora::Lora;
+pub use new_file::{NewFile, Readers};
 pub use write::{Entry, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Result};

@@ -2,6 +2,7 @@
 //!
 //! Tensors stream through in blocks. Knows neither checkpoints nor states.
 
+use super::new_file::{NewFile, Readers};
 use super::safetensors;
 use crate::error::{Error, Result};
 use crate::tensor::{DType, n_elements};
@@ -25,26 +26,31 @@ pub struct Entry<'a> {
     pub data: WriteData<'a>,
 }
 
-/// Writes a safetensors file: to a temporary name beside `path`, then renamed. Nothing is left behind on error. Progress
-/// gets (bytes done, bytes in total). Tensors lie in the file by the size of their type, then in the order given.
+/// Writes a safetensors file under a temporary name, then renames it to `path`. On error nothing remains. Tensors are sorted by
+/// the size of their type, then in the order given. `progress` gets (bytes written, bytes in total). The umask decides who may read
+/// a new file.
 pub fn write_safetensors(
+    path: &Path,
+    metadata: &BTreeMap<String, String>,
+    entries: Vec<Entry<'_>>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    write_for(Readers::Umask, path, metadata, entries, progress)
+}
+
+/// Does the same as [`write_safetensors`] for a choice of readers.
+pub(crate) fn write_for(
+    readers: Readers,
     path: &Path,
     metadata: &BTreeMap<String, String>,
     mut entries: Vec<Entry<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    check_target(path)?;
     entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // so that every tensor is aligned
     let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::metadata(folder).map_err(|e| Error::io(e, path))?;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".wingbeat-").suffix(".part");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as for any new file
-    let temporary = builder.tempfile_in(folder).map_err(|e| Error::io(e, path))?;
-    let mut sink =
-        Sink { out: BufWriter::with_capacity(1 << 20, temporary.as_file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
+    let new = NewFile::create(path, readers)?;
+    new.check_room(total)?;
+    let mut sink = Sink { out: BufWriter::with_capacity(1 << 20, new.file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
     sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(&header)).map_err(|e| Error::io(e, path))?;
     for entry in &mut entries {
         let expected = data_bytes(entry).unwrap_or_default();
@@ -60,17 +66,7 @@ pub fn write_safetensors(
         }
     }
     sink.finish().map_err(|e| Error::io(e, path))?;
-    temporary.as_file().sync_all().map_err(|e| Error::io(e, path))?;
-    temporary.persist(path).map_err(|e| Error::io(e.error, path))?;
-    Ok(())
-}
-
-/// Renaming onto a device or a folder would destroy it, or fail after all the work.
-fn check_target(path: &Path) -> Result<()> {
-    match std::fs::metadata(path) {
-        Ok(m) if !m.is_file() => Err(Error::file("expected the name of a file to write, found a folder or a device").at(path.display())),
-        _ => Ok(()),
-    }
+    new.finish()
 }
 
 fn data_bytes(entry: &Entry) -> Option<u64> {

@@ -4,6 +4,7 @@
 use crate::cli::Failure;
 use crate::cli::output::Output;
 use crate::error::{Error, Result, short};
+use crate::weights::{NewFile, Readers};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -176,11 +177,9 @@ fn result(line: &[u8]) -> Option<Kept> {
 fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     let path = &path.canonicalize().map_err(|e| Error::io(e, path))?;
     let io = |e| Error::io(e, path);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let new = tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io(e, folder))?;
-    new.as_file().set_permissions(old.metadata().map_err(io)?.permissions()).map_err(io)?;
+    let new = NewFile::create(path, Readers::Umask)?;
     old.seek(SeekFrom::Start(0)).map_err(io)?;
-    let (mut reader, mut writer, mut line) = (BufReader::new(old), BufWriter::new(new.as_file()), Vec::new());
+    let (mut reader, mut writer, mut line) = (BufReader::new(old), BufWriter::new(new.file()), Vec::new());
     while reader.read_until(b'\n', &mut line).map_err(io)? > 0 {
         if serde_json::from_slice::<Kept>(&line).is_ok_and(|k| k.error.is_none() || errors == Errors::Keep && k.line.is_none()) {
             writer.write_all(&line).map_err(io)?;
@@ -189,8 +188,7 @@ fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     }
     writer.flush().map_err(io)?;
     drop((reader, writer));
-    new.as_file().sync_all().map_err(io)?;
-    new.persist(path).map_err(|e| io(e.error))?;
+    new.finish()?;
     OpenOptions::new().append(true).open(path).map_err(io)
 }
 

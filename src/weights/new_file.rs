@@ -1,0 +1,296 @@
+//! Files that appear whole or not at all.
+//!
+//! A file is written under a temporary name beside its place, `.wingbeat-*.part`, and renamed when it is complete. The writing
+//! process holds a lock on the temporary file. A process that is killed leaves the file without a lock, and the next process that
+//! writes to the folder removes it.
+
+use crate::error::{Error, Result, size};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tempfile::NamedTempFile;
+
+const PREFIX: &str = ".wingbeat-";
+const SUFFIX: &str = ".part";
+
+/// How often to try again when another process removes the temporary file before it is locked.
+const ATTEMPTS: usize = 16;
+
+/// Who may read a new file. A file that replaces another one keeps the permissions of the replaced file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// Everybody whom the umask allows.
+    Umask,
+    /// The owner alone: the file holds what a person typed.
+    Owner,
+}
+
+/// A file that is being written. Dropping it without [`NewFile::finish`] removes the temporary file.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    /// Permissions of the file to replace.
+    permissions: Option<Permissions>,
+    temporary: NamedTempFile,
+    _listed: Listed,
+}
+
+impl NewFile {
+    /// Creates the temporary file for `path`, and removes what killed processes left in its folder. A link is followed: the file
+    /// that it points at is replaced.
+    ///
+    /// # Errors
+    /// `File` if `path` is a folder or a device, or if its folder does not exist or is not writable.
+    pub fn create(path: &Path, readers: Readers) -> Result<NewFile> {
+        let existing = std::fs::metadata(path).ok();
+        if existing.as_ref().is_some_and(|m| !m.is_file()) {
+            return Err(Error::file("expected the name of a file to write, found a folder or a device").at(path.display()));
+        }
+        let io = |e| Error::io(e, path);
+        let folder = folder_of(path);
+        std::fs::metadata(folder).map_err(io)?;
+        // A link stays a link.
+        let real = existing.as_ref().and_then(|_| path.canonicalize().ok()).unwrap_or_else(|| path.to_path_buf());
+        let folder = folder_of(&real);
+        remove_abandoned(folder);
+        let is_public = existing.is_none() && readers == Readers::Umask;
+        let (temporary, listed) = locked(folder, is_public).map_err(io)?;
+        Ok(NewFile { path: real, permissions: existing.map(|m| m.permissions()), temporary, _listed: listed })
+    }
+
+    /// The file to write to.
+    pub fn file(&self) -> &File {
+        self.temporary.as_file()
+    }
+
+    /// Checks that the disk has room for `size_bytes`, where it says how much is free.
+    ///
+    /// # Errors
+    /// `File` if it has not.
+    pub fn check_room(&self, size_bytes: u64) -> Result<()> {
+        match free_bytes(folder_of(&self.path)) {
+            Some(free) if free < size_bytes => {
+                let text = format!("the file needs {}, the disk has {} free", size(size_bytes), size(free));
+                Err(Error::file(text).at(self.path.display()).hint("free some space or write to another disk"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the data are on the disk, then gives the file its name.
+    ///
+    /// # Errors
+    /// `File` if the disk is full or the folder is gone. The temporary file is then removed.
+    pub fn finish(self) -> Result<()> {
+        let NewFile { path, permissions, temporary, _listed } = self;
+        let io = |e| Error::io(e, &path);
+        if let Some(permissions) = permissions {
+            set_mode(temporary.as_file(), permissions).map_err(io)?;
+        }
+        temporary.as_file().sync_all().map_err(io)?;
+        temporary.persist(&path).map_err(|e| io(e.error))?;
+        sync_folder(folder_of(&path));
+        Ok(())
+    }
+}
+
+/// The folder of a path; that of a bare name is `.`.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A locked temporary file.
+fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).suffix(SUFFIX);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(if is_public { 0o666 } else { 0o600 }));
+    let _ = is_public;
+    let mut attempt = 0;
+    loop {
+        let mut unfinished = unfinished();
+        let temporary = builder.tempfile_in(folder)?;
+        unfinished.push(temporary.path().to_path_buf());
+        drop(unfinished);
+        let listed = Listed(temporary.path().to_path_buf());
+        // Another process may have found the file before it was locked.
+        let is_ours = try_lock(temporary.as_file()) != Lock::Held && temporary.path().exists();
+        attempt += 1;
+        if is_ours || attempt == ATTEMPTS {
+            return Ok((temporary, listed));
+        }
+    }
+}
+
+/// Removes temporary files that no process has locked. Errors are ignored: the files may be another user's.
+fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+        // The type is that of the entry: links and pipes are left alone.
+        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let path = entry.path();
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+        if try_lock(&file) == Lock::Taken {
+            let removed = std::fs::remove_file(&path);
+            log::debug!("{}: left by a run that was killed, removed: {removed:?}", path.display());
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(unix, windows)), allow(dead_code))]
+enum Lock {
+    Taken,
+    /// Another process has it.
+    Held,
+    /// The file system has no locks.
+    Unknown,
+}
+
+/// The lock ends with the last handle of the file, however the process ends.
+#[cfg(any(unix, windows))]
+fn try_lock(file: &File) -> Lock {
+    match fs4::FileExt::try_lock(file) {
+        Ok(()) => Lock::Taken,
+        Err(fs4::TryLockError::WouldBlock) => Lock::Held,
+        Err(_) => Lock::Unknown,
+    }
+}
+
+#[cfg(not(any(unix, windows)))]
+fn try_lock(_: &File) -> Lock {
+    Lock::Unknown
+}
+
+/// Some file systems report 0 for unknown.
+#[cfg(any(unix, windows))]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    fs4::free_space(folder).ok().filter(|&free| free > 0)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(unix)]
+fn set_mode(file: &File, permissions: Permissions) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(Permissions::from_mode(permissions.mode() & 0o777))
+}
+
+#[cfg(not(unix))]
+fn set_mode(_: &File, _: Permissions) -> io::Result<()> {
+    Ok(())
+}
+
+/// A name reaches the disk with its folder. Not every file system can do that, and the data are safe in any case.
+fn sync_folder(folder: &Path) {
+    if cfg!(unix) {
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+}
+
+/// Temporary files of this process.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry of `UNFINISHED`, taken out when dropped.
+#[derive(Debug)]
+struct Listed(PathBuf);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        unfinished().retain(|path| *path != self.0);
+    }
+}
+
+/// Removes the temporary files of this process, which is about to end. Whoever creates another one afterwards waits for ever.
+#[cfg(feature = "cli")]
+pub(crate) fn remove_unfinished() {
+    let unfinished = unfinished();
+    unfinished.iter().for_each(|path| _ = std::fs::remove_file(path));
+    std::mem::forget(unfinished);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn names(folder: &Path) -> Vec<String> {
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn write(path: &Path, readers: Readers, text: &str) {
+        let new = NewFile::create(path, readers).unwrap();
+        new.file().write_all(text.as_bytes()).unwrap();
+        new.finish().unwrap();
+    }
+
+    #[test]
+    fn abandoned_files_are_removed_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str| std::fs::write(folder.path().join(name), "x").unwrap();
+        [".wingbeat-abc.part", ".wingbeat-abc", "x.part"].into_iter().for_each(put);
+        std::fs::create_dir(folder.path().join(".wingbeat-folder.part")).unwrap();
+        let first = NewFile::create(&folder.path().join("a"), Readers::Umask).unwrap();
+        let second = NewFile::create(&folder.path().join("b"), Readers::Umask).unwrap();
+        assert_eq!(names(folder.path()).len(), 5, "{:?}", names(folder.path()));
+        second.finish().unwrap();
+        first.finish().unwrap();
+        let mut left = names(folder.path());
+        left.sort();
+        assert_eq!(left, [".wingbeat-abc", ".wingbeat-folder.part", "a", "b", "x.part"]);
+        let third = NewFile::create(&folder.path().join("c"), Readers::Umask).unwrap();
+        third.check_room(1).unwrap();
+        let full = third.check_room(u64::MAX >> 8).unwrap_err().to_string();
+        assert!(full.contains("c: the file needs 65536.00 TiB, the disk has "), "{full}");
+        drop(third);
+        assert_eq!(names(folder.path()).len(), 5);
+        assert!(unfinished().iter().all(|path| !path.starts_with(folder.path())));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_are_those_of_the_replaced_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        write(&path, Readers::Owner, "new");
+        assert_eq!(mode(&path), 0o600);
+        for kept in [0o600, 0o640, 0o644] {
+            std::fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+            write(&path, Readers::Umask, "again");
+            write(&path, Readers::Owner, "again");
+            assert_eq!(mode(&path), kept);
+        }
+        let plain = folder.path().join("plain");
+        std::fs::write(&plain, "").unwrap();
+        let umasked = folder.path().join("umasked");
+        write(&umasked, Readers::Umask, "");
+        assert_eq!(mode(&umasked), mode(&plain));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inner, link) = (folder.path().join("inner"), folder.path().join("link"));
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("real"), "old").unwrap();
+        std::os::unix::fs::symlink("inner/real", &link).unwrap();
+        write(&link, Readers::Umask, "new");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(inner.join("real")).unwrap(), "new");
+    }
+}
