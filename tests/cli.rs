@@ -139,7 +139,7 @@ fn a_saved_state_goes_on_exactly() {
     for (sampling, seed) in [("--temp 0", ""), ("", "--seed 3"), (looking_back, "--seed 4"), ("", "--seed 3")] {
         let seeded = format!("{sampling} {seed}");
         let whole = json(&run(&words(&format!("generate --tokens 74,111,1276 -n 20 --ignore-eos {seeded} --json"))));
-        let first = format!("generate --tokens 74,111,1276 -n 10 --ignore-eos {seeded} --json --save-state {state} --state-tokens");
+        let first = format!("generate --tokens 74,111,1276 -n 10 --ignore-eos {seeded} --json --save-state {state} --state-tokens --force");
         let first = json(&run(&words(&first)));
         let second = json(&run(&words(&format!("generate -n 10 --ignore-eos {sampling} --json --state {state}"))));
         let both = [first["tokens"].as_array().unwrap().as_slice(), second["tokens"].as_array().unwrap()].concat();
@@ -298,7 +298,7 @@ fn convert_writes_what_generates_the_same() {
     for flags in ["--layout official", "--layout web-rwkv", "--dtype f32"] {
         let out = folder.path().join("out.st");
         let out = out.to_str().unwrap();
-        stdout(&run(&[&["convert", tiny().to_str().unwrap(), out], words(flags).as_slice()].concat()));
+        stdout(&run(&[&["convert", tiny().to_str().unwrap(), out, "--force"], words(flags).as_slice()].concat()));
         assert_eq!(text(out), original, "{flags}");
     }
     let same = put(&folder, "same.safetensors", &std::fs::read(tiny()).unwrap());
@@ -378,13 +378,13 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
             json(&run(&[&common[..], more].concat()))["logprobs"].clone()
         };
         let score = |more: &[&str]| text(&[&["-m", &model], more].concat());
-        stdout(&run(&["convert", &tuned, &state, "--state-of", &model]));
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--force"]));
         let plain = score(&["--state", &tuned]);
         assert_eq!(score(&["--state", &state]), plain);
         assert_ne!(score(&[]), plain);
         let turned = score(&["--state", &tuned, "--state-orientation", "key-value"]);
         assert_ne!(turned, plain);
-        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value"]));
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value", "--force"]));
         assert_eq!(score(&["--state", &state]), turned);
 
         // In the model's own file it is where every text begins.
@@ -392,8 +392,10 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
         let merged = merge(&model, &tuned, &whole);
         assert_eq!(text(&["-m", &merged]), plain);
     }
-    refused(&run(&["convert", &tuned, &state, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
-    refused(&run(&["convert", &sibling("rwkv5"), &state, "--state-of", &sibling("rwkv5")]), 1, "time_state");
+    refused(&run(&["convert", &tuned, &state]), 1, "chat.state: expected a new file");
+    let new = path("new.state");
+    refused(&run(&["convert", &tuned, &new, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
+    refused(&run(&["convert", &sibling("rwkv5"), &new, "--state-of", &sibling("rwkv5")]), 1, "time_state");
     refused(&run(&["generate", "-m", &tuned, "x"]), 1, "tuned initial state, not a model");
     refused(&run(&["convert", &tuned, &state, "--state-orientation", "key-value"]), 2, "--state-of");
     refused(&run(&["convert", &tuned, &path("state.pth")]), 2, "safetensors");
@@ -452,7 +454,8 @@ fn an_adapter_is_merged_and_says_so() {
     stdout(&run(&["convert", &path("wide.safetensors"), &later, "--quant", "i8"]));
     assert!(std::fs::read(at_once).unwrap() == std::fs::read(later).unwrap());
     refused(&run(&["generate", "-m", &lora, "x"]), 1, "LoRA adapter, not a model");
-    refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &out, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");
+    let new = path("new.safetensors");
+    refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &new, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");
 }
 
 #[test]

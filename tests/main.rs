@@ -14,6 +14,7 @@ mod golden;
 mod grammar;
 mod invariants;
 mod layers;
+mod outputs;
 mod parts;
 mod quality;
 mod session;

@@ -12,6 +12,7 @@ use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
+use super::target::check_folder;
 use super::{Failure, Outcome, signals};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
@@ -157,6 +158,7 @@ pub fn run(mut args: Args) -> Outcome {
 
 fn open_results(args: &Args) -> Result<Results> {
     let Some(path) = &args.output else { return Ok(Results::to_stdout()) };
+    check_folder(path)?;
     let same = |path: &PathBuf| path.canonicalize().ok();
     if same(path).is_some_and(|out| same(&args.input) == Some(out)) {
         return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));

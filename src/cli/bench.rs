@@ -7,6 +7,7 @@ mod synthetic;
 use super::ceiling::Ceiling;
 use super::model_options::{self, RunArgs, quant};
 use super::output::{Output, say};
+use super::target::Existing;
 use super::{Failure, Outcome};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
@@ -87,6 +88,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
     #[command(flatten)]
+    existing: Existing,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -138,6 +141,7 @@ pub fn run(args: Args) -> Outcome {
         let [name] = args.synthetic.as_slice() else {
             return Err(Error::usage("expected one --synthetic to write, found several").at("--write").into());
         };
+        args.existing.check(path)?;
         synthetic::write(name, path)?;
     }
     let mut sources: Vec<_> = args.model.iter().cloned().map(ModelSource::Path).collect();

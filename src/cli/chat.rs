@@ -2,6 +2,7 @@
 
 mod complete;
 mod editor;
+mod history;
 mod pipe;
 mod screen;
 mod slash;
@@ -14,6 +15,7 @@ use super::output::{printable, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
+use super::target::{Existing, StateTarget};
 use super::{Failure, Outcome, signals};
 use crate::chat::{Format, PromptFile, Talk, Told};
 use crate::error::{Error, Kind, Result};
@@ -56,9 +58,11 @@ pub struct Args {
     /// Go on with a chat that was kept
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
     load: Option<PathBuf>,
-    /// Keep the chat when it ends
+    /// Save the chat when it ends, also by Ctrl-C, SIGTERM or SIGHUP; the file of --load is continued
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
     /// Print one JSON object an answer
     #[arg(long, visible_alias = "jsonl")]
     json: bool,
@@ -83,6 +87,8 @@ pub fn run(args: Args) -> Outcome {
     if let Some(outcome) = args.sampling.list_presets() {
         return outcome;
     }
+    args.check()?;
+    let target = args.save.as_ref().map(|path| args.existing.check_state(path, args.load.as_deref())).transpose()?;
     let talk = begin(&args)?;
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
     let source = if stdin().is_terminal() {
@@ -91,22 +97,28 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::new()?)
     };
-    let mut chat = Chat { talk, screen, source, grammar: None, failed: None };
+    let mut chat = Chat { talk, screen, source, target, grammar: None, failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     let ended = chat.turns();
     // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
-    let saved = args.save.as_ref().filter(|_| !is_lost).map_or(Ok(()), |path| chat.talk.save(path));
-    ended?;
-    saved?;
+    let target = chat.target.as_ref().filter(|_| !is_lost);
+    let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.talk.save(path)));
+    match (ended, saved) {
+        (Err(Failure::Error(e)), Err(unsaved)) => {
+            say(format_args!("error: {unsaved}"));
+            return Err(e.into());
+        }
+        (_, Err(unsaved)) => return Err(unsaved.into()),
+        (ended, Ok(())) => ended?,
+    }
     chat.screen.finish()?;
     Ok(ExitCode::from(chat.failed.map_or(0, Kind::exit_code)))
 }
 
 /// Opens the model and reads what comes before the first message.
 fn begin(args: &Args) -> Result<Talk> {
-    args.check()?;
     let model = args.model.load()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
     let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
@@ -141,10 +153,6 @@ impl Args {
     /// What other verbs take, and a conversation cannot.
     fn check(&self) -> Result<()> {
         let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
-        let folder = self.save.as_ref().and_then(|path| path.parent()).filter(|folder| !folder.as_os_str().is_empty());
-        if folder.is_some_and(|folder| !folder.is_dir()) {
-            return refused("--save", "expected a file in a folder that there is, found another folder", "check the path");
-        }
         if !self.sampling.stop.is_empty() {
             return refused("--stop", "an answer ends where its format says", "choose another with --format");
         }
@@ -191,6 +199,8 @@ struct Chat {
     talk: Talk,
     screen: Screen,
     source: Source,
+    /// Where to save the chat at its end.
+    target: Option<StateTarget>,
     /// What answers follow, if anything.
     grammar: Option<String>,
     /// Through a pipe: what first went wrong. Somebody at a terminal has seen it.
@@ -216,7 +226,12 @@ impl Chat {
         let mut is_leaving = false;
         let stop = self.talk.stop_flag();
         loop {
-            let input = self.read()?;
+            let input = if signals::is_ending() { Ok(Input::Interrupted) } else { self.read() };
+            if signals::is_ending() {
+                self.failed = Some(Kind::Interrupted);
+                return Ok(());
+            }
+            let input = input?;
             let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, Input::Interrupted));
             let then = match input {
                 Input::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
@@ -232,7 +247,7 @@ impl Chat {
             if then? == Then::Leave {
                 return Ok(());
             }
-            if self.is_terminal() {
+            if self.is_terminal() && !signals::is_ending() {
                 // a second Ctrl-C ends the program only while something does not stop at the first
                 stop.store(false, Ordering::Relaxed);
             }
@@ -356,6 +371,7 @@ impl Chat {
             Slash::Help => self.screen.tell(&slash::help()),
             Slash::Save(path) => {
                 self.talk.save(&path)?;
+                self.target.iter_mut().for_each(|target| target.wrote(&path));
                 self.screen.aside(format_args!("saved to {}", path.display()));
             }
             Slash::Load(path) => {

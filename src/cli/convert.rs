@@ -5,9 +5,11 @@ use super::Outcome;
 use super::model_options::{orientation, quant};
 use super::output::say;
 use super::progress::{Progress, Unit};
+use super::target::Existing;
 use crate::error::Error;
 use crate::session::{Options, StateOrientation, convert_coded, tuned_into_state};
 use crate::tensor::DType;
+use crate::weights::convert::refuse_same_path;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,6 +53,8 @@ pub struct Args {
     /// How the tuned state lies: value-key (as the official trainer writes it) or key-value
     #[arg(long, value_name = "ORDER", value_parser = orientation)]
     state_orientation: Option<StateOrientation>,
+    #[command(flatten)]
+    existing: Existing,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -62,11 +66,17 @@ pub fn run(args: Args) -> Outcome {
         let text = format!("convert writes safetensors, which nobody would look for in a .{found}");
         return Err(Error::usage(text).at(args.output.display()).hint("name it .safetensors, or .st").into());
     }
+    let inputs = [Some(&args.input), args.state_of.as_ref(), args.lora.as_ref()].into_iter().flatten();
+    for path in inputs {
+        refuse_same_path(path, &args.output)?;
+    }
     if let Some(model) = &args.state_of {
+        args.existing.check_state(&args.output, None)?;
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
         tuned_into_state(&args.input, model, &options, &args.output)?;
         return Ok(ExitCode::SUCCESS);
     }
+    args.existing.check(&args.output)?;
     let dtype = match args.dtype.as_deref() {
         Some("f16") => Some(DType::F16),
         Some("bf16") => Some(DType::BF16),

@@ -6,13 +6,14 @@ use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::prompt::{self, Given};
 use super::sampling_options::SamplingArgs;
+use super::target::Existing;
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
 use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -43,9 +44,11 @@ pub struct Args {
     /// Continue the prompt this many times, all in one batch, with seeds that count up
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     trials: u32,
-    /// Keep the state after the text, for --state
+    /// Save the state after the text, for --state; also after Ctrl-C, SIGTERM and SIGHUP
     #[arg(long, value_name = "FILE")]
     save_state: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
     /// Keep the token ids in it, too
     #[arg(long, requires = "save_state")]
     state_tokens: bool,
@@ -74,6 +77,7 @@ pub fn run(args: Args) -> Outcome {
     if n_trials > 1 && args.save_state.is_some() {
         return Err(Error::usage("--save-state keeps one state, --trials makes several").hint("choose one of them").into());
     }
+    let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
     let given = prompt::read(args.prompt.clone(), args.file.as_deref(), args.tokens.as_deref())?;
     if matches!(given, Given::Nothing) && args.model.state.is_none() {
         return Err(no_input("a PROMPT, -f FILE, --tokens IDS").into());
@@ -84,12 +88,23 @@ pub fn run(args: Args) -> Outcome {
     let mut session = Session::new(&model, n_trials)?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;
-    let (prompt, prefill_ms) = read(&mut session, slot, given)?;
+    let prompt = encode(&session, slot, given)?;
 
     let ends = !args.sampling.ignore_eos && model.vocab().is_some();
     let request = Request { stop_texts: args.sampling.stop.clone(), stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
     loaded.begin(&mut sampler, args.sampling.seed());
+    let n_before = session.n_tokens(slot)?;
+    let prefilled = prefill(&mut session, slot, &prompt);
+    if let (Err(e), Some(target)) = (&prefilled, &target)
+        && e.kind == Kind::Interrupted
+    {
+        let read = &prompt[..session.n_tokens(slot)? - n_before];
+        sampler.read(read);
+        target.save(&mut |path| save(&args, &loaded, &mut session, (slot, read), &[], &sampler, path))?;
+        say(format_args!("note: the state that is saved has read {} of {} tokens of the prompt", read.len(), prompt.len()));
+    }
+    let prefill_ms = prefilled?;
     sampler.read(&prompt);
     let seed = sampler.settings().seed;
     let mut streams = vec![Stream::new(slot, sampler.clone(), &request)];
@@ -99,9 +114,9 @@ pub fn run(args: Args) -> Outcome {
     streams.iter_mut().for_each(|s| s.constraint = constraint(follower.as_ref()));
     let mut out = Output::new(args.raw);
     let (timings, closed) = play(&args, &mut session, &mut streams, &request, &mut out)?;
-    if let Some(path) = &args.save_state {
-        let tokens = args.state_tokens.then(|| all_tokens(&loaded, &session, slot, &prompt, &streams[0].tokens));
-        session.save(slot, path, tokens.as_deref(), Some(&streams[0].sampler.memory()))?;
+    if let Some(target) = &target {
+        let Stream { tokens, sampler, .. } = &streams[0];
+        target.save(&mut |path| save(&args, &loaded, &mut session, (slot, &prompt), tokens, sampler, path))?;
     }
     if let Some(failure) = closed {
         return Err(failure);
@@ -110,8 +125,8 @@ pub fn run(args: Args) -> Outcome {
     finish(&args, &model, &streams, seed, &timings, out)
 }
 
-/// Encodes and reads the prompt. It may be empty where a state gives something to continue.
-fn read(session: &mut Session, slot: Slot, given: Given) -> Result<(Vec<u32>, f64)> {
+/// Encodes the prompt. It may be empty where a state gives something to continue.
+fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
     let prompt = given.tokens(|text| match text {
         "" => Ok(Vec::new()),
         text => session.encode_for(slot, &Prompt::Text(text)),
@@ -119,10 +134,29 @@ fn read(session: &mut Session, slot: Slot, given: Given) -> Result<(Vec<u32>, f6
     if prompt.is_empty() && session.logits(slot)?.is_empty() {
         return Err(nothing_to_continue());
     }
+    Ok(prompt)
+}
+
+/// Prefills the prompt, and returns how many milliseconds that took.
+fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     let mut bar = Progress::new("reading", Unit::Tokens);
     let started = Instant::now();
-    session.prefill_many(&[(slot, &prompt)], &mut |done, total| bar.show(done as u64, total as u64))?;
-    Ok((prompt, started.elapsed().as_secs_f64() * 1e3))
+    session.prefill_many(&[(slot, prompt)], &mut |done, total| bar.show(done as u64, total as u64))?;
+    Ok(started.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Saves a slot after the tokens of the prompt and those generated.
+fn save(
+    args: &Args,
+    loaded: &LoadedState,
+    session: &mut Session,
+    (slot, prompt): (Slot, &[u32]),
+    made: &[u32],
+    sampler: &Sampler,
+    path: &Path,
+) -> Result<()> {
+    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, slot, prompt, made));
+    session.save(slot, path, tokens.as_deref(), Some(&sampler.memory()))
 }
 
 /// Continues all streams and shows what comes. A failure to show it ends them, and is given back so that the state is kept.

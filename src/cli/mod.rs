@@ -27,6 +27,7 @@ mod sampling_options;
 mod score;
 mod signals;
 mod style;
+mod target;
 mod tokenize;
 
 use crate::error::{Error, Kind};
@@ -34,6 +35,7 @@ use crate::report::ErrorReport;
 use clap::{Parser, Subcommand};
 use output::{Output, say};
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind::BrokenPipe;
 use std::process::ExitCode;
 
 /// Runs RWKV models on any GPU, or on the CPU.
@@ -54,7 +56,7 @@ Examples:
   wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to it
   wingbeat doctor                                         is this machine's GPU fit for it?
 
-Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted";
+Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP)";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -105,11 +107,16 @@ pub fn run() -> ExitCode {
             if e.use_stderr() && json {
                 let _ = Output::new(true).json(&ErrorReport::from(&Error::usage(first_line(&e.to_string()))));
             }
-            let _ = e.print();
+            let printed = e.print();
+            if let Err(e) = printed.or_else(|e| if e.kind() == BrokenPipe { Ok(()) } else { Err(e) }) {
+                say(format_args!("error: {}", Error::io(e, "standard output".as_ref())));
+                return ExitCode::from(Kind::File.exit_code());
+            }
             return ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 });
         }
     };
     start_log(cli.verbose);
+    signals::listen();
     signals::catch_cut_files();
     let outcome = match cli.verb {
         Verb::Generate(args) => generate::run(args),

@@ -78,7 +78,7 @@ impl Output {
 fn check(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|e| match e.kind() {
         io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
-        _ => Failure::Error(Error::file(e.to_string()).at("standard output")),
+        _ => Failure::Error(Error::io(e, "standard output".as_ref())),
     })
 }
 

@@ -4,6 +4,7 @@ use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
 use super::prompt::TextArgs;
+use super::target::Existing;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
 use crate::report::ScoreReport;
@@ -33,6 +34,8 @@ pub struct Args {
     /// Write all logits [T, V] and the tokens [T] to a safetensors file
     #[arg(long, value_name = "OUT")]
     logits: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -41,6 +44,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
+    args.logits.iter().try_for_each(|path| args.existing.check(path))?;
     let given = args.text.require()?;
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;

@@ -1,39 +1,88 @@
-//! Signals: Ctrl-C stops after the token in flight, a second one at once; a model file cut while it is mapped ends the
-//! process with a line that says so.
+//! Signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
+//!
+//! A verb that can end by itself does so at the first signal and keeps what it promised to save. Every other verb ends at once, and
+//! so does every verb at the second Ctrl-C. No temporary file remains. Two more signals become errors: a write beyond the limit on
+//! file sizes, and a mapped file that gets shorter.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-/// Sets `stop` at the first Ctrl-C and exits with 130 at the second.
-pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
-    use signal_hook::{consts::SIGINT, flag};
-    let armed = flag::register_conditional_shutdown(SIGINT, 130, stop.clone()).and_then(|_| flag::register(SIGINT, stop.clone()));
-    if let Err(e) = armed {
-        log::warn!("Ctrl-C will end the program at once: {e}");
-    }
-}
-
-/// Reading a mapped file beyond its end raises SIGBUS; there is nothing to return to.
 #[cfg(unix)]
-pub fn catch_cut_files() {
-    use signal_hook::{consts::SIGBUS, low_level};
-    use std::io::Write;
-    use std::mem::ManuallyDrop;
-    use std::os::fd::FromRawFd;
+mod unix;
 
-    const MESSAGE: &[u8] = b"error: the model file became shorter while in use (restore the file and start again)\n";
-    let end = || {
-        // SAFETY: descriptor 2 is borrowed and never closed; an unbuffered write is one system call.
-        let mut stderr = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
-        let _ = stderr.write(MESSAGE);
-        low_level::exit(1);
-    };
-    // SAFETY: the action allocates nothing, takes no lock and does not return: a write and `_exit`, both allowed in a handler.
-    if let Err(e) = unsafe { low_level::register(SIGBUS, end) } {
-        log::warn!("a model file that is cut while in use will end the program without a message: {e}");
+use crate::weights::new_file::remove_unfinished;
+use signal_hook::consts::SIGINT;
+use std::os::raw::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(unix)]
+pub use unix::{Waiting, catch_cut_files};
+
+const EXIT_CODE: c_int = 130;
+
+/// The flag of the verb that runs, if it can end by itself.
+static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+
+/// Whether SIGTERM or SIGHUP came.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Begins to listen on a thread of its own. Call it before the first file is written.
+pub fn listen() {
+    #[cfg(unix)]
+    unix::listen();
+    #[cfg(not(unix))]
+    poll();
+}
+
+/// Sets `stop` at the first signal from now on. The second Ctrl-C ends the program at once, unless `stop` was reset.
+pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
+    *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
+}
+
+/// Returns whether the program was told to end, and not only an answer to stop.
+pub fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::SeqCst)
+}
+
+/// Acts on a signal, on the thread that listens.
+fn received(signal: c_int) {
+    // The terminal and the shell may both send SIGHUP, and SIGTERM may follow: only Ctrl-C counts.
+    let is_first_end = signal != SIGINT && !IS_ENDING.swap(true, Ordering::SeqCst);
+    let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner);
+    let ends_by_itself = stop.as_ref().is_some_and(|stop| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());
+    if !ends_by_itself {
+        remove_unfinished();
+        // Not `std::process::exit`: other threads still use what the exit handlers of drivers would free.
+        signal_hook::low_level::exit(EXIT_CODE);
     }
 }
 
-/// Where mapped files cannot be cut.
+/// Looks for Ctrl-C every 50 ms.
+#[cfg(not(unix))]
+fn poll() {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let watch = interrupted.clone();
+    let spawned = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            if watch.swap(false, Ordering::SeqCst) {
+                received(SIGINT);
+            }
+        }
+    });
+    if let Err(e) = spawned.map(drop).and_then(|()| signal_hook::flag::register(SIGINT, interrupted).map(drop)) {
+        log::warn!("Ctrl-C ends the program at once and saves nothing: {e}");
+    }
+}
+
+/// Marks that this thread waits in the line editor. Only terminals of Unix can be closed with a signal.
+#[cfg(not(unix))]
+pub struct Waiting;
+
+#[cfg(not(unix))]
+impl Waiting {
+    pub fn begin() -> Waiting {
+        Waiting
+    }
+}
+
+/// Mapped files cannot be cut here.
 #[cfg(not(unix))]
 pub fn catch_cut_files() {}

@@ -144,7 +144,7 @@ fn a_chat_that_was_kept_goes_on_in_a_new_process() {
     std::fs::write(&notes, "mine").unwrap();
     refused(&feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"), 1, "notes.txt: expected a new file, or a state");
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
-    refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 2, "--save");
+    refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 1, "/no/such/folder/x: ");
     // what is asked for now wins over what was kept
     let greedy = feed(&["chat", "--json", "--load", file, "--temp", "0"], b"water\n+\n");
     let greedy = objects(&greedy);

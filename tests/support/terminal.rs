@@ -83,6 +83,11 @@ impl Terminal {
         terminal
     }
 
+    /// The process id of the program.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Presses keys.
     pub fn keys(&mut self, keys: &str) {
         self.bytes(keys.as_bytes());

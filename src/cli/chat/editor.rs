@@ -1,17 +1,19 @@
 //! The line editor of a terminal: keys, history, completion.
 
 use super::complete::Completion;
+use super::history::History;
+use crate::cli::signals::Waiting;
 use crate::cli::style::{SIGN, painted};
 use crate::error::{Error, Result};
 use rustyline::config::{Behavior, CompletionType};
 use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
+use rustyline::history::MemHistory;
 use rustyline::{
     Cmd, ColorMode, ConditionalEventHandler, Config, Editor as Rustyline, Event, EventContext, EventHandler, KeyCode, KeyEvent, Modifiers,
     RepeatCount,
 };
 use std::io::{ErrorKind, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,8 +37,8 @@ pub enum Input {
 
 /// A terminal with somebody at it.
 pub struct Editor {
-    lines: Rustyline<Completion, FileHistory>,
-    history: Option<PathBuf>,
+    lines: Rustyline<Completion, MemHistory>,
+    history: Option<History>,
     was_empty: Arc<AtomicBool>,
     coloured: bool,
 }
@@ -54,17 +56,20 @@ impl Editor {
             .color_mode(if coloured { ColorMode::Forced } else { ColorMode::Disabled })
             .behavior(behavior)
             .build();
-        let mut lines = Rustyline::with_config(config).map_err(failed)?;
+        let mut lines = Rustyline::with_history(config.clone(), MemHistory::with_config(&config)).map_err(failed)?;
         lines.set_helper(Some(Completion::default()));
         let was_empty = Arc::new(AtomicBool::new(true));
         lines.bind_sequence(KeyEvent::ctrl('c'), EventHandler::Conditional(Box::new(Watch(was_empty.clone()))));
         lines.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), Cmd::Newline);
         lines.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::NONE), EventHandler::Conditional(Box::new(Continuation)));
-        let history = history.filter(|path| match open_history(&mut lines, path) {
-            Ok(()) => true,
+        let history = history.and_then(|path| match History::open(path, MAX_HISTORY) {
+            Ok((history, messages)) => {
+                messages.iter().for_each(|message| _ = lines.add_history_entry(message));
+                Some(history)
+            }
             Err(e) => {
-                log::warn!("the history is not kept: {}: {e}", path.display());
-                false
+                log::warn!("the history is not saved: {e}");
+                None
             }
         });
         Ok(Editor { lines, history, was_empty, coloured })
@@ -82,6 +87,7 @@ impl Editor {
     /// # Errors
     /// `Input` where the terminal does not work.
     pub fn read(&mut self, sign: &str) -> Result<Input> {
+        let _waiting = Waiting::begin();
         match self.lines.readline(&(sign, painted(sign, SIGN, self.coloured))) {
             Ok(line) => {
                 self.remember(&line);
@@ -89,6 +95,8 @@ impl Editor {
             }
             Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(Input::Interrupted),
             Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
+            // Sent by another process, or by ourselves because the program is told to end.
+            Err(ReadlineError::Signal(_)) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
                 Ok(Input::Wrong(Error::input("expected text in UTF-8").at("the terminal")))
@@ -104,22 +112,14 @@ impl Editor {
         if line.trim().is_empty() {
             return;
         }
-        let _ = self.lines.add_history_entry(line);
-        if let Some(path) = &self.history
-            && let Err(e) = self.lines.append_history(path)
+        let is_new = self.lines.add_history_entry(line).unwrap_or(false);
+        if let Some(history) = self.history.as_ref().filter(|_| is_new)
+            && let Err(e) = history.append(line)
         {
-            log::warn!("the history is no longer kept: {}: {e}", path.display());
+            log::warn!("the history is no longer saved: {e}");
             self.history = None;
         }
     }
-}
-
-/// Reads it; none is there the first time.
-fn open_history(lines: &mut Rustyline<Completion, FileHistory>, path: &Path) -> rustyline::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    if path.exists() { lines.load_history(path) } else { Ok(()) }
 }
 
 fn failed(e: ReadlineError) -> Error {

@@ -9,6 +9,7 @@ mod kernels;
 
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
+use super::target::Existing;
 use super::{Failure, Outcome, ceiling, devices};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, Backend, Device, adapters};
@@ -42,6 +43,8 @@ pub struct Args {
     /// Write the page to a file, too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
 }
 
 #[derive(Serialize)]
@@ -83,6 +86,7 @@ struct Bandwidth {
 
 /// The host's part is printed first: a driver may well crash in what follows.
 pub fn run(args: Args) -> Outcome {
+    args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;
     let choice = choose_or_software(&args.on, backend)?;
     let host = Host {

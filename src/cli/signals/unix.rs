@@ -1,0 +1,105 @@
+//! How signals are caught on Unix, and how the line editor hears of them.
+
+use super::{EXIT_CODE, is_ending, received};
+use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use signal_hook::{flag, low_level};
+use std::os::raw::c_int;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often to wake the line editor.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+pub fn listen() {
+    // With any handler a write beyond `ulimit -f` is an error of that write, as on a full disk.
+    if let Err(e) = flag::register(SIGXFSZ, Arc::default()) {
+        log::warn!("a write beyond the limit on file sizes will end the program without a message: {e}");
+    }
+    // `nohup` starts a program with SIGHUP ignored.
+    let wanted: Vec<c_int> = if is_ignored(SIGHUP) { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] };
+    let listening = Signals::new(&wanted).and_then(|mut signals| {
+        let listen = move || {
+            for signal in signals.forever() {
+                received(signal);
+                if is_ending() {
+                    wake_editor();
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).stack_size(256 << 10).spawn(listen).map(drop)
+    });
+    if let Err(e) = listening {
+        log::warn!("signals end the program at once and save nothing: {e}");
+        for signal in wanted {
+            let _ = flag::register_conditional_shutdown(signal, EXIT_CODE, Arc::new(AtomicBool::new(true)));
+        }
+    }
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: without a new action `sigaction` only writes the present one, to a structure that is all zeros and lives here.
+    unsafe {
+        let mut present: nix::libc::sigaction = std::mem::zeroed();
+        nix::libc::sigaction(signal, std::ptr::null(), &mut present) == 0 && present.sa_sigaction == nix::libc::SIG_IGN
+    }
+}
+
+/// The thread that waits in the line editor, as a number: some systems have a pointer.
+static WAITING: Mutex<Option<usize>> = Mutex::new(None);
+
+fn waiting() -> MutexGuard<'static, Option<usize>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Marks that this thread waits in the line editor, until dropped. When the program is told to end, the thread gets SIGINT: the
+/// editor then restores the terminal and returns.
+pub struct Waiting;
+
+impl Waiting {
+    pub fn begin() -> Waiting {
+        *waiting() = Some(pthread_self() as usize);
+        Waiting
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        *waiting() = None;
+    }
+}
+
+/// Wakes the line editor until the process ends: a signal that comes just before the editor waits is not heard. No signal is acted
+/// on any more.
+fn wake_editor() -> ! {
+    loop {
+        // The thread lives as long as it is marked, and cannot be unmarked while the lock is held.
+        if let Some(thread) = *waiting() {
+            let _ = pthread_kill(thread as Pthread, Signal::SIGINT);
+        }
+        std::thread::sleep(PATIENCE);
+    }
+}
+
+/// Ends the process with a message when a mapped file becomes shorter than it was: the read beyond its end raises SIGBUS, and there is
+/// nothing to return to.
+pub fn catch_cut_files() {
+    use std::io::Write;
+    use std::mem::ManuallyDrop;
+    use std::os::fd::FromRawFd;
+
+    const MESSAGE: &[u8] = b"error: the model file became shorter while in use (restore the file and start again)\n";
+    let end = || {
+        // SAFETY: descriptor 2 is borrowed and never closed; an unbuffered write is one system call.
+        let mut stderr = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
+        let _ = stderr.write(MESSAGE);
+        low_level::exit(1);
+    };
+    // SAFETY: the action allocates nothing, takes no lock and does not return: a write and `_exit`, both allowed in a handler.
+    if let Err(e) = unsafe { low_level::register(SIGBUS, end) } {
+        log::warn!("a model file that is cut while in use will end the program without a message: {e}");
+    }
+}

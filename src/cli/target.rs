@@ -1,0 +1,206 @@
+//! Files that a verb writes. They are checked before a model is opened, so that no work ends at a folder that does not exist.
+
+use crate::error::{Error, Kind, Result};
+use crate::session::check_replaceable;
+use crate::weights::new_file::folder_of;
+use crate::weights::{NewFile, Readers};
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+
+/// How many numbered names to try beside a file.
+const NAMES: u32 = 99;
+
+/// What becomes of an output file that exists. The same flag for every verb that writes one.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Existing {
+    /// Replace an output file that exists
+    #[arg(long)]
+    force: bool,
+}
+
+impl Existing {
+    /// Checks that a file can be written at `path` and that none is lost there.
+    ///
+    /// # Errors
+    /// `File` if a file exists and `--force` is not given, if a folder or a device is in the way, and if the folder does not exist or is
+    /// not writable. An empty file may be replaced.
+    pub fn check(self, path: &Path) -> Result<()> {
+        match found(path)? {
+            Some(_) if !self.force => Err(exists(path)),
+            _ => check_writable(path),
+        }
+    }
+
+    /// Checks a state file. A file of another kind is never replaced. `continued` is a state that the verb loads, and may replace.
+    pub fn check_state(self, path: &Path, continued: Option<&Path>) -> Result<StateTarget> {
+        let found = found(path)?;
+        if found.is_some() {
+            check_replaceable(path)?;
+        }
+        let may_replace = self.force || continued.is_some_and(|other| is_same(path, other));
+        if found.is_some() && !may_replace {
+            return Err(exists(path));
+        }
+        check_writable(path)?;
+        Ok(StateTarget { path: path.to_path_buf(), may_replace })
+    }
+}
+
+fn exists(path: &Path) -> Error {
+    Error::file("expected a new file, found one that exists").at(path.display()).hint("--force replaces it")
+}
+
+/// A file with something in it at `path`, if there is one.
+fn found(path: &Path) -> Result<Option<Metadata>> {
+    let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
+    if path.as_os_str() == "-" {
+        return refused("expected the name of a file to write, found -", "./- is a file of that name");
+    }
+    if path.file_name().is_none() || path.to_string_lossy().ends_with(std::path::is_separator) {
+        return refused("expected the name of a file to write, found that of a folder", "add a file name");
+    }
+    match std::fs::metadata(path) {
+        Ok(m) if m.is_dir() => refused("expected the name of a file to write, found a folder", "add a file name"),
+        Ok(m) if !m.is_file() => refused("expected the name of a file to write, found a device or a pipe", "choose another name"),
+        Ok(m) if m.permissions().readonly() => refused("the file is write-protected", "choose another name"),
+        Ok(m) => Ok(Some(m).filter(|m| m.len() > 0)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(e, path)),
+    }
+}
+
+/// Checks that the folder of `path` exists.
+pub fn check_folder(path: &Path) -> Result<()> {
+    let folder = folder_of(path);
+    if std::fs::metadata(folder).map_err(|e| Error::io(e, folder).at(path.display()))?.is_dir() {
+        return Ok(());
+    }
+    Err(Error::file(format!("expected a folder, found a file: {}", folder.display())).at(path.display()).hint("check the path"))
+}
+
+/// Checks the folder of `path` by creating a temporary file there.
+fn check_writable(path: &Path) -> Result<()> {
+    check_folder(path)?;
+    NewFile::create(path, Readers::Owner).map(drop)
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
+}
+
+/// A state file to write at the end: only this process has what goes there, so it is saved elsewhere rather than lost.
+pub struct StateTarget {
+    path: PathBuf,
+    may_replace: bool,
+}
+
+impl StateTarget {
+    /// Notes that this process has written a state to `path`, and may replace it.
+    pub fn wrote(&mut self, path: &Path) {
+        self.may_replace |= is_same(&self.path, path);
+    }
+
+    /// Saves there. If that fails, saves to the first free name of `NAME.1`, `NAME.2` and so on, then to the folder for temporary
+    /// files.
+    ///
+    /// # Errors
+    /// Why it was not saved there, with the other name as the hint.
+    pub fn save(&self, save: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+        let appeared = !self.may_replace && std::fs::metadata(&self.path).is_ok_and(|m| m.len() > 0);
+        let saved = if appeared { Err(exists(&self.path)) } else { save(&self.path) };
+        let Err(mut error) = saved else { return Ok(()) };
+        // Without its device the session has nothing to save.
+        if matches!(error.kind, Kind::File | Kind::Input) {
+            let temporary = std::env::temp_dir().join(self.path.file_name().unwrap_or_default());
+            let beside = (1..=NAMES).map(|n| numbered(&self.path, n));
+            let elsewhere = (0..=NAMES).map(|n| numbered(&temporary, n));
+            let place = first_free(beside, save).or_else(|| first_free(elsewhere, save));
+            error.hint = Some(match place {
+                Some(place) => format!("saved as {} instead", place.display()),
+                None => "and nowhere else: nothing is saved".into(),
+            });
+        }
+        Err(error)
+    }
+}
+
+/// Saves to the first name that is free; `None` if that fails.
+fn first_free(names: impl Iterator<Item = PathBuf>, save: &mut dyn FnMut(&Path) -> Result<()>) -> Option<PathBuf> {
+    let free = names.into_iter().find(|name| name.symlink_metadata().is_err())?;
+    save(&free).is_ok().then_some(free)
+}
+
+/// `NAME.1` and so on; 0 is the name itself.
+fn numbered(path: &Path, n: u32) -> PathBuf {
+    let mut name = OsString::from(path);
+    if n > 0 {
+        name.push(format!(".{n}"));
+    }
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP: Existing = Existing { force: false };
+    const FORCE: Existing = Existing { force: true };
+
+    #[test]
+    fn what_stands_in_the_way_is_named_before_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("full"), "x").unwrap();
+        std::fs::write(path("empty"), "").unwrap();
+        let said = |existing: Existing, name: &str| existing.check(&path(name)).unwrap_err().to_string();
+        assert!(said(KEEP, "full").contains("full: expected a new file, found one that exists (--force replaces it)"));
+        assert!(said(FORCE, "").contains("folder") && said(FORCE, "new/").contains("folder"));
+        assert!(said(FORCE, "no/such").contains("no/such: ") && said(FORCE, "full/x").contains("full/x: "), "{}", said(FORCE, "full/x"));
+        assert!(FORCE.check(Path::new("-")).unwrap_err().to_string().contains("./-"));
+        for (existing, name) in [(FORCE, "full"), (KEEP, "empty"), (KEEP, "new")] {
+            existing.check(&path(name)).unwrap();
+        }
+        assert_eq!(std::fs::read(path("full")).unwrap(), b"x");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a check leaves nothing");
+    }
+
+    #[test]
+    fn what_cannot_be_saved_is_saved_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.st");
+        let target = KEEP.check_state(&path, None).unwrap();
+        std::fs::write(&path, "appeared").unwrap();
+        std::fs::write(folder.path().join("x.st.1"), "there already").unwrap();
+        let mut write = |path: &Path| std::fs::write(path, "saved").map_err(|e| Error::io(e, path));
+        let e = target.save(&mut write).unwrap_err();
+        assert_eq!(e.hint.unwrap(), format!("saved as {} instead", folder.path().join("x.st.2").display()));
+        assert_eq!(std::fs::read_to_string(folder.path().join("x.st.2")).unwrap(), "saved");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "appeared");
+        // Only the folder for temporary files is left.
+        let gone = folder.path().join("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let name = format!("wingbeat-test-{}.st", std::process::id());
+        let target = KEEP.check_state(&gone.join(&name), None).unwrap();
+        std::fs::remove_dir(&gone).unwrap();
+        let hint = target.save(&mut write).unwrap_err().hint.unwrap();
+        let elsewhere = std::env::temp_dir().join(&name);
+        assert_eq!(hint, format!("saved as {} instead", elsewhere.display()));
+        std::fs::remove_file(elsewhere).unwrap();
+        let lost = target.save(&mut |path| Err(Error::file("full").at(path.display()))).unwrap_err().hint.unwrap();
+        assert!(lost.contains("nothing is saved"), "{lost}");
+    }
+
+    #[test]
+    fn a_state_of_this_run_is_replaced_without_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.st");
+        let mut target = KEEP.check_state(&path, None).unwrap();
+        std::fs::write(&path, "from /save").unwrap();
+        target.wrote(&folder.path().join(".").join("x.st"));
+        target.save(&mut |path| std::fs::write(path, "end").map_err(|e| Error::io(e, path))).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "end");
+        let said = FORCE.check_state(&path, Some(&path)).err().unwrap().to_string();
+        assert!(said.contains("expected a new file, or a state to replace"), "{said}");
+    }
+}
