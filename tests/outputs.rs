@@ -231,6 +231,30 @@ mod processes {
     }
 
     #[test]
+    fn batch_ends_with_whole_lines_when_it_is_told_to_end() {
+        let folder = folder();
+        let out = folder.path().join("out.jsonl");
+        let mut child = command(&["batch", "-", "-o", text(&out)]).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "{{\"id\":1,\"prompt\":\"In\",\"max_tokens\":1}}").unwrap();
+        let began = Instant::now();
+        while out.metadata().map_or(0, |m| m.len()) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(100));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        send("TERM", child.id());
+        refused_quietly(&child.wait_with_output().unwrap());
+        drop(input);
+        assert!(std::fs::read_to_string(&out).unwrap().ends_with("}\n"));
+    }
+
+    /// Ended by a signal, and not by an error.
+    fn refused_quietly(output: &Output) {
+        assert_eq!(code(output), 130);
+        assert!(stderr(output).contains("interrupted") && !stderr(output).contains("error"), "{}", stderr(output));
+    }
+
+    #[test]
     fn an_interrupt_from_outside_is_a_ctrl_c_for_the_line_editor() {
         let folder = folder();
         let mut terminal = Terminal::ready(&["chat", "--seed", "1"], folder.path(), Setting::default());
