@@ -2,13 +2,16 @@
 //!
 //! Plain data with checked sizes. Knows neither formats nor the meaning of names.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use crate::quant::{Coded, Coding};
 use crate::tensor::{DType, View};
 use std::ops::Range;
 
 /// More dimensions than any checkpoint has.
 const MAX_RANK: usize = 8;
+
+/// Bytes of a tensor's name. Real names have less than 150.
+pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file.
 #[derive(Debug, Clone)]
@@ -50,6 +53,15 @@ impl Located {
         }
         Located { name, shape, bytes: self.bytes.start.saturating_add(skipped.unwrap_or(usize::MAX))..self.bytes.end, ..self.clone() }
     }
+}
+
+/// Refuses names that no model has: every pass over the names of a file is linear in their length.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.len() <= MAX_NAME_BYTES {
+        return Ok(());
+    }
+    let message = format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {}", name.len());
+    Err(Error::file(message).at(format!("tensor {}…", short(name, 40))).hint("the file is hostile or damaged"))
 }
 
 /// Refuses shapes that no address can hold, even where a zero hides it.

@@ -4,13 +4,16 @@
 
 use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
-use super::located::Located;
+use super::located::{Located, check_name};
 use super::map::Map;
 use super::{coded, gguf, pth, safetensors};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Of one file. A model of a hundred layers has 3000.
+const MAX_TENSORS: usize = 100_000;
 
 /// One file, or the shards of an index.
 pub(super) struct Parts {
@@ -76,17 +79,20 @@ impl Parts {
 
 /// The tensors of one file as it names them, and its metadata.
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
-    let (tensors, metadata) = match kind {
-        FileKind::Safetensors => {
-            let (mut tensors, mut metadata) = safetensors::parse(map.bytes())?;
-            coded::recognise(&mut tensors, &mut metadata)?;
-            (tensors, metadata)
-        }
+    let (mut tensors, mut metadata) = match kind {
+        FileKind::Safetensors => safetensors::parse(map.bytes())?,
         FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
         FileKind::Gguf => gguf::parse(map.bytes())?,
     };
-    match tensors.is_empty() {
-        true => Err(Error::file("expected a checkpoint, found a file without any tensor")),
-        false => Ok((tensors, metadata)),
+    if tensors.is_empty() {
+        return Err(Error::file("expected a checkpoint, found a file without any tensor"));
     }
+    if tensors.len() > MAX_TENSORS {
+        return Err(Error::file(format!("expected at most {MAX_TENSORS} tensors, found {}", tensors.len())));
+    }
+    tensors.iter().try_for_each(|t| check_name(&t.name))?;
+    if kind == FileKind::Safetensors {
+        coded::recognise(&mut tensors, &mut metadata)?;
+    }
+    Ok((tensors, metadata))
 }

@@ -1,7 +1,8 @@
 //! The restricted pickle reader: a machine for the few opcodes that torch writes, which builds data and calls nothing.
 //!
 //! Objects live in an arena and refer to each other by index, so neither parsing nor dropping recurses, and what a pickle
-//! names twice exists once. Whatever is not on the list is refused by name. Knows no files.
+//! names twice exists once. All that is kept is paid for from one budget of bytes, copies too. Whatever is not on the list is
+//! refused by name. Knows no files.
 
 mod objects;
 
@@ -11,21 +12,21 @@ use crate::error::{Error, Result};
 use objects::{Arena, Id, Value};
 use std::collections::HashMap;
 
-const MAX_STACK: usize = 1 << 20;
-const MAX_MEMO: usize = 1 << 20;
 /// Real checkpoints nest five deep.
 const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
+/// A remembered object: its number, its index, and the place of both in the table.
+const MEMO_BYTES: usize = 16;
 
 /// Reads one pickle and lists the tensors of its dictionary.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), arena: Arena::default() };
     loop {
         let at = machine.at;
-        match machine.step() {
+        match machine.step().and_then(|top| top.map(|top| machine.arena.contents(top)).transpose()) {
             Ok(None) => {}
-            Ok(Some(top)) => return machine.arena.contents(top),
+            Ok(Some(contents)) => return Ok(contents),
             Err(e) => return Err(e.at(format!("byte {at}"))),
         }
     }
@@ -232,9 +233,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, id: Id) -> Result<()> {
-        if self.stack.len() >= MAX_STACK {
-            return Err(Error::file(format!("refused: the pickle stacks more than {MAX_STACK} objects")));
-        }
+        self.arena.budget.pay(size_of::<Id>())?;
         self.stack.push(id);
         Ok(())
     }
@@ -270,9 +269,7 @@ impl<'a> Machine<'a> {
 
     fn put(&mut self, slot: u32) -> Result<()> {
         let top = self.top()?;
-        if self.memo.len() >= MAX_MEMO {
-            return Err(Error::file(format!("refused: the pickle remembers more than {MAX_MEMO} objects")));
-        }
+        self.arena.budget.pay(MEMO_BYTES)?;
         self.memo.insert(slot, top);
         Ok(())
     }

@@ -2,14 +2,15 @@
 //!
 //! A "call" of a known name builds the plain record that we mean by it; there is nothing here that could run.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, size};
 use crate::tensor::DType;
+use crate::weights::located::{MAX_NAME_BYTES, check_name};
 use std::collections::{BTreeSet, HashSet};
 
 pub(super) type Id = u32;
 
-/// A checkpoint of 10 000 tensors makes 200 000 objects.
-const MAX_OBJECTS: usize = 1 << 20;
+/// Bytes that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
+const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ pub(in super::super) struct Named<'a> {
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<Named<'a>>,
-    /// Keys whose values are not tensors.
+    /// Keys whose values are not tensors, without those that are too long for a name.
     pub keys: BTreeSet<&'a str>,
 }
 
@@ -88,21 +89,65 @@ pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
     })
 }
 
+impl Value<'_> {
+    /// What the value takes in memory.
+    fn size_bytes(&self) -> usize {
+        let beside = match self {
+            Value::List(ids) | Value::Tuple(ids) => size_of_val(ids.as_slice()),
+            Value::Dict(pairs) => size_of_val(pairs.as_slice()),
+            Value::Storage(_) => size_of::<Storage<'_>>(),
+            Value::Tensor(tensor) => tensor.size_bytes(),
+            Value::Other | Value::Int(_) | Value::Text(_) | Value::Function(_) | Value::StorageType(_) => 0,
+        };
+        size_of::<Value<'_>>() + beside
+    }
+}
+
+impl Tensor<'_> {
+    /// What the tensor and its sizes take in memory.
+    fn size_bytes(&self) -> usize {
+        size_of::<Tensor<'_>>() + size_of_val(self.shape.as_slice()) + size_of_val(self.strides.as_slice())
+    }
+}
+
+/// How many bytes a pickle may still take.
+pub(super) struct Budget {
+    left_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { left_bytes: MAX_BYTES }
+    }
+}
+
+impl Budget {
+    /// Takes bytes from the budget. They are never given back, so the budget bounds the work, too.
+    pub fn pay(&mut self, bytes: usize) -> Result<()> {
+        self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(|| {
+            let message = format!("refused: the pickle takes more than {} of memory", size(MAX_BYTES as u64));
+            Error::file(message).hint("the file is hostile or damaged; nothing was executed")
+        })?;
+        Ok(())
+    }
+}
+
 /// All objects of one pickle.
 #[derive(Default)]
-pub(super) struct Arena<'a>(Vec<Value<'a>>);
+pub(super) struct Arena<'a> {
+    values: Vec<Value<'a>>,
+    pub budget: Budget,
+}
 
 impl<'a> Arena<'a> {
     pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
-        if self.0.len() >= MAX_OBJECTS {
-            return Err(Error::file(format!("refused: the pickle makes more than {MAX_OBJECTS} objects")));
-        }
-        self.0.push(value);
-        Ok((self.0.len() - 1) as Id)
+        self.budget.pay(value.size_bytes())?;
+        self.values.push(value);
+        Ok((self.values.len() - 1) as Id)
     }
 
     fn get(&self, id: Id) -> &Value<'a> {
-        &self.0[id as usize]
+        &self.values[id as usize]
     }
 
     pub fn text(&self, id: Id) -> Result<&'a str> {
@@ -135,7 +180,8 @@ impl<'a> Arena<'a> {
     }
 
     pub fn append(&mut self, list: Id, items: Vec<Id>) -> Result<()> {
-        match &mut self.0[list as usize] {
+        self.budget.pay(size_of_val(items.as_slice()))?;
+        match &mut self.values[list as usize] {
             Value::List(ids) => ids.extend(items),
             other => return Err(expected("a list", other)),
         }
@@ -147,7 +193,8 @@ impl<'a> Arena<'a> {
         if !items.len().is_multiple_of(2) {
             return Err(Error::file("expected a value for each key of a dictionary"));
         }
-        match &mut self.0[dict as usize] {
+        self.budget.pay(size_of_val(items.as_slice()))?;
+        match &mut self.values[dict as usize] {
             Value::Dict(pairs) => pairs.extend(items.chunks_exact(2).map(|kv| (kv[0], kv[1]))),
             other => return Err(expected("a dictionary", other)),
         }
@@ -187,9 +234,11 @@ impl<'a> Arena<'a> {
             (Function::Parameter, &[tensor, ..]) if matches!(self.get(tensor), Value::Tensor(_)) => Ok(tensor),
             (Function::OrderedDict, []) => self.add(Value::Dict(Vec::new())),
             (Function::OrderedDict, &[pairs]) => {
-                let Value::List(pairs) = self.get(pairs) else {
+                let Value::List(pairs) = &self.values[pairs as usize] else {
                     return Err(expected("a list of pairs", self.get(pairs)));
                 };
+                // Before the pairs are copied: a list of a megabyte may be named a thousand times.
+                self.budget.pay(pairs.len() * size_of::<(Id, Id)>())?;
                 let pairs: Result<Vec<_>> = pairs
                     .iter()
                     .map(|&pair| match self.get(pair) {
@@ -204,25 +253,33 @@ impl<'a> Arena<'a> {
     }
 
     /// The tensors of the outermost dictionary, or of its `state_dict`.
-    pub fn contents(&self, top: Id) -> Result<Contents<'a>> {
+    pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
         let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
         if let Some((_, id)) = inner {
             pairs = self.dict(*id)?;
         }
         let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new() };
-        let mut seen = HashSet::new();
+        let (mut seen, mut size_bytes) = (HashSet::new(), 0);
         for (key, value) in pairs {
             let Value::Text(name) = *self.get(*key) else { continue };
             let Value::Tensor(tensor) = self.get(*value) else {
-                contents.keys.insert(name);
+                if name.len() <= MAX_NAME_BYTES {
+                    contents.keys.insert(name);
+                }
                 continue;
             };
+            check_name(name)?;
             if !seen.insert(name) {
                 return Err(Error::file("two tensors have this name").at(format!("tensor {name}")));
             }
+            size_bytes += size_of::<&str>() + size_of::<Named<'_>>() + tensor.size_bytes();
+            if size_bytes > self.budget.left_bytes {
+                break;
+            }
             contents.tensors.push(Named { name, tensor: tensor.as_ref().clone() });
         }
+        self.budget.pay(size_bytes)?;
         Ok(contents)
     }
 

@@ -57,13 +57,36 @@ fn bombs_stay_small() {
     assert!(refusal(&doubling).contains("found a list"));
     let itself = b"}q\0X\x01\0\0\0kh\0s.".to_vec();
     assert!(read(&itself).unwrap().tensors.is_empty());
-    assert!(refusal(&[b"]q\0".to_vec(), b"h\0".repeat(1 << 21)].concat()).contains("stacks more"));
-    assert!(refusal(&[b"N0".repeat(1 << 21), b".".to_vec()].concat()).contains("makes more"));
-    let memo: Vec<u8> = (0..(1u32 << 20) + 1).flat_map(|i| [b"r".to_vec(), i.to_le_bytes().to_vec()].concat()).collect();
-    assert!(refusal(&[b"N".to_vec(), memo].concat()).contains("remembers more"));
+    let too_much = "refused: the pickle takes more than 256.00 MiB of memory (the file is hostile or damaged";
+    assert!(refusal(&[b"N0".repeat(3 << 22), b".".to_vec()].concat()).contains(too_much), "values");
+    let texts = b"\x8c\x00".repeat(1 << 23);
+    assert!(refusal(&texts).contains(too_much), "stack");
     assert!(refusal(b"X\xff\xff\xff\xff").contains("4294967295"));
     assert!(refusal(&[b"\x8d".to_vec(), vec![0xff; 8]].concat()).contains("18446744073709551615"));
     assert!(refusal(b"\x8a\xff").contains("255 more bytes"));
+}
+
+/// Each call of `OrderedDict` copies all pairs of its list: 8 bytes of pickle took 800 KB.
+#[test]
+fn copies_of_a_list_are_paid_for() {
+    let copies = |n: usize| {
+        let list = [b"]q\0NN\x86q\x010(".to_vec(), b"h\x01".repeat(100_000), b"e0".to_vec()].concat();
+        let call = b"ccollections\nOrderedDict\nq\x02".to_vec();
+        [b"(".to_vec(), list, call, b"h\x02h\0\x85R".repeat(n), b"t0}.".to_vec()].concat()
+    };
+    assert!(refusal(&copies(2_500)).contains("takes more than 256.00 MiB"));
+    assert!(read(&copies(20)).unwrap().tensors.is_empty());
+}
+
+#[test]
+fn long_names_are_refused() {
+    let mut p = Pickle::dict();
+    p.text(&"a.".repeat(257)).text("no tensor").raw(b"s");
+    assert!(read(&p.stop()).unwrap().keys.is_empty());
+    let mut p = Pickle::dict();
+    p.tensor(&"a.".repeat(257), "0", DType::F32, 1, (0, &[1], &[1]));
+    let said = refusal(&p.stop());
+    assert!(said.contains("expected a name of at most 512 bytes, found 514") && said.len() < 250, "{said}");
 }
 
 #[test]
