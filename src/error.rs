@@ -3,6 +3,12 @@
 //! A message is one line: what was expected, what was found, where, and what to do. `Display` prints all of it; the parts
 //! are kept apart for JSON. Where the fault is in a line of the user's, an excerpt shows it to people. Nothing here knows about files, devices or models.
 
+mod room;
+
+#[cfg(feature = "cli")]
+pub(crate) use room::{HINT as MEMORY_HINT, is_handled, read_at_most};
+pub(crate) use room::{filled, room};
+
 use std::fmt;
 use std::ops::Range;
 
@@ -130,9 +136,11 @@ impl Error {
             E::ReadOnlyFilesystem => Some("write to another disk"),
             E::PermissionDenied => Some("check the permissions of the file and its folder"),
             E::NotFound => Some("check the path"),
+            E::OutOfMemory => Some("close other programs, or raise the limit on memory, ulimit -v"),
             _ => None,
         };
-        let e = Error::file(error.to_string()).at(path.display());
+        let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
+        let e = Error::new(kind, error.to_string()).at(path.display());
         match hint {
             Some(h) => e.hint(h),
             None => e,

@@ -13,12 +13,11 @@ use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
-use super::{Failure, Outcome, signals};
+use super::{Failure, Outcome, signals, slots};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
-use crate::error::{Error, Kind, Result, short, size};
-use crate::exec::host_memory;
-use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage, devices};
+use crate::error::{Error, Kind, Result, short};
+use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage};
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
 use line::{Follows, Source, Wanted};
@@ -168,20 +167,10 @@ fn open_results(args: &Args) -> Result<Results> {
 
 /// As many as asked for, if there is memory for them; else as many as half of what is free has room for.
 fn n_slots(args: &Args, model: &Model) -> Result<usize> {
-    let free = match model.device().id.as_str() {
-        "cpu" => host_memory().and_then(|m| m.free),
-        id => devices(args.model.run.on.backend()?, id).into_iter().find(|d| d.chosen).and_then(|d| d.memory_free_bytes),
-    };
-    let each = model.slot_bytes().max(1);
-    let Some(asked) = args.slots.map(|n| n as usize) else {
-        return Ok(default_slots(each, free));
-    };
-    match free.filter(|&free| each.saturating_mul(asked as u64) > free) {
-        Some(free) => {
-            let text = format!("{asked} slots need {} for what they remember, {} are free", size(each * asked as u64), size(free));
-            Err(Error::memory(text).at("--slots").hint("give fewer, or a smaller --context"))
-        }
-        None => Ok(asked),
+    let on = &args.model.run.on;
+    match args.slots.map(|n| n as usize) {
+        None => Ok(default_slots(model.slot_bytes().max(1), slots::free_bytes(model, on)?)),
+        Some(asked) => slots::check(model, on, asked, "--slots").map(|()| asked),
     }
 }
 

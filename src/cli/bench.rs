@@ -8,7 +8,7 @@ use super::ceiling::Ceiling;
 use super::model_options::{self, RunArgs, quant};
 use super::output::{Output, say};
 use super::target::Existing;
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
@@ -180,6 +180,7 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
         let model = model_options::load(source, options)?;
         let sparsity = sparsity(&model)?;
         for &test in tests {
+            slots::check(&model, &args.run.on, test.n_batch + 1, "-b")?;
             printer.record(&measure(&model, source, test, args.repetitions, ceiling, sparsity)?)?;
         }
         if args.profile {

@@ -7,7 +7,7 @@ use super::progress::{Progress, Unit};
 use super::prompt::{self, Given};
 use super::sampling_options::SamplingArgs;
 use super::target::Existing;
-use super::{Failure, Outcome, signals};
+use super::{Failure, Outcome, signals, slots};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
@@ -85,6 +85,7 @@ pub fn run(args: Args) -> Outcome {
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
     let follower = args.grammar.follower(&model)?;
+    slots::check(&model, &args.model.run.on, n_trials, "--trials")?;
     let mut session = Session::new(&model, n_trials)?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;

@@ -39,11 +39,12 @@ impl Lines {
         let (to, from) = sync_channel(MAX_WAITING);
         let place = path.to_path_buf();
         if is_standard(path) {
-            std::thread::spawn(move || send(std::io::stdin().lock(), &place, &to));
+            reader().spawn(move || send(std::io::stdin().lock(), &place, &to))
         } else {
             let file = File::open(path).map_err(|e| Error::io(e, path))?;
-            std::thread::spawn(move || send(BufReader::new(file), &place, &to));
+            reader().spawn(move || send(BufReader::new(file), &place, &to))
         }
+        .map_err(|e| Error::memory(format!("the system refuses a thread that reads lines: {e}")).hint("raise the limit, ulimit -u"))?;
         Ok(Lines { from })
     }
 
@@ -55,6 +56,10 @@ impl Lines {
             Err(RecvTimeoutError::Disconnected) => Ok(Next::End),
         }
     }
+}
+
+fn reader() -> std::thread::Builder {
+    std::thread::Builder::new().name("lines".into())
 }
 
 /// What standard input and output are called.

@@ -18,6 +18,7 @@ mod generate;
 mod grammar_options;
 mod inspect;
 mod lines;
+mod memory;
 mod model_options;
 mod output;
 mod progress;
@@ -26,9 +27,12 @@ mod quality;
 mod sampling_options;
 mod score;
 mod signals;
+mod slots;
 mod style;
 mod target;
 mod tokenize;
+
+pub use memory::Allocator;
 
 use crate::error::{Error, Kind};
 use crate::report::ErrorReport;
@@ -101,6 +105,8 @@ pub fn run() -> ExitCode {
     let args: Vec<OsString> = bench::long_pg(std::env::args_os().collect());
     // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
     let json = wants_json(&args);
+    memory::speak_json(json);
+    memory::explain_crashes();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

@@ -1,9 +1,12 @@
 //! Where text comes from: an argument, a file, token ids, or stdin. UTF-8, without its byte order mark.
 
 use super::model_options::no_input;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, read_at_most};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
+
+/// Bytes of a text that a verb reads whole. A pipe without end must not fill the memory.
+const MAX_TEXT_BYTES: u64 = 1 << 30;
 
 /// What was given.
 pub enum Given {
@@ -30,8 +33,8 @@ pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> 
         return Ok(Given::Tokens(parse_ids(ids).map_err(|e| e.at("--tokens"))?));
     }
     if let Some(path) = file {
-        let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
-        return utf8(bytes).map(Given::Text).map_err(|e| e.at(path.display()));
+        let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
+        return read_text(file).and_then(utf8).map(Given::Text).map_err(|e| e.at(path.display()));
     }
     if let Some(text) = text {
         return Ok(Given::Text(text));
@@ -68,13 +71,16 @@ impl TextArgs {
 
 /// All of stdin; none where it is a terminal.
 pub fn stdin() -> Result<Option<Vec<u8>>> {
-    let mut input = std::io::stdin();
+    let input = std::io::stdin();
     if input.is_terminal() {
         return Ok(None);
     }
-    let mut bytes = Vec::new();
-    input.read_to_end(&mut bytes).map_err(|e| Error::input(e.to_string()).at("standard input"))?;
-    Ok(Some(bytes))
+    read_text(input.lock()).map(Some).map_err(|e| e.at("standard input"))
+}
+
+/// Reads a text whole.
+fn read_text(from: impl Read) -> Result<Vec<u8>> {
+    read_at_most(from, MAX_TEXT_BYTES).map_err(|e| e.hint("cut the text into parts"))
 }
 
 /// Ids between commas or white space.

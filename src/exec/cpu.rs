@@ -3,7 +3,7 @@
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::Stored;
 use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled, room};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
@@ -65,7 +65,7 @@ fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
     }
     let k = padded(part.k);
     let affine = survey(part, source)?;
-    let (mut codes, mut halves) = (Vec::with_capacity(part.rows * part.format.size_bytes(k)), Vec::new());
+    let (mut codes, mut halves) = (room(part.rows * part.format.size_bytes(k), &part.tensor)?, Vec::new());
     encode_part(part, axis, affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
         codes.extend_from_slice(&encoded.codes);
         halves.extend_from_slice(&encoded.scales);
@@ -85,7 +85,9 @@ impl Loaded for CpuModel {
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
         let (tape, own) = (self.section.tape.clone(), &self.section.own);
         let mut states = vec![Vec::new(); tape.states.len()];
-        own.states.clone().for_each(|i| states[i] = vec![0.0; tape.states[i].total(room.pages)]);
+        for i in own.states.clone() {
+            states[i] = filled(0.0, tape.states[i].total(room.pages), &tape.states[i].name)?;
+        }
         let mut caches: Vec<HostCache> = tape.caches.iter().map(|_| HostCache::default()).collect();
         for i in own.caches.clone() {
             caches[i] = HostCache::new(&tape.caches[i], tape.cache_format, room.blocks)?;

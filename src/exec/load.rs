@@ -2,7 +2,7 @@
 
 use super::Executor;
 use super::stored::Stored;
-use crate::error::Result;
+use crate::error::{Result, filled};
 use crate::quant::{Affine, Axis, BLOCK, Coded, Encoded, Scaling, Survey, encode_rows, padded};
 use crate::tape::{Initial, Part, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::View;
@@ -139,7 +139,7 @@ fn read_part(
     read: &mut dyn FnMut(usize, &mut [f32]) -> Result<()>,
 ) -> Result<()> {
     let (k, at_once, end) = (padded(part.k), rows_at_once(part, rows), first + rows);
-    let mut numbers = vec![0.0; at_once * k];
+    let mut numbers = filled(0.0, at_once * k, &part.tensor)?;
     if part.optional && !source.has(&part.tensor) {
         return (first..end).step_by(at_once).try_for_each(|row| {
             let rows = &mut numbers[..at_once.min(end - row) * k];
@@ -193,13 +193,13 @@ fn turn(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<(
 
 /// Packed vectors, padded with zeros.
 pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> {
-    let mut packed = vec![0.0; spec.parts.len() * spec.stride()];
+    let mut packed = filled(0.0, spec.parts.len() * spec.stride(), "vectors")?;
     for (part, row) in spec.parts.iter().zip(packed.chunks_exact_mut(spec.stride())) {
         if part.optional && !source.has(&part.tensor) {
             continue;
         }
         let len = spec.len(part);
-        let mut numbers = vec![0.0; len / part.repeat];
+        let mut numbers = filled(0.0, len / part.repeat, &part.tensor)?;
         source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut numbers))?;
         let map = part.map.unwrap_or(|x| x);
         for (to, from) in row[..len].chunks_mut(part.repeat).zip(numbers) {
@@ -214,7 +214,7 @@ pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(Sta
     let mut found = Vec::new();
     for i in section.own.states.clone() {
         let spec = &section.tape.states[i];
-        let mut numbers = vec![0.0; spec.len()];
+        let mut numbers = filled(0.0, spec.len(), &spec.name)?;
         match &spec.initial {
             Initial::Zeros => continue,
             Initial::Rows(rows) => numbers.chunks_exact_mut(spec.len() / rows.len()).zip(rows).for_each(|(n, &row)| n.fill(row)),

@@ -2,7 +2,7 @@
 
 use super::{ModelSource, Options};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled};
 use crate::tape::{Bytes, Part, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm};
@@ -217,7 +217,7 @@ pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation
             return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix"));
         }
         let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state")).filter(|name| source.has(name));
-        let mut numbers = vec![0.0; spec.len()];
+        let mut numbers = filled(0.0, spec.len(), &spec.name)?;
         if let Some(name) = block.map(|b| format!("{b}{TUNED}")).or(shift) {
             source.with(&name, &spec.shape, &mut |view| view.read_f32(0, &mut numbers))?;
         }

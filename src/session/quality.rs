@@ -4,7 +4,7 @@
 //! are ever in memory for all of it.
 
 use super::{Session, Slot};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, room};
 use rayon::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -90,7 +90,7 @@ pub fn quality(
     if total == 0 {
         return Err(too_short(text.tokens.len()));
     }
-    let mut seen = Vec::with_capacity(total);
+    let mut seen = room(total, "the predictions")?;
     for window in text.iter() {
         let slots = (reference.open()?, model.open()?);
         let read = read_window((&mut *reference, slots.0), (&mut *model, slots.1), &window, text.first(), &mut |tokens| {

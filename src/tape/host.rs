@@ -1,7 +1,7 @@
 //! The memory of the twins: what the tape declares, as plain vectors on the host.
 
 use super::{BLOCK, Cache, CacheSpec, Matrix, State, Step, Tape, Var, Vector};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled};
 use crate::quant::product::Weights;
 use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
@@ -59,12 +59,8 @@ impl HostCache {
     pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
         let row = format.size_bytes(spec.width());
         let size = blocks.saturating_mul(BLOCK * row);
-        // Zeros are not touched before they are used, so ask first whether there can be as many.
-        if Vec::<u8>::new().try_reserve_exact(size).is_err() {
-            let text = format!("{} needs {size} bytes, more than there are", spec.name);
-            return Err(Error::memory(text).hint("use a smaller --context or fewer slots"));
-        }
-        Ok(HostCache { bytes: vec![0; size], row })
+        let bytes = filled(0, size, &spec.name).map_err(|e| Error { hint: Some("use a smaller --context or fewer slots".into()), ..e })?;
+        Ok(HostCache { bytes, row })
     }
 
     fn place(&self, block: u32, token: usize) -> Range<usize> {

@@ -1,7 +1,7 @@
 //! A strided view: shape, strides and bytes. Reading widens to f32, in row-major order of the shape.
 
 use super::{DType, blocks, dense_strides, n_elements};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled};
 use crate::quant::Coded;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -173,7 +173,7 @@ impl<'a> View<'a> {
 
     /// All elements, widened.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
-        let mut out = vec![0.0; self.len()];
+        let mut out = filled(0.0, self.len(), "a tensor")?;
         self.read_f32(0, &mut out)?;
         Ok(out)
     }

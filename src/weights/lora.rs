@@ -7,7 +7,7 @@
 use super::Checkpoint;
 use super::encode::{write_numbers, write_view};
 use super::write::WriteData;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled};
 use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,6 +15,8 @@ use std::path::Path;
 
 /// Rows of the product are made in blocks of about so many numbers.
 const BLOCK_LEN: usize = 64 << 10;
+/// What memory is taken for.
+const LORA: &str = "an adapter's product";
 /// An open adapter.
 #[derive(Debug)]
 pub struct Lora {
@@ -179,8 +181,8 @@ impl Lora {
         let (a, b) = (self.view(&pair.a)?.to_f32()?, self.view(&pair.b)?);
         let scale = self.alpha / rank as f32;
         let block_rows = (BLOCK_LEN / n_in.max(rank)).clamp(1, n_out);
-        let (mut rows, mut factors) = (vec![0f32; block_rows * n_in], vec![0f32; block_rows * rank]);
-        let (mut delta, mut bytes) = (vec![0f32; n_in], Vec::new());
+        let (mut rows, mut factors) = (filled(0f32, block_rows * n_in, LORA)?, filled(0f32, block_rows * rank, LORA)?);
+        let (mut delta, mut bytes) = (filled(0f32, n_in, LORA)?, Vec::new());
         for first in (0..n_out).step_by(block_rows) {
             let n = block_rows.min(n_out - first);
             let (rows, factors) = (&mut rows[..n * n_in], &mut factors[..n * rank]);

@@ -271,8 +271,12 @@ impl Device {
             ..Default::default()
         };
         pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
-            Error::device(format!("cannot open {} ({}): {e}", adapter.name, adapter.backend))
-                .hint("update its driver, or choose another with --device")
+            let text = format!("cannot open {} ({}): {e}", adapter.name, adapter.backend);
+            // wgpu keeps the kind of this error to itself.
+            match e.to_string().contains("Not enough memory") {
+                true => Error::memory(text).hint("close other programs, or use --device cpu"),
+                false => Error::device(text).hint("update its driver, or choose another with --device"),
+            }
         })
     }
 

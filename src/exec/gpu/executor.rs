@@ -8,7 +8,7 @@ use super::readback::Readback;
 use super::size::Size;
 use super::stream::Turn;
 use super::weights::Stage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, room};
 use crate::exec::{Executor, Loaded, WordTime, mean, share_of_zeros};
 use crate::quant;
 use crate::sample::Sampler;
@@ -371,7 +371,7 @@ impl Executor for GpuExecutor {
         let tape = self.model.tape().clone();
         let (spec, bytes) = (tape.cache_spec(cache), tape.cache_format.size_bytes(tape.cache_spec(cache).block_len()));
         let (from, width) = (self.caches[cache.0].clone(), spec.width());
-        let (mut raw, mut block, mut all) = (Vec::new(), vec![0.0; spec.block_len()], Vec::with_capacity(n * width));
+        let (mut raw, mut block, mut all) = (Vec::new(), vec![0.0; spec.block_len()], room(n * width, &spec.name)?);
         for (i, &at) in blocks.iter().enumerate().take(n.div_ceil(BLOCK)) {
             self.read(self.encoder(), &from, at as usize * bytes, bytes, &mut raw)?;
             tape.cache_format.decode(bytemuck::cast_slice(&raw), &mut block);

@@ -1,0 +1,93 @@
+//! Memory whose size a file or a user decides. A failed allocation is an error of kind `Memory`, not the end of the process.
+
+use super::{Error, Result, size};
+use std::cell::Cell;
+
+/// What to do when the host has no memory left.
+pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
+
+thread_local! {
+    /// Whether this thread handles a failed allocation itself.
+    static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether a failed allocation of this thread is handled by its caller. An allocator that reports failures itself asks this first.
+#[cfg(feature = "cli")]
+pub(crate) fn is_handled() -> bool {
+    HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs `allocate`, which handles a failed allocation itself, as `try_reserve` does.
+fn handling<T>(allocate: impl FnOnce() -> T) -> T {
+    let before = HANDLES_FAILURE.replace(true);
+    let done = allocate();
+    HANDLES_FAILURE.set(before);
+    done
+}
+
+fn refused<T>(n: usize, what: &str) -> Error {
+    let bytes = (n as u64).saturating_mul(size_of::<T>() as u64);
+    Error::memory(format!("out of memory: {} for {what} could not be allocated", size(bytes))).hint(HINT)
+}
+
+/// Returns an empty vector with room for `n` values. `what` names their use in the error.
+///
+/// # Errors
+/// `Memory` if the host has no room for `n` values.
+pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    handling(|| values.try_reserve_exact(n)).map_err(|_| refused::<T>(n, what))?;
+    Ok(values)
+}
+
+/// Returns `n` copies of `value`. Pages of zeros are taken from the system when they are first written.
+///
+/// # Errors
+/// As [`room`].
+pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>> {
+    drop(room::<T>(n, what)?);
+    Ok(vec![value; n])
+}
+
+/// Reads all of `from`, at most `limit` bytes.
+///
+/// # Errors
+/// `Input` if `from` has more than `limit` bytes or cannot be read, `Memory` if the host has no room for them.
+#[cfg(feature = "cli")]
+pub(crate) fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u8>> {
+    let (mut bytes, mut from) = (Vec::new(), from.take(limit.saturating_add(1)));
+    let done = handling(|| std::io::Read::read_to_end(&mut from, &mut bytes));
+    done.map_err(|e| match e.kind() {
+        std::io::ErrorKind::OutOfMemory => refused::<u8>(bytes.len().saturating_mul(2), "the text"),
+        _ => Error::input(e.to_string()),
+    })?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::input(format!("expected at most {}, found more", size(limit))));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn what_no_memory_has_is_an_error() {
+        for n in [usize::MAX, isize::MAX as usize, 1 << 60] {
+            let e = room::<u64>(n, "a tensor").unwrap_err();
+            assert!(e.kind == Kind::Memory && e.message.contains("for a tensor could not be allocated"), "{e}");
+            assert_eq!(filled(0f32, n, "a tensor").unwrap_err().kind, Kind::Memory);
+        }
+        assert_eq!(filled(7u8, 3, "a tensor").unwrap(), [7; 3]);
+        assert!(room::<u32>(100, "ids").unwrap().capacity() >= 100 && !HANDLES_FAILURE.get());
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn a_text_without_end_is_refused() {
+        assert_eq!(read_at_most(&b"abc"[..], 3).unwrap(), b"abc");
+        let e = read_at_most(std::io::repeat(0), 1 << 20).unwrap_err();
+        assert_eq!((e.kind, e.message.as_str()), (Kind::Input, "expected at most 1.00 MiB, found more"));
+    }
+}
