@@ -12,7 +12,7 @@ pub(super) mod tests;
 use super::merge::Ranks;
 use super::table::Table;
 use super::{Scheme, byte_chars, utf8_text};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, room, short};
 use pieces::Pieces;
 
 pub(super) use lines::is_lines;
@@ -122,20 +122,21 @@ fn not_glm4(message: String) -> Error {
 }
 
 /// Appends the ids of a piece: its own where the whole piece is a token, else those of its parts.
-fn split(ranks: &Ranks, piece: &[u8], ids: &mut Vec<u32>) {
+fn split(ranks: &Ranks, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
     match ranks.id(piece) {
         Some(id) => ids.push(id),
         // every part is a token, for all single bytes are
-        None => ids.extend(ranks.join(piece, 0..piece.len()).filter_map(|part| ranks.id(part))),
+        None => ids.extend(ranks.join(piece, 0..piece.len())?.filter_map(|part| ranks.id(part))),
     }
+    Ok(())
 }
 
 impl Scheme for Glm4 {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         let text = utf8_text(text)?;
-        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
+        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
         for piece in Pieces::of(text) {
-            split(&self.ranks, piece.as_bytes(), &mut ids);
+            split(&self.ranks, piece.as_bytes(), &mut ids)?;
         }
         Ok(ids)
     }

@@ -6,20 +6,23 @@
 #[cfg(test)]
 mod tests;
 
+use super::split::{Part, Parts};
 use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
 use super::web::Pairs;
 use super::{Scheme, byte_chars, no_token, utf8_text};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use tokenizers::models::bpe::{BPE, Vocab as IdByText};
 use tokenizers::models::wordlevel;
-use tokenizers::pre_tokenizers::{self, PreTokenizerWrapper};
-use tokenizers::{ModelWrapper, Tokenizer, normalizers};
+use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl, normalizers};
 
 /// The texts of all added tokens together are no larger. The automaton that finds them takes some hundred bytes for each of
 /// theirs; real files have a few kilobytes.
 const MAX_ADDED_BYTES: usize = 1 << 18;
+
+/// The crate's tokenizer, with our own splitting.
+type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, Parts, PostProcessorWrapper, DecoderWrapper>;
 
 pub(super) struct HuggingFace {
     tokenizer: Tokenizer,
@@ -54,7 +57,7 @@ impl HuggingFace {
         if let Some(pre_tokenizer) = file.pre_tokenizer {
             pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;
         }
-        let splits_bytes = parts.iter().any(|p| matches!(p, PreTokenizerWrapper::ByteLevel(_)));
+        let splits_bytes = parts.iter().any(Part::spells_bytes);
         let (model, table, kind) = match file.model {
             Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
             Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
@@ -63,7 +66,7 @@ impl HuggingFace {
         };
 
         let mut tokenizer = Tokenizer::new(model);
-        tokenizer.with_pre_tokenizer(Some(pre_tokenizers::sequence::Sequence::new(parts)));
+        tokenizer.with_pre_tokenizer(Some(Parts(parts)));
         if let Some(normalizer) = file.normalizer {
             let mut parts = Vec::new();
             normalizer.flatten(&mut parts);
@@ -89,7 +92,7 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
     let table = table(&bpe.vocab, added, Spelling::ByteChars)?;
     let by_text: IdByText = by_text(bpe.vocab)?;
     if let Some(unknown) = bpe.unk_token.as_ref().filter(|t| !by_text.contains_key(t.as_str())) {
-        return Err(Error::file(format!("expected the unk_token {unknown:?} among the tokens, found none")));
+        return Err(Error::file(format!("expected the unk_token {:?} among the tokens, found none", short(unknown, 40))));
     }
     let merges = merges(bpe.merges, &by_text)?;
 
@@ -116,11 +119,11 @@ fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>>
             Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
             Merge::Line(line) => match line.split_once(' ') {
                 Some((a, b)) => (a.into(), b.into()),
-                None => return Err(Error::file(format!("expected merge {i} to be two tokens, found {line:?}"))),
+                None => return Err(Error::file(format!("expected merge {i} to be two tokens, found {:?}", short(&line, 40)))),
             },
         };
         if let Some(text) = [&a, &b, &format!("{a}{b}")].into_iter().find(|t| !by_text.contains_key(t.as_str())) {
-            return Err(Error::file(format!("expected the tokens of merge {i} in the vocabulary, found no {text:?}")));
+            return Err(Error::file(format!("expected the tokens of merge {i} in the vocabulary, found no {:?}", short(text, 40))));
         }
         pairs.push((a, b));
     }
@@ -172,7 +175,7 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
     let mut map = IdByText::with_capacity(vocab.0.len());
     for (text, id) in vocab.0 {
         if map.contains_key(&text) {
-            return Err(Error::file(format!("expected each token once, found {text:?} again")));
+            return Err(Error::file(format!("expected each token once, found {:?} again", short(&text, 40))));
         }
         map.insert(text, id);
     }
@@ -191,6 +194,7 @@ fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
         let given = tokenizer.token_to_id(&content);
         if given != Some(id) {
             let given = given.map_or_else(|| "none".into(), |n| n.to_string());
+            let content = short(&content, 40);
             return Err(Error::file(format!("expected the added token {content:?} to have the next id, {given}, found {id}")));
         }
     }

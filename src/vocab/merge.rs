@@ -2,8 +2,12 @@
 //!
 //! A heap holds the candidates, so a text of a million letters takes no quadratic time. Knows no text, only bytes.
 
+use crate::error::{Result, filled, room};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+
+/// What memory is taken for.
+const PARTS: &str = "the parts of the text";
 
 /// Tokens, their ranks and their ids.
 #[derive(Default)]
@@ -40,10 +44,13 @@ impl Ranks {
     }
 
     /// The parts of `text` when no two can be joined any more. At first one begins at each of `starts`, which ascend from 0.
-    pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> impl Iterator<Item = &'t [u8]> {
-        let mut parts = Parts::new(text.len(), starts);
+    ///
+    /// # Errors
+    /// `Memory` if there is no room for the parts.
+    pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> Result<impl Iterator<Item = &'t [u8]>> {
+        let mut parts = Parts::new(text.len(), starts)?;
         // (rank, start, end): the lowest rank first, of equal ranks the leftmost
-        let mut heap = BinaryHeap::with_capacity(text.len());
+        let mut heap = BinaryHeap::from(room(text.len(), PARTS)?);
         let candidate = |start: usize, end: usize| self.get(&text[start..end]).map(|token| Reverse((token.rank, start, end)));
         heap.extend(parts.spans().filter_map(|(start, middle)| candidate(start, parts.after(middle)?)));
         while let Some(Reverse((_, start, end))) = heap.pop() {
@@ -53,11 +60,11 @@ impl Ranks {
             }
         }
         let mut next = 0;
-        std::iter::from_fn(move || {
+        Ok(std::iter::from_fn(move || {
             let start = next;
             next = parts.after(start)?;
             Some(&text[start..next])
-        })
+        }))
     }
 }
 
@@ -70,8 +77,8 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(n: usize, starts: impl Iterator<Item = usize>) -> Self {
-        let mut parts = Parts { end: vec![0; n], before: vec![0; n] };
+    fn new(n: usize, starts: impl Iterator<Item = usize>) -> Result<Self> {
+        let mut parts = Parts { end: filled(0, n, PARTS)?, before: filled(0, n, PARTS)? };
         let mut before = 0;
         for start in starts.skip(1) {
             parts.end[before] = start;
@@ -81,7 +88,7 @@ impl Parts {
         if n > 0 {
             parts.end[before] = n;
         }
-        parts
+        Ok(parts)
     }
 
     /// Joins the two parts that reach from `start` to `end`, if there still are such two.

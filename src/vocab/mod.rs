@@ -12,6 +12,7 @@ mod merge;
 mod protobuf;
 mod rwkv;
 mod sentence_piece;
+mod split;
 mod stop;
 mod table;
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! particular vocabulary: ids may have gaps, need not be sorted, and not every byte need be there.
 
 use super::table::{ID_LIMIT, Table};
-use super::trie::{Entry, Trie};
+use super::trie::{Entry, Steps, Trie};
 use super::{Scheme, literal, no_token};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, room, short};
 
 pub(super) struct Rwkv {
     table: Table,
@@ -80,10 +80,10 @@ pub(super) fn number(s: &str) -> Option<u64> {
 
 impl Scheme for Rwkv {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
-        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
-        let mut rest = text;
+        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
+        let (mut rest, mut steps) = (text, Steps::of(text.len()));
         while !rest.is_empty() {
-            let (id, len) = self.trie.longest(rest).ok_or_else(|| no_token(text, text.len() - rest.len()))?;
+            let (id, len) = self.trie.longest(rest, &mut steps)?.ok_or_else(|| no_token(text, text.len() - rest.len()))?;
             ids.push(id);
             rest = &rest[len..];
         }

@@ -13,9 +13,9 @@ pub(super) mod tests;
 
 use super::merge::Ranks;
 use super::table::Table;
-use super::trie::Trie;
+use super::trie::{Steps, Trie};
 use super::{Scheme, utf8_text};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, room};
 use model::{Kind, Model, Spaces};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
@@ -115,8 +115,8 @@ impl SentencePiece {
     }
 
     /// Appends the ids of spelt text in which no piece is found at once.
-    fn join(&self, text: &str, ids: &mut Vec<u32>) {
-        for part in self.ranks.join(text.as_bytes(), text.char_indices().map(|(i, _)| i)) {
+    fn join(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        for part in self.ranks.join(text.as_bytes(), text.char_indices().map(|(i, _)| i))? {
             match (self.ranks.id(part), &self.bytes) {
                 (Some(id), _) => ids.push(id),
                 (None, Some(bytes)) => ids.extend(part.iter().map(|&byte| bytes[byte as usize])),
@@ -125,6 +125,7 @@ impl SentencePiece {
                 (None, None) => ids.push(self.unknown),
             }
         }
+        Ok(())
     }
 
     /// Whether an id is a byte, not text.
@@ -137,12 +138,12 @@ impl SentencePiece {
 impl Scheme for SentencePiece {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         let text = self.spelt(utf8_text(text)?);
-        let mut ids = Vec::with_capacity(text.len() / 3 + 1);
-        let (mut plain, mut at) = (0, 0);
+        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
+        let (mut plain, mut at, mut steps) = (0, 0, Steps::of(text.len()));
         while let Some(char) = text[at..].chars().next() {
-            match self.user_defined.longest(&text.as_bytes()[at..]) {
+            match self.user_defined.longest(&text.as_bytes()[at..], &mut steps)? {
                 Some((id, len)) => {
-                    self.join(&text[plain..at], &mut ids);
+                    self.join(&text[plain..at], &mut ids)?;
                     ids.push(id);
                     at += len;
                     plain = at;
@@ -150,7 +151,7 @@ impl Scheme for SentencePiece {
                 None => at += char.len_utf8(),
             }
         }
-        self.join(&text[plain..], &mut ids);
+        self.join(&text[plain..], &mut ids)?;
         Ok(ids)
     }
 

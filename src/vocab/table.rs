@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// Ids lie below this. The table has a row for each id up to the largest, so one absurd id must not size it.
 pub(super) const ID_LIMIT: u32 = 1 << 20;
 
+/// Bytes of a token. The longest of the World vocabulary has 128. Work for a text grows with the longest token.
+const MAX_TOKEN_BYTES: usize = 1024;
+
 /// Where a token lies in `Table::bytes`.
 #[derive(Clone, Copy)]
 struct Span {
@@ -29,10 +32,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Assigns an id. Refuses one that is too large or assigned already.
+    /// Assigns an id. Refuses an id that is too large or assigned already, and a token that is too long.
     pub fn add(&mut self, id: u32, token: &[u8]) -> Result<Entry> {
         if id >= ID_LIMIT {
             return Err(Error::file(format!("expected an id below {ID_LIMIT}, found {id}")));
+        }
+        if token.len() > MAX_TOKEN_BYTES {
+            let message = format!("expected tokens of at most {MAX_TOKEN_BYTES} bytes, found {} for id {id}", token.len());
+            return Err(Error::file(message).hint("the file is hostile or damaged"));
         }
         let row = id as usize;
         if self.spans.len() <= row {

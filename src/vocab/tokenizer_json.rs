@@ -5,14 +5,13 @@
 //! listed here, and a file gets no further with others. `truncation`, `padding` and `post_processor` are not looked at: they
 //! cut or add tokens, which a prompt for an RWKV model must not suffer.
 
+use super::split::{Part, Split};
 use super::web::Pairs;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokenizers::normalizers::{Lowercase, NFC, NFD, NFKC, NFKD, NormalizerWrapper};
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::pre_tokenizers::whitespace::{Whitespace, WhitespaceSplit};
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
@@ -122,16 +121,16 @@ pub(super) enum PreTokenizer {
 
 impl PreTokenizer {
     /// Appends its parts. The error is what the regex compiler says of a pattern.
-    pub fn flatten(self, parts: &mut Vec<PreTokenizerWrapper>) -> tokenizers::Result<()> {
+    pub fn flatten(self, parts: &mut Vec<Part>) -> tokenizers::Result<()> {
         parts.push(match self {
-            // offsets, which the last argument but one trims, are nobody's business here
             PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
-                ByteLevel::new(add_prefix_space, false, use_regex.unwrap_or(true)).into()
+                parts.extend(Part::byte_level(add_prefix_space, use_regex.unwrap_or(true))?);
+                return Ok(());
             }
-            PreTokenizer::Split { pattern, behavior, invert } => Split::new(pattern, behavior, invert)?.into(),
-            PreTokenizer::Digits { individual_digits } => Digits::new(individual_digits).into(),
-            PreTokenizer::Whitespace => Whitespace {}.into(),
-            PreTokenizer::WhitespaceSplit => WhitespaceSplit.into(),
+            PreTokenizer::Split { pattern, behavior, invert } => Part::Pattern(Split::new(pattern, behavior, invert)?),
+            PreTokenizer::Digits { individual_digits } => Part::Linear(Digits::new(individual_digits).into()),
+            PreTokenizer::Whitespace => Part::Linear(Whitespace {}.into()),
+            PreTokenizer::WhitespaceSplit => Part::Linear(WhitespaceSplit.into()),
             PreTokenizer::Sequence { pretokenizers } => return pretokenizers.into_iter().try_for_each(|p| p.flatten(parts)),
         });
         Ok(())

@@ -3,6 +3,7 @@
 //! Nodes are numbered level by level, so the children of a node are neighbours and one array of first children describes
 //! them all; a table by the first two bytes skips the widest levels. Knows no file format.
 
+use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -16,6 +17,29 @@ pub(super) struct Entry {
 
 /// No token ends here, or no node is there.
 const NONE: u32 = u32::MAX;
+
+/// Steps per byte of a text, on average. Published vocabularies take less than 4.
+const MAX_STEPS: u64 = 64;
+
+/// How many nodes a text may still visit. A long token whose end never comes makes each byte of a text as slow as its length.
+pub(super) struct Steps {
+    left: u64,
+}
+
+impl Steps {
+    /// For a text of `n_bytes`.
+    pub(super) fn of(n_bytes: usize) -> Steps {
+        Steps { left: (n_bytes as u64 + 4096).saturating_mul(MAX_STEPS) }
+    }
+
+    fn take(&mut self, n: usize) -> Result<()> {
+        self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
+            let message = format!("the vocabulary takes more than {MAX_STEPS} steps per byte to split this text");
+            Error::file(message).hint("its tokens are hostile, or of another kind of text")
+        })?;
+        Ok(())
+    }
+}
 
 pub(super) struct Trie {
     /// The byte that leads to a node; ascending among siblings. `[nodes]`
@@ -82,8 +106,12 @@ impl Trie {
     }
 
     /// The longest token that `text` begins with: its id and length in bytes.
-    pub(super) fn longest(&self, text: &[u8]) -> Option<(u32, usize)> {
-        let first = *text.first()? as usize;
+    ///
+    /// # Errors
+    /// `File` if `steps` are used up.
+    pub(super) fn longest(&self, text: &[u8], steps: &mut Steps) -> Result<Option<(u32, usize)>> {
+        let Some(&first) = text.first() else { return Ok(None) };
+        let first = first as usize;
         let mut best = (self.single[first], 1);
         let mut node = match text.get(1) {
             Some(&second) => self.pair[first << 8 | second as usize],
@@ -101,7 +129,8 @@ impl Trie {
             node = (children.start + i) as u32;
             len += 1;
         }
-        Some(best).filter(|&(id, _)| id != NONE)
+        steps.take(len)?;
+        Ok(Some(best).filter(|&(id, _)| id != NONE))
     }
 }
 

@@ -226,7 +226,7 @@ fn damaged_tokenizers_are_refused() {
         (changed("/added_tokens/4/id", json!(u32::MAX)), "expected an id below"),
         (changed("/added_tokens/2/content", json!("")), "the next id, none, found 267"),
         (changed("/added_tokens/3/content", json!("    ")), "found 268"),
-        (changed("/added_tokens/3/content", json!("x".repeat(1 << 18))), "of at most 262144 bytes"),
+        (changed("/added_tokens/3/content", json!("x".repeat(1 << 18))), "expected tokens of at most 1024 bytes, found 262144 for id 268"),
         (changed("/added_tokens/0", json!({"id": 0})), "missing field"),
         (changed("/model/merges/0", json!("ab")), "expected merge 0 to be two tokens"),
         (changed("/model/merges/0", json!("a b")), "found no \"ab\""),

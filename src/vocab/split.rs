@@ -1,0 +1,234 @@
+//! Text split by the patterns of a `tokenizer.json`, within bounds of work.
+//!
+//! A pattern with look-around backtracks, and a hostile one backtracks without end. The `tokenizers` crate stops splitting at the crate's
+//! limit and says nothing, so the rest of the text gets wrong ids. Here a limit that is reached is an error.
+
+use fancy_regex::{Regex, RegexBuilder};
+use std::sync::OnceLock;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::tokenizer::pattern::{Invert, Pattern};
+use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, Result, SplitDelimiterBehavior};
+
+/// The pattern that byte-level BPE splits by if a file names no other: GPT-2's.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// Bytes of a pattern. The longest in use has 500.
+const MAX_PATTERN_BYTES: usize = 4 << 10;
+/// Lengths of a text, and how many steps back one match may take in it: a step may look at all of the text. Patterns in use take ten.
+const MAX_BACKTRACKS: [(usize, usize); 4] = [(1 << 14, 12_000), (1 << 18, 768), (1 << 20, 192), (usize::MAX, 64)];
+/// Bytes of a compiled pattern.
+const MAX_COMPILED_BYTES: usize = 4 << 20;
+
+/// One step of the splitting.
+pub(super) enum Part {
+    /// A step of the crate that takes linear time.
+    Linear(PreTokenizerWrapper),
+    /// Puts a space before a text that begins with none.
+    Space,
+    Pattern(Split),
+}
+
+/// All steps, in order.
+pub(super) struct Parts(pub Vec<Part>);
+
+impl Part {
+    /// The steps of `ByteLevel`: a space, GPT-2's pattern, then bytes spelt as characters.
+    pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        if add_prefix_space {
+            parts.push(Part::Space);
+        }
+        if use_regex {
+            parts.push(Part::Pattern(Split::new(SplitPattern::Regex(GPT2.into()), SplitDelimiterBehavior::Isolated, false)?));
+        }
+        parts.push(Part::Linear(ByteLevel::new(false, false, false).into()));
+        Ok(parts)
+    }
+
+    /// Whether the step spells bytes as characters.
+    pub fn spells_bytes(&self) -> bool {
+        matches!(self, Part::Linear(PreTokenizerWrapper::ByteLevel(_)))
+    }
+}
+
+impl PreTokenizer for Parts {
+    fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Linear(part) => part.pre_tokenize(text),
+            Part::Pattern(split) => split.pre_tokenize(text),
+            Part::Space => text.split(|_, mut piece| {
+                if !piece.get().starts_with(' ') {
+                    piece.prepend(" ");
+                }
+                Ok(vec![piece])
+            }),
+        })
+    }
+}
+
+/// A pattern, and what becomes of its matches.
+pub(super) struct Split {
+    source: String,
+    /// One for each of `MAX_BACKTRACKS`. The crate sets the limit when it compiles; those for long texts wait for one.
+    regexes: [OnceLock<Regex>; MAX_BACKTRACKS.len()],
+    behavior: SplitDelimiterBehavior,
+    invert: bool,
+}
+
+impl Split {
+    pub fn new(pattern: SplitPattern, behavior: SplitDelimiterBehavior, invert: bool) -> Result<Split> {
+        let source = match pattern {
+            SplitPattern::String(text) => regex::escape(&text),
+            SplitPattern::Regex(source) => source,
+        };
+        if source.len() > MAX_PATTERN_BYTES {
+            return Err(format!("expected at most {MAX_PATTERN_BYTES} bytes, found {}", source.len()).into());
+        }
+        let split = Split { source, regexes: Default::default(), behavior, invert };
+        split.regex(0)?;
+        Ok(split)
+    }
+
+    /// The pattern with the limit for texts of `n_bytes`.
+    fn regex(&self, n_bytes: usize) -> Result<&Regex> {
+        let (nth, (_, limit)) = (0..).zip(MAX_BACKTRACKS).find(|(_, (most, _))| n_bytes <= *most).unwrap_or_default();
+        if let Some(regex) = self.regexes[nth].get() {
+            return Ok(regex);
+        }
+        let mut builder = RegexBuilder::new(&self.source);
+        let regex = builder.backtrack_limit(limit).delegate_size_limit(MAX_COMPILED_BYTES).build()?;
+        Ok(self.regexes[nth].get_or_init(|| regex))
+    }
+}
+
+impl PreTokenizer for Split {
+    fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
+        let mut clock = Clock::new();
+        text.split(|_, piece| {
+            clock.allow(piece.get().len());
+            let matches = Matches { regex: self.regex(piece.get().len())?, clock: &clock };
+            match self.invert {
+                true => piece.split(Invert(matches), self.behavior),
+                false => piece.split(matches, self.behavior),
+            }
+        })
+    }
+}
+
+struct Matches<'a> {
+    regex: &'a Regex,
+    clock: &'a Clock,
+}
+
+impl Pattern for Matches<'_> {
+    fn find_matches(&self, inside: &str) -> Result<Vec<(Offsets, bool)>> {
+        if inside.is_empty() {
+            return Ok(vec![((0, 0), false)]);
+        }
+        let (mut pieces, mut end) = (Vec::new(), 0);
+        for found in self.regex.find_iter(inside) {
+            let found = found.map_err(|e| format!("the vocabulary's pattern gives up after byte {end} of a piece ({e})"))?;
+            self.clock.check()?;
+            if end < found.start() {
+                pieces.push(((end, found.start()), false));
+            }
+            pieces.push(((found.start(), found.end()), true));
+            end = found.end();
+        }
+        if end < inside.len() {
+            pieces.push(((end, inside.len()), false));
+        }
+        Ok(pieces)
+    }
+}
+
+/// How long a text may take: time for each byte, and some more. Each match is quick, but a pattern can make a text's matches as slow as
+/// the text is long.
+struct Clock {
+    #[cfg(not(target_arch = "wasm32"))]
+    started: std::time::Instant,
+    n_bytes: usize,
+}
+
+/// Seconds for any text.
+const SECONDS: f64 = 5.0;
+/// Seconds for a byte. Patterns in use take 0.1 µs.
+const SECONDS_PER_BYTE: f64 = 2e-6;
+
+impl Clock {
+    fn new() -> Clock {
+        Clock {
+            #[cfg(not(target_arch = "wasm32"))]
+            started: std::time::Instant::now(),
+            n_bytes: 0,
+        }
+    }
+
+    /// Adds the time for more bytes.
+    fn allow(&mut self, n_bytes: usize) {
+        self.n_bytes += n_bytes;
+    }
+
+    /// A browser stops a page that hangs by itself, and has no clock here.
+    fn check(&self) -> Result<()> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if self.started.elapsed().as_secs_f64() > SECONDS + SECONDS_PER_BYTE * self.n_bytes as f64 {
+            return Err("the vocabulary's pattern takes too long to split it".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SplitDelimiterBehavior::{Isolated, Removed};
+    use tokenizers::{OffsetReferential, OffsetType};
+
+    fn pieces(split: Split, text: &str) -> std::result::Result<Vec<String>, String> {
+        let mut pieces = PreTokenizedString::from(text);
+        split.pre_tokenize(&mut pieces).map_err(|e| e.to_string())?;
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        Ok(splits.into_iter().map(|(text, ..)| text.to_string()).collect())
+    }
+
+    fn split(pattern: &str, behavior: SplitDelimiterBehavior, invert: bool) -> Split {
+        Split::new(SplitPattern::Regex(pattern.into()), behavior, invert).unwrap()
+    }
+
+    #[test]
+    fn patterns_split_as_the_crate_splits() {
+        use tokenizers::pre_tokenizers::split::Split as Theirs;
+        for text in ["", "hello  world\n\n it's 12", "  é\t\r\n ", "a b", "aaa"] {
+            for pattern in [GPT2, r"\s+", r"\s+(?!\S)|\s+", "a", "x*"] {
+                for (behavior, invert) in [(Isolated, false), (Removed, true), (Removed, false)] {
+                    let mut theirs = PreTokenizedString::from(text);
+                    Theirs::new(SplitPattern::Regex(pattern.into()), behavior, invert).unwrap().pre_tokenize(&mut theirs).unwrap();
+                    let theirs = theirs.get_splits(OffsetReferential::Original, OffsetType::Byte);
+                    let theirs: Vec<String> = theirs.into_iter().map(|(text, ..)| text.to_string()).collect();
+                    assert_eq!(pieces(split(pattern, behavior, invert), text).unwrap(), theirs, "{pattern} {text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_that_backtrack_without_end_are_errors() {
+        let text = "a".repeat(1 << 16);
+        for pattern in [r"(?=(a+)+$)b", r"(?!x)(a|a)*b", r"(a+)+(?=b)", r"(a*)*(?<!a)b"] {
+            let said = pieces(split(pattern, Isolated, false), &text).unwrap_err();
+            assert!(said.contains("gives up after byte 0"), "{pattern}: {said}");
+        }
+        // Without look-around a pattern takes linear time.
+        assert_eq!(pieces(split("(a+)+$", Isolated, false), &text).unwrap(), [text.as_str()]);
+    }
+
+    #[test]
+    fn long_patterns_are_refused() {
+        let of = |pattern: String| Split::new(SplitPattern::Regex(pattern), Isolated, false).err().unwrap().to_string();
+        assert!(of("a".repeat(5000)).contains("at most 4096 bytes"));
+        assert!(of(r"\p{L}{1000}{1000}".into()).contains("compiling"));
+    }
+}
