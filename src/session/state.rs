@@ -3,7 +3,7 @@
 use super::identity::weights_hash;
 use super::opened::{Opened, TUNED, tuned};
 use super::{Memory, ModelSource, Options, Session, Slot};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, room};
 use crate::sample::{self, Sampler};
 use crate::tape::{Cache, State};
 use crate::tensor::DType;
@@ -16,6 +16,10 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
+/// Tokens that a slot may have read. Sums of such numbers stay far below what an address holds.
+const MAX_TOKENS: usize = usize::MAX >> 8;
+/// Tokens whose ids a file may keep.
+const MAX_KEPT_TOKENS: usize = 1 << 28;
 
 /// What a state file is to keep beside the slot.
 #[derive(Debug, Clone, Copy, Default)]
@@ -116,8 +120,11 @@ impl Session {
                 .at(path.display())
                 .hint("make one with generate --save-state"));
         }
-        let bytes = std::fs::read(path).map_err(|e| Error::io(e, path))?;
-        self.load_bytes(&bytes, any_weights).map_err(|e| e.at(path.display()))
+        // Of the map: a file may say that it has terabytes, and only what the model asks for is read.
+        let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
+        let map = map.ok_or_else(|| Error::file("expected tensors, found none").at(path.display()))?;
+        checkpoint.check_uncut()?;
+        self.load_bytes((*map).as_ref(), any_weights).map_err(|e| e.at(path.display()))
     }
 
     fn load_bytes(&mut self, bytes: &[u8], any_weights: bool) -> Result<(Slot, LoadedState)> {
@@ -138,18 +145,25 @@ impl Session {
             }
             loaded.note = Some("this state was made with other weights".into());
         }
+        let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| self.check_length(n))?;
         let tape = self.model().tape().clone();
         let mut parts = Vec::new();
         for spec in &tape.states {
             parts.push(floats(&tensors, &spec.name, &spec.shape)?);
         }
         let n_vocab = self.model().facts().n_vocab;
+        // A sampler may have read some tokens that the slot has not.
+        let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
             _ => floats(&tensors, "last_logits", &[self.model().facts().n_logits()])?,
         };
         loaded.tokens = integers(&tensors, "tokens")?;
-        if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, penalty_counts(&tensors)?) {
+        if let Some(id) = loaded.tokens.iter().flatten().find(|&&id| id as usize >= n_vocab) {
+            return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("tokens"));
+        }
+        let counts = integers(&tensors, "penalty_counts")?.map(penalty_counts);
+        if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, counts) {
             let mut seen = std::collections::HashSet::new();
             if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
                 return Err(Error::file(format!("the penalty id {twice} stands there twice")));
@@ -167,7 +181,6 @@ impl Session {
             loaded.sampler =
                 Some(sample::Memory { counts, seed: number("seed", meta("seed"))?, draws: number("draws", meta("draws"))?, recent, mu });
         }
-        let n_tokens = meta("n_tokens").parse().unwrap_or(0);
         let mut caches = Vec::new();
         for spec in &tape.caches {
             caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
@@ -183,13 +196,21 @@ impl Session {
         Ok((self.restore(Kept { states: parts, ..Kept::default() })?, LoadedState { note, ..LoadedState::default() }))
     }
 
-    /// A slot that remembers this.
-    fn restore(&mut self, kept: Kept) -> Result<Slot> {
-        let Kept { states, caches, logits, n_tokens, mut tokens } = kept;
+    /// Refuses a number of tokens that the context has no room for, or that nobody has read yet.
+    fn check_length(&self, n_tokens: usize) -> Result<usize> {
         if let Some(context) = self.model().context().filter(|&context| n_tokens > context) {
             let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
             return Err(Error::input(text).hint("give a larger --context"));
         }
+        match n_tokens > MAX_TOKENS {
+            true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
+            false => Ok(n_tokens),
+        }
+    }
+
+    /// A slot that remembers this.
+    fn restore(&mut self, kept: Kept) -> Result<Slot> {
+        let Kept { states, caches, logits, n_tokens, mut tokens } = kept;
         if caches.is_empty() || tokens.len() != n_tokens {
             tokens.clear();
         }
@@ -319,12 +340,20 @@ fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>
     }
 }
 
-fn integers(tensors: &Tensors<'_>, name: &str) -> Result<Option<Vec<u32>>> {
-    match tensors.get(name) {
-        None => Ok(None),
-        Some((DType::I32, _, bytes)) => Ok(Some(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())),
-        Some((dtype, _, _)) => Err(Error::file(format!("expected I32, found {dtype}")).at(name)),
+/// A list of at most so many numbers; `None` if the file has no such list.
+fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec<u32>>> {
+    let at = |e: Error| e.at(name);
+    let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };
+    let n = bytes.len() / 4;
+    if *dtype != DType::I32 {
+        return Err(at(Error::file(format!("expected I32, found {dtype}"))));
     }
+    if n > most {
+        return Err(at(Error::file(format!("expected at most {most} numbers, found {n}"))));
+    }
+    let mut numbers = room(n, "a list of numbers").map_err(at)?;
+    numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+    Ok(Some(numbers))
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
@@ -332,6 +361,6 @@ fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
 }
 
 /// Counts of penalties, in fixed point.
-fn penalty_counts(tensors: &Tensors<'_>) -> Result<Option<Vec<u32>>> {
-    Ok(integers(tensors, "penalty_counts")?.map(|counts| counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()))
+fn penalty_counts(counts: Vec<u32>) -> Vec<u32> {
+    counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()
 }
