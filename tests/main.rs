@@ -12,6 +12,7 @@ mod formats;
 mod glm4;
 mod golden;
 mod grammar;
+mod hostile;
 mod invariants;
 mod layers;
 mod outputs;

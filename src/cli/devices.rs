@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::model_options::DeviceArgs;
-use super::output::{Output, say};
+use super::output::{Output, printable, say};
 use crate::error::size;
 use crate::exec::choose;
 use crate::report::{DeviceReport, devices};
@@ -78,5 +78,6 @@ pub fn line(d: &DeviceReport) -> String {
         (Some(total), None) => text.push_str(&format!(", {}", size(total))),
         (None, _) => {}
     }
-    text
+    // Names are the driver's.
+    printable(&text).into_owned()
 }

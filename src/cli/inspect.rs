@@ -105,7 +105,7 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         line(&format!("on {}", d.id), text)?;
     }
     for TensorReport { name, dtype, shape } in r.tensors.iter().flatten() {
-        out.text(&format!("{name}  {dtype} {shape:?}\n"))?;
+        out.line(format_args!("{name}  {dtype} {shape:?}"))?;
     }
     Ok(())
 }

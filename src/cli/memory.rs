@@ -117,7 +117,7 @@ fn say(descriptor: i32, bytes: &[u8]) {
 
 /// Drivers and their compilers are C and C++, and end a process that may not take more memory with a signal. Where a limit is set
 /// (`ulimit -v`), such an end gets a line and an exit code. Without a limit nothing changes.
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 pub fn explain_crashes() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -134,12 +134,12 @@ pub fn explain_crashes() {
     }
 }
 
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 extern "C" fn crashed(_signal: i32) {
     let message = "the program crashed where its memory is limited; it is probably out of memory";
     end_with(message, "raise the limit, ulimit -v, or use --device cpu")
 }
 
 /// Where processes have no such limit.
-#[cfg(not(unix))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub fn explain_crashes() {}

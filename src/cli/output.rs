@@ -48,7 +48,13 @@ impl Output {
         check(self.out.flush())
     }
 
+    /// One line of facts. Names and labels from files are in it, so control characters are written out wherever the line goes: a pager
+    /// passes them on to the terminal.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
+        self.whole(&printable(&line.to_string()).replace('\n', "\\n"))
+    }
+
+    fn whole(&mut self, line: &str) -> Result<(), Failure> {
         self.at_line_start = true;
         check(writeln!(self.out, "{line}"))
     }
@@ -56,7 +62,7 @@ impl Output {
     /// One object on one line. A terminal gets no control characters even where text is passed on as it is: JSON has another way to say them.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
-        self.line(if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })
+        self.whole(&if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })
     }
 
     /// Ends the last line, on a terminal only: a file gets the text and nothing else.

@@ -172,7 +172,8 @@ impl Table {
         match &self.report {
             Some(report) if self.json => self.out.json(report)?,
             Some(report) => {
-                self.out.line(format_args!("\n{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?
+                self.out.line("")?;
+                self.out.line(format_args!("{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?
             }
             None => return Err(Error::usage("nothing differs from the reference").hint("name what to compare with --dtype").into()),
         }

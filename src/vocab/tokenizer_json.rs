@@ -127,7 +127,7 @@ impl PreTokenizer {
                 parts.extend(Part::byte_level(add_prefix_space, use_regex.unwrap_or(true))?);
                 return Ok(());
             }
-            PreTokenizer::Split { pattern, behavior, invert } => Part::Pattern(Split::new(pattern, behavior, invert)?),
+            PreTokenizer::Split { pattern, behavior, invert } => Part::Pattern(Box::new(Split::new(pattern, behavior, invert)?)),
             PreTokenizer::Digits { individual_digits } => Part::Linear(Digits::new(individual_digits).into()),
             PreTokenizer::Whitespace => Part::Linear(Whitespace {}.into()),
             PreTokenizer::WhitespaceSplit => Part::Linear(WhitespaceSplit.into()),

@@ -198,7 +198,8 @@ pub(super) mod tests {
             let parts = |s: &str| s.split('.').map(|part| (part.parse::<u64>().ok(), part.to_string())).collect::<Vec<_>>();
             parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
         };
-        let names = ["", ".", "a", "a.", "a.1", "a.10", "a.9", "a.09", "a.1b", "ab", "a.é", "a.è.1", "1", "10.a", "1.b", "9", "a.9.x", "a.9x"];
+        let names =
+            ["", ".", "a", "a.", "a.1", "a.10", "a.9", "a.09", "a.1b", "ab", "a.é", "a.è.1", "1", "10.a", "1.b", "9", "a.9.x", "a.9x"];
         for a in names {
             for b in names {
                 assert_eq!(natural(a, b), slow(a, b), "{a:?} {b:?}");
