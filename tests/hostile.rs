@@ -164,6 +164,7 @@ fn vocabularies_that_make_texts_slow_are_errors() {
     let tokenize =
         |vocab: &std::path::Path, text: &str| soon("tokenize", || feed(&["tokenize", "--vocab", vocab.to_str().unwrap()], text.as_bytes()));
     let text = "a".repeat(1 << 19);
+    let many = "a".repeat((32 << 20) + 1);
     let long = put(&folder, "long.txt", format!("1 '{}' {}\n", "a".repeat(2000), 2000).as_bytes());
     refused(&tokenize(&long, "a"), 1, "expected tokens of at most 1024 bytes, found 2000");
     let slow = put(&folder, "slow.txt", format!("1 'a' 1\n2 '{}b' 1024\n", "a".repeat(1023)).as_bytes());
@@ -184,4 +185,5 @@ fn vocabularies_that_make_texts_slow_are_errors() {
     refused(&tokenize(&bpe(r"(?=(a+)+$)b"), &text[..1 << 16]), 1, "the vocabulary's pattern gives up");
     refused(&tokenize(&bpe(r"a*b|a"), &text), 1, "the vocabulary's pattern takes too long");
     assert_eq!(code(&tokenize(&bpe(r"(a+)+$"), &text[..1 << 16])), 0);
+    refused(&tokenize(&bpe("a"), &many), 1, "this vocabulary splits texts of at most 32.00 MiB");
 }

@@ -10,7 +10,7 @@ use super::split::{Part, Parts};
 use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
 use super::web::Pairs;
-use super::{Scheme, byte_chars, no_token, utf8_text};
+use super::{Scheme, byte_chars, check_length, no_token, utf8_text};
 use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use tokenizers::models::bpe::{BPE, Vocab as IdByText};
@@ -20,6 +20,9 @@ use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorW
 /// The texts of all added tokens together are no larger. The automaton that finds them takes some hundred bytes for each of
 /// theirs; real files have a few kilobytes.
 const MAX_ADDED_BYTES: usize = 1 << 18;
+
+/// Bytes of a text. The crate takes 225 bytes of memory for each.
+const MAX_TEXT_BYTES: usize = 32 << 20;
 
 /// The crate's tokenizer, with our own splitting.
 type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, Parts, PostProcessorWrapper, DecoderWrapper>;
@@ -203,6 +206,7 @@ fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
 
 impl Scheme for HuggingFace {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
+        check_length(text, MAX_TEXT_BYTES)?;
         let text = utf8_text(text)?;
         if let Kind::Bytes { absent, .. } = &self.kind
             && !absent.is_empty()

@@ -43,7 +43,7 @@ pub use glm4::SPECIAL as GLM4_SPECIAL;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, size};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -168,7 +168,8 @@ impl Vocab {
     ///
     /// # Errors
     /// `Input`, naming byte and offset, where no token begins with the next byte. Never with the World vocabulary, which has
-    /// all 256. A Hugging Face tokenizer, GLM-4's and SentencePiece take UTF-8 only.
+    /// all 256. A Hugging Face tokenizer, GLM-4's and SentencePiece take UTF-8 only. A Hugging Face tokenizer takes at most 32 MiB of text,
+    /// SentencePiece 128 MiB. `File` where a hostile vocabulary makes the work endless.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
@@ -230,6 +231,15 @@ impl Vocab {
 
 fn too_large(max: u64) -> Error {
     Error::file(format!("expected a vocabulary of at most {max} bytes, found more"))
+}
+
+/// Refuses a text that takes too much memory to split.
+fn check_length(text: &[u8], most: usize) -> Result<()> {
+    if text.len() <= most {
+        return Ok(());
+    }
+    let message = format!("this vocabulary splits texts of at most {}, found {}", size(most as u64), size(text.len() as u64));
+    Err(Error::input(message).hint("cut the text into parts"))
 }
 
 /// The text cannot be split: no token begins with the byte at `offset`.

@@ -14,11 +14,14 @@ pub(super) mod tests;
 use super::merge::Ranks;
 use super::table::Table;
 use super::trie::{Steps, Trie};
-use super::{Scheme, utf8_text};
+use super::{Scheme, check_length, utf8_text};
 use crate::error::{Error, Result, room};
 use model::{Kind, Model, Spaces};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
+
+/// Bytes of a text. Joining takes 40 bytes of memory for each.
+const MAX_TEXT_BYTES: usize = 128 << 20;
 
 /// How a piece spells a space.
 const SPACE: char = '▁';
@@ -137,6 +140,7 @@ impl SentencePiece {
 
 impl Scheme for SentencePiece {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
+        check_length(text, MAX_TEXT_BYTES)?;
         let text = self.spelt(utf8_text(text)?);
         let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
         let (mut plain, mut at, mut steps) = (0, 0, Steps::of(text.len()));
