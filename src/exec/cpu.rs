@@ -97,7 +97,7 @@ impl Loaded for CpuModel {
             vectors: self.vectors.clone(),
             states,
             caches,
-            angles: tape.rotary.map_or_else(Vec::new, |r| r.angles(room.context)),
+            angles: tape.rotary.map_or_else(|| Ok(Vec::new()), |r| r.angles(room.context))?,
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
             batch_invariant: self.batch_invariant,

@@ -1,6 +1,7 @@
 //! What attention remembers: keys and values of every token, in blocks that slots share until one of them writes; and the angles
 //! that turn with a token's position.
 
+use crate::error::{Result, room};
 use crate::quant::PAD;
 
 /// Tokens of a block: what a slot's memory grows by.
@@ -74,17 +75,20 @@ pub struct Rotary {
 impl Rotary {
     /// cos and sin for positions `0..n`, `[n, size / 2, 2]`. Wave lengths and angles are rounded to f32 as in the official code,
     /// which matters: at position 131 071 an exact angle would be 8e-4 off. Functions of shaders are far too coarse for this.
-    pub fn angles(&self, n: usize) -> Vec<f32> {
+    ///
+    /// # Errors
+    /// `Memory` if the host has no room for the table.
+    pub fn angles(&self, n: usize) -> Result<Vec<f32>> {
         let speed = |i: usize| (1.0 / self.base.powf(2.0 * i as f64 / self.size as f64)) as f32;
         let speeds: Vec<f32> = (0..self.size / 2).map(speed).collect();
-        let mut table = Vec::with_capacity(n * self.size);
+        let mut table = room(n.saturating_mul(self.size), "angles")?;
         for position in 0..n {
             for speed in &speeds {
                 let angle = f64::from(position as f32 * speed);
                 table.extend([angle.cos() as f32, angle.sin() as f32]);
             }
         }
-        table
+        Ok(table)
     }
 }
 
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn wave_lengths_are_those_of_the_official_code() {
         let first = |base: f64| {
-            let angles = Rotary { size: 64, base }.angles(2);
+            let angles = Rotary { size: 64, base }.angles(2).unwrap();
             [0, 1, 2, 16].map(|i| f64::from(angles[64 + 2 * i + 1]).asin())
         };
         // The base is 10 000 rope_ratio, and the exponent divides by R: the ratio neither scales positions nor is R the head.

@@ -80,7 +80,7 @@ impl GpuExecutor {
         if let Some(rotary) = rotary {
             model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller --context")?;
         }
-        let table = rotary.map_or_else(|| vec![0.0; 4], |r| r.angles(room.context));
+        let table = rotary.map_or_else(|| Ok(vec![0.0; 4]), |r| r.angles(room.context))?;
         let angles = memory("angles", table.len() * 4, "use a smaller --context")?;
         model.device.queue.write_buffer(&angles, 0, bytemuck::cast_slice(&table));
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;

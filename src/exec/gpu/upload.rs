@@ -1,7 +1,7 @@
 //! Weights on their way to a device: rows, columns or blocks, in the order in which a file gives them.
 
 use super::Device;
-use crate::error::Result;
+use crate::error::{Result, filled};
 use crate::exec::load::{Progress, encode_part, survey};
 use crate::quant::{Affine, BLOCK, Encoded, PAD};
 use crate::tape::{Block, MatrixSpec, Piece, PieceSegment, Region, Source, WORD};
@@ -34,8 +34,8 @@ pub struct Kept {
 }
 
 impl Sink for Kept {
-    fn new(_device: &Device, _label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
-        Ok(Kept { usage, bytes: vec![0; Device::buffer_bytes(bytes)] })
+    fn new(_device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
+        Ok(Kept { usage, bytes: filled(0, Device::buffer_bytes(bytes), label)? })
     }
 
     fn write(&mut self, _device: &Device, at: u64, bytes: &[u8]) {
