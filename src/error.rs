@@ -98,10 +98,12 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds where it happened, outermost last: `tensor blocks.0.att.w1` then `model.pth` reads `model.pth: tensor …`.
+    /// Adds where it happened, outermost last: `tensor blocks.0.att.w1` then `model.pth` reads `model.pth: tensor …`. A place that
+    /// comes first already is not added again.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string());
         self.place = Some(match self.place.take() {
+            Some(inner) if inner.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) => inner,
             Some(inner) => format!("{place}: {inner}"),
             None => place,
         });
@@ -137,6 +139,7 @@ impl Error {
             E::PermissionDenied => Some("check the permissions of the file and its folder"),
             E::NotFound => Some("check the path"),
             E::OutOfMemory => Some("close other programs, or raise the limit on memory, ulimit -v"),
+            E::IsADirectory => Some("this is a folder: give a file"),
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
@@ -189,6 +192,15 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_named_once() {
+        let at = |places: &[&str]| places.iter().fold(Error::file("x"), |e, place| e.at(place)).to_string();
+        assert_eq!(at(&["a", "b"]), "b: a: x");
+        assert_eq!(at(&["a", "a"]), "a: x");
+        assert_eq!(at(&["a", "b", "b"]), "b: a: x");
+        assert_eq!(at(&["ab", "a"]), "a: ab: x");
+    }
 
     #[test]
     fn an_excerpt_marks_its_part() {

@@ -12,6 +12,8 @@ mod convert;
 mod detokenize;
 mod devices;
 mod doctor;
+mod environment;
+mod failure;
 mod followers;
 mod format_options;
 mod generate;
@@ -34,12 +36,10 @@ mod tokenize;
 
 pub use memory::Allocator;
 
-use crate::error::{Error, Kind};
-use crate::report::ErrorReport;
+use crate::error::Error;
 use clap::{Parser, Subcommand};
-use output::{Output, say};
+use output::say;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind::BrokenPipe;
 use std::process::ExitCode;
 
 /// Runs RWKV models on any GPU, or on the CPU.
@@ -107,23 +107,16 @@ pub fn run() -> ExitCode {
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => {
-            if e.use_stderr() && json {
-                let _ = Output::new(true).json(&ErrorReport::from(&Error::usage(first_line(&e.to_string()))));
-            }
-            let printed = e.print();
-            if let Err(e) = printed.or_else(|e| if e.kind() == BrokenPipe { Ok(()) } else { Err(e) }) {
-                say(format_args!("error: {}", Error::io(e, "standard output".as_ref())));
-                return ExitCode::from(Kind::File.exit_code());
-            }
-            return ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 });
-        }
+        Err(e) => return failure::report_usage(&e, json),
     };
     start_log(cli.verbose);
     signals::listen();
     signals::catch_cut_files();
+    if let Err(e) = environment::check() {
+        return failure::report(e, &args, json);
+    }
     let outcome = match cli.verb {
         Verb::Generate(args) => generate::run(args),
         Verb::Batch(args) => batch::run(args),
@@ -143,14 +136,7 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
-        Err(Failure::Error(e)) => {
-            if json {
-                let _ = Output::new(true).json(&ErrorReport::from(&e));
-            }
-            say(format_args!("error: {e}"));
-            e.excerpt.iter().flat_map(|e| e.lines()).for_each(|line| say(format_args!("  {line}")));
-            ExitCode::from(e.kind.exit_code())
-        }
+        Err(Failure::Error(e)) => failure::report(e, &args, json),
     }
 }
 
@@ -184,12 +170,6 @@ fn start_log(verbose: u8) {
     };
     let env = env_logger::Env::default().default_filter_or(level);
     let _ = env_logger::Builder::from_env(env).format_timestamp(None).try_init();
-}
-
-/// Clap's message without the word before it and the help after it.
-fn first_line(message: &str) -> &str {
-    let line = message.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line)
 }
 
 fn one_line(text: &str) -> String {

@@ -9,6 +9,8 @@ use crate::exec::{Chosen, Plan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use std::path::PathBuf;
 
+/// Environment variable for the device, where `--device` is not given.
+pub const DEVICE: &str = "WINGBEAT_DEVICE";
 /// Environment variable that names the folder for what was measured.
 pub const CACHE: &str = "WINGBEAT_CACHE";
 
@@ -80,15 +82,15 @@ pub struct DeviceArgs {
     /// auto, cpu, gpu, gpu:N, or a part of an adapter's name (`wingbeat devices` lists them) [default: auto, or WINGBEAT_DEVICE]
     #[arg(long, value_name = "DEVICE", help_heading = "Model")]
     pub device: Option<String>,
-    /// Graphics API: auto, vulkan, metal, dx12, gl
-    #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], help_heading = "Model")]
+    /// Graphics API: auto, vulkan, metal, dx12, gl; an error if it has no adapter
+    #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], ignore_case = true, help_heading = "Model")]
     pub backend: String,
 }
 
 impl DeviceArgs {
     /// The flag, else its twin in the environment.
     pub fn named(&self) -> Option<String> {
-        self.device.clone().or_else(|| std::env::var("WINGBEAT_DEVICE").ok().filter(|d| !d.is_empty()))
+        self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
     }
 
     pub fn device(&self) -> String {
@@ -96,7 +98,12 @@ impl DeviceArgs {
     }
 
     pub fn backend(&self) -> Result<Backend> {
-        Backend::parse(&self.backend)
+        let backend = Backend::parse(&self.backend)?;
+        if backend != Backend::Auto && self.device.as_deref().is_some_and(|d| d.trim().eq_ignore_ascii_case("cpu")) {
+            let e = Error::usage(format!("the device cpu has no graphics API, found {}", backend.name())).at("backend");
+            return Err(e.hint("leave out --backend, or choose --device gpu"));
+        }
+        Ok(backend)
     }
 }
 

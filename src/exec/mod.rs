@@ -5,6 +5,7 @@
 mod chain;
 mod choose;
 pub mod cpu;
+pub mod environment;
 mod formats;
 pub mod gpu;
 mod load;
@@ -15,7 +16,7 @@ mod stored;
 pub mod strategy;
 pub mod tune;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sample::Sampler;
 use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, Section, State, Step, Tape, Var};
 use std::collections::BTreeSet;
@@ -100,12 +101,7 @@ pub const NOTHING: u32 = u32::MAX;
 
 /// Where tokens are drawn, if the environment says so.
 fn draws_on_device(default: bool) -> Result<bool> {
-    match std::env::var(DRAWS).as_deref() {
-        Ok("device") => Ok(true),
-        Ok("host") => Ok(false),
-        Ok(other) => Err(Error::usage(format!("{DRAWS} is {other:?}, expected device or host"))),
-        Err(_) => Ok(default),
-    }
+    Ok(environment::value(DRAWS)?.map_or(default, |place| place == "device"))
 }
 
 /// The share of zeros in columns `range` of rows of `stride` floats.

@@ -3,6 +3,7 @@
 //! Sizes change speed, never results: a file that is absent, broken or of another driver means the defaults until somebody
 //! measures again.
 
+use super::environment;
 use super::gpu::{Adapter, AdapterKind, CHECKED, Device};
 use super::products::{Products, Timer};
 use super::selftest::{first_wrong, products_of_words, settle};
@@ -51,12 +52,7 @@ pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> R
 /// Measures an adapter that nobody has measured yet, and keeps the result; seconds of work. Progress: steps done, of how many.
 /// Where that fails, or the folder cannot be written, a warning says so: kernels have their default sizes.
 pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-    let wanted = match std::env::var(TUNE).as_deref() {
-        Ok("0") => false,
-        Ok("1") => true,
-        Ok(other) => return Err(Error::usage(format!("{TUNE} is {other:?}, expected 0 or 1"))),
-        Err(_) => adapter.kind != AdapterKind::Cpu,
-    };
+    let wanted = environment::value(TUNE)?.map_or(adapter.kind != AdapterKind::Cpu, |on| on == "1");
     let caps = adapter.caps(false)?;
     let path = file(adapter, &caps, folder);
     if !wanted || caps.class != Class::Groups || read(&path).is_some() {

@@ -27,21 +27,7 @@ impl Finding {
 }
 
 /// Environment variables that change what is found or how it runs.
-const VARIABLES: [&str; 13] = [
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "CUDA_VISIBLE_DEVICES",
-    "WINGBEAT_DEVICE",
-    crate::exec::gpu::KERNELS,
-    crate::exec::gpu::SUBGROUPS,
-    crate::exec::gpu::COOPERATIVE,
-    crate::exec::gpu::BINDING_LIMIT,
-    crate::exec::gpu::CHECKED,
-    crate::exec::DRAWS,
-    crate::exec::tune::TUNE,
-    crate::cli::model_options::CACHE,
-];
+const VARIABLES: [&str; 4] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
 
 pub fn findings() -> Vec<Finding> {
     let mut found = Vec::new();
@@ -52,7 +38,7 @@ pub fn findings() -> Vec<Finding> {
         found.extend(container());
         found.extend(wsl());
     }
-    for name in VARIABLES {
+    for name in VARIABLES.into_iter().chain(crate::cli::environment::names()) {
         if let Some(value) = std::env::var_os(name) {
             found.push(Finding::note(format!("{name}={}", value.to_string_lossy())));
         }

@@ -119,7 +119,7 @@ pub fn run(args: Args) -> Outcome {
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
         Some(device) => choose(&device, backend),
-        None if adapters(backend).is_empty() => choose("cpu", backend),
+        None if backend == Backend::Auto && adapters(backend).is_empty() => choose("cpu", backend),
         None => choose("gpu", backend),
     }
 }

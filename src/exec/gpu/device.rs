@@ -3,7 +3,7 @@
 use super::kernel::Kernels;
 use super::memory;
 use crate::error::{Error, Result};
-use crate::exec::{Memory, host_memory};
+use crate::exec::{Memory, environment, host_memory};
 use crate::tape::{Caps, Class};
 use std::sync::{Arc, Mutex};
 
@@ -19,15 +19,27 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// All but `Auto`.
+    pub const ALL: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+
     pub fn parse(name: &str) -> Result<Backend> {
-        Ok(match name {
-            "auto" => Backend::Auto,
-            "vulkan" => Backend::Vulkan,
-            "metal" => Backend::Metal,
-            "dx12" => Backend::Dx12,
-            "gl" => Backend::Gl,
-            _ => return Err(Error::usage(format!("unknown --backend {name:?}, expected auto, vulkan, metal, dx12 or gl"))),
-        })
+        let found = [Backend::Auto].into_iter().chain(Self::ALL).find(|backend| backend.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| Error::usage(format!("expected auto, vulkan, metal, dx12 or gl, found {name:?}")).at("backend"))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Auto => "auto",
+            Backend::Vulkan => "vulkan",
+            Backend::Metal => "metal",
+            Backend::Dx12 => "dx12",
+            Backend::Gl => "gl",
+        }
+    }
+
+    /// Whether the program has this graphics interface on this system.
+    pub fn is_built_in(self) -> bool {
+        wgpu::Instance::enabled_backend_features().intersects(self.backends())
     }
 
     fn backends(self) -> wgpu::Backends {
@@ -135,21 +147,10 @@ impl Adapter {
 
     /// What lowering may count on, with the environment's overrides.
     pub fn caps(&self, batch_invariant: bool) -> Result<Caps> {
-        let class = match std::env::var(KERNELS).as_deref() {
-            Ok("groups") => Class::Groups,
-            Ok("lanes") => Class::Lanes,
-            Ok(other) => return Err(Error::usage(format!("{KERNELS} is {other:?}, expected groups or lanes"))),
-            Err(_) if self.kind == AdapterKind::Cpu => Class::Lanes,
-            Err(_) => Class::Groups,
-        };
+        let lanes = environment::value(KERNELS)?.map_or(self.kind == AdapterKind::Cpu, |kernels| kernels == "lanes");
+        let class = if lanes { Class::Lanes } else { Class::Groups };
         let limit = usize::try_from(self.max_binding_bytes.min(self.max_buffer_bytes)).unwrap_or(usize::MAX);
-        let max_binding = match std::env::var(BINDING_LIMIT) {
-            Ok(text) => match text.parse::<usize>() {
-                Ok(n) if n > 0 => n.min(limit),
-                _ => return Err(Error::usage(format!("{BINDING_LIMIT} is {text:?}, expected a number of bytes"))),
-            },
-            Err(_) => limit,
-        };
+        let max_binding = environment::value(BINDING_LIMIT)?.and_then(|bytes| bytes.parse().ok()).map_or(limit, |n: usize| n.min(limit));
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some())?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
@@ -178,12 +179,11 @@ const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPER
 
 /// Whether to use what an adapter offers or does not: an environment variable forbids it with `0` and demands it with `1`.
 fn wanted(variable: &str, offered: bool) -> Result<bool> {
-    match std::env::var(variable).as_deref() {
-        Err(_) => Ok(offered),
-        Ok("0") => Ok(false),
-        Ok("1") if offered => Ok(true),
-        Ok("1") => Err(Error::usage(format!("{variable} is 1, and the adapter does not offer it"))),
-        Ok(other) => Err(Error::usage(format!("{variable} is {other:?}, expected 0 or 1"))),
+    match environment::value(variable)?.as_deref() {
+        None => Ok(offered),
+        Some("1") if offered => Ok(true),
+        Some("1") => Err(Error::usage("expected 0, found 1: the adapter does not offer it").at(variable)),
+        Some(_) => Ok(false),
     }
 }
 
@@ -304,7 +304,7 @@ impl Device {
                 sink.keep(lost(&message));
             }
         });
-        let trusted = std::env::var_os(CHECKED).is_none_or(|v| v == "0");
+        let trusted = environment::value(CHECKED).is_ok_and(|checked| checked.is_none_or(|on| on == "0"));
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 

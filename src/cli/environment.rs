@@ -1,0 +1,50 @@
+//! Environment variables of wingbeat: all are checked before a verb begins.
+
+use super::model_options::{CACHE, DEVICE};
+use super::output::say;
+use crate::error::Result;
+use crate::exec::environment as models;
+
+/// Letters by which a mistyped name may differ.
+const TYPOS: usize = 2;
+
+/// The names of all variables.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    [DEVICE, CACHE].into_iter().chain(models::names())
+}
+
+/// Checks the values of all variables, and says where a name is nearly that of a variable.
+///
+/// # Errors
+/// `Usage`, at the variable.
+pub fn check() -> Result<()> {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if let Some(meant) = meant(&name) {
+            say(format_args!("note: {name} is not a variable of wingbeat; {meant} is"));
+        }
+    }
+    models::check()
+}
+
+/// The variable of a mistyped name.
+fn meant(name: &str) -> Option<&'static str> {
+    if !name.starts_with("WINGBEAT_") || names().any(|known| known == name) {
+        return None;
+    }
+    names().find(|known| strsim::damerau_levenshtein(known, name) <= TYPOS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant;
+
+    #[test]
+    fn a_mistyped_name_is_noticed() {
+        assert_eq!(meant("WINGBEAT_DEVCE"), Some("WINGBEAT_DEVICE"));
+        assert_eq!(meant("WINGBEAT_KERNEL"), Some("WINGBEAT_KERNELS"));
+        for other in ["WINGBEAT_DEVICE", "WINGBEAT_REQUIRE_GPU", "WINGBEAT_THREADS", "XWINGBEAT_DEVCE", "PATH"] {
+            assert_eq!(meant(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How a run that failed ends: a line for people, an object for programs, and the exit code.
+//!
+//! The library names a field, such as `device`. Here the field becomes the flag or the environment variable that set it.
+
+use super::model_options::DEVICE;
+use super::output::{Output, say};
+use crate::error::{Error, Kind};
+use crate::report::ErrorReport;
+use clap::error::{ContextKind, ContextValue};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+/// Reports an error of a verb. `args` are those of the process; `json`: an object on stdout, too.
+pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
+    let e = placed(e, args);
+    if json {
+        let _ = Output::new(true).json(&ErrorReport::from(&e));
+    }
+    say(format_args!("error: {e}"));
+    e.excerpt.iter().flat_map(|e| e.lines()).for_each(|line| say(format_args!("  {line}")));
+    ExitCode::from(e.kind.exit_code())
+}
+
+/// Reports what clap says: an error of the flags, the help or the version.
+pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
+    if e.use_stderr() && json {
+        let _ = Output::new(true).json(&ErrorReport::from(&usage(e)));
+    }
+    if let Err(e) = e.print()
+        && e.kind() != ErrorKind::BrokenPipe
+    {
+        say(format_args!("error: {}", Error::io(e, "standard output".as_ref())));
+        return ExitCode::from(Kind::File.exit_code());
+    }
+    ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
+}
+
+/// An error at a field gets the name that the user wrote.
+fn placed(mut e: Error, args: &[OsString]) -> Error {
+    let is_given =
+        |flag: &str| args.iter().filter_map(|a| a.to_str()).any(|a| a == flag || a.strip_prefix(flag).is_some_and(|a| a.starts_with('=')));
+    let name = match e.place.as_deref() {
+        Some("device") if is_given("--device") => "--device",
+        Some("device") if is_given("--strategy") => "--strategy",
+        Some("device") if std::env::var_os(DEVICE).is_some() => DEVICE,
+        Some("device") => "--device",
+        Some("backend") => "--backend",
+        Some("synthetic") => "--synthetic",
+        _ => return e,
+    };
+    e.place = Some(name.into());
+    e
+}
+
+/// Clap's error as one of ours: the flag is the place, a tip is the hint.
+fn usage(e: &clap::Error) -> Error {
+    let text = e.to_string();
+    let mut paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = paragraphs.next().unwrap_or_default();
+    let mut found = Error::usage(message.strip_prefix("error: ").unwrap_or(&message));
+    let place = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| match e.get(kind)? {
+        ContextValue::String(arg) => Some(flag(arg).to_string()),
+        ContextValue::Strings(args) => Some(args.iter().map(|arg| flag(arg)).collect::<Vec<_>>().join(", ")),
+        _ => None,
+    });
+    if let Some(place) = place {
+        found = found.at(place);
+    }
+    match paragraphs.find_map(|p| p.strip_prefix("tip: ").map(str::to_owned)) {
+        Some(tip) => found.hint(tip),
+        None => found,
+    }
+}
+
+/// `--top-p` of `--top-p <X>`; a positional argument is as it is.
+fn flag(arg: &str) -> &str {
+    arg.split_once(' ').map_or(arg, |(flag, _)| flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn errors_of_flags_name_the_flag() {
+        for (line, place, message, hint) in [
+            ("w generate --dtype f17", "--dtype", "possible values: auto, f16, f32", Some("'f16'")),
+            ("w generate --tempp 3", "--tempp", "unexpected argument '--tempp'", Some("'--temp'")),
+            ("w generate x --top-p 7", "--top-p", "from 0 to 1, found 7", None),
+            ("w generate x -n", "--max-tokens", "a value is required", None),
+            ("w generat", "generat", "unrecognized subcommand", Some("'generate'")),
+            ("w batch --json", "--output, <IN.jsonl>", "were not provided: --output <OUT.jsonl> <IN.jsonl>", None),
+            ("w completions foo", "<SHELL>", "possible values: bash", None),
+        ] {
+            let e = usage(&Cli::try_parse_from(line.split(' ')).err().unwrap());
+            assert_eq!(e.place.as_deref(), Some(place), "{line}: {e:?}");
+            assert!(e.message.contains(message) && !e.message.contains("error:"), "{line}: {e:?}");
+            assert_eq!(hint.is_some(), e.hint.is_some(), "{line}: {e:?}");
+            assert!(hint.is_none_or(|hint| e.hint.as_ref().unwrap().contains(hint)), "{line}: {e:?}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_named_as_the_user_named_it() {
+        let place = |field: &str, line: &str| {
+            placed(Error::usage("x").at(field), &line.split(' ').map(Into::into).collect::<Vec<_>>()).place.unwrap()
+        };
+        assert_eq!(place("device", "w generate --device=x"), "--device");
+        assert_eq!(place("device", "w generate --strategy x"), "--strategy");
+        assert_eq!(place("backend", "w generate"), "--backend");
+        assert_eq!(place("--ban", "w generate --device x"), "--ban");
+    }
+}

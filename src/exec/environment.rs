@@ -1,0 +1,76 @@
+//! Environment variables that change how a model runs, and the values that each of them takes.
+//!
+//! A variable with an empty value counts as not set. Upper and lower case are the same.
+
+use super::gpu::{BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
+use super::{DRAWS, tune::TUNE};
+use crate::error::{Error, Result, short};
+
+/// What a variable may be set to.
+enum Values {
+    Words(&'static [&'static str]),
+    /// A number of bytes, from 1.
+    Bytes,
+}
+
+const ON_OFF: Values = Values::Words(&["0", "1"]);
+
+const VARIABLES: [(&str, Values); 7] = [
+    (KERNELS, Values::Words(&["groups", "lanes"])),
+    (SUBGROUPS, ON_OFF),
+    (COOPERATIVE, ON_OFF),
+    (DRAWS, Values::Words(&["device", "host"])),
+    (TUNE, ON_OFF),
+    (BINDING_LIMIT, Values::Bytes),
+    (CHECKED, ON_OFF),
+];
+
+/// The names of the variables that this module checks.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    VARIABLES.iter().map(|(name, _)| *name)
+}
+
+/// Checks every variable, whether the device that is used looks at it or not.
+///
+/// # Errors
+/// `Usage`, at the variable.
+pub fn check() -> Result<()> {
+    names().try_for_each(|name| value(name).map(drop))
+}
+
+/// The value of a variable, in lower case. `None` if the variable is not set.
+///
+/// # Errors
+/// `Usage`, at the variable, if the value is not one that the variable takes.
+pub(super) fn value(name: &str) -> Result<Option<String>> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let (_, values) = VARIABLES.iter().find(|(known, _)| *known == name).expect("a variable of the table");
+    parse(&text.to_string_lossy(), values).map(Some).map_err(|e| e.at(name))
+}
+
+fn parse(text: &str, values: &Values) -> Result<String> {
+    let found = text.trim().to_lowercase();
+    let (is_known, expected) = match values {
+        Values::Words(words) => (words.contains(&found.as_str()), words.join(" or ")),
+        Values::Bytes => (found.parse::<usize>().is_ok_and(|n| n > 0), "a number of bytes".into()),
+    };
+    if is_known { Ok(found) } else { Err(Error::usage(format!("expected {expected}, found {:?}", short(text, 40)))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_a_variable_does_not_take_are_refused() {
+        let said = |text, values| parse(text, values).map_err(|e| e.to_string());
+        let kernels = Values::Words(&["groups", "lanes"]);
+        assert_eq!(said(" Groups", &kernels), Ok("groups".into()));
+        assert_eq!(said("foo", &kernels), Err("expected groups or lanes, found \"foo\"".into()));
+        assert_eq!(said("yes", &ON_OFF), Err("expected 0 or 1, found \"yes\"".into()));
+        assert_eq!(said("4096", &Values::Bytes), Ok("4096".into()));
+        for wrong in ["0", "1k", "-1"] {
+            assert_eq!(said(wrong, &Values::Bytes), Err(format!("expected a number of bytes, found {wrong:?}")));
+        }
+    }
+}
