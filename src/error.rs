@@ -131,6 +131,11 @@ impl Error {
 
     /// The error of an operation on a file.
     pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
+        Self::of_io(&error).at(path.display())
+    }
+
+    /// The same without its place.
+    pub(crate) fn of_io(error: &std::io::Error) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
             E::StorageFull | E::QuotaExceeded => Some("free some space or write to another disk"),
@@ -143,7 +148,7 @@ impl Error {
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
-        let e = Error::new(kind, error.to_string()).at(path.display());
+        let e = Error::new(kind, error.to_string());
         match hint {
             Some(h) => e.hint(h),
             None => e,

@@ -7,6 +7,7 @@ mod chat;
 mod cli;
 mod coded;
 mod draws;
+mod errors;
 mod family;
 mod formats;
 mod glm4;

@@ -1,7 +1,7 @@
 //! Which architecture a checkpoint is: refusals first, then the ones that run. Spec: section 1.1 of the RWKV notes.
 
 use super::{ARCHS, Blueprint, Shapes};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 
 /// Parts of names that only an unsupported model has, and what to call it. Many of them satisfy a later rule too, and some
 /// stand in any one layer.
@@ -39,6 +39,11 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     }
     match ARCHS.iter().find(|a| a.recognises(shapes)) {
         Some(arch) if shapes.shape("emb.weight").is_some() => arch.read(shapes),
+        _ if shapes.metadata("weights_hash").is_some() => {
+            let of = shapes.metadata("architecture").unwrap_or("an unknown architecture");
+            let e = Error::model(format!("this is a state file of wingbeat for {}, not a model", short(of, 40)));
+            Err(e.hint("give it with --state, and its model with -m; a saved chat continues with chat --load"))
+        }
         _ if shapes.has_att("time_state") => {
             Err(Error::model("this is a tuned initial state, not a model")
                 .hint("give it with --state, beside the model that it was tuned for"))
@@ -46,7 +51,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         _ if shapes.has_att("wkv") || shapes.shape("model.layers.0.self_attn.k").is_some() => {
             Err(Error::model("this is a saved state, not a model").hint("give it with --state, beside its model"))
         }
-        _ if shapes.find(&|name| name.ends_with(".lora_A")).is_some() => {
+        _ if shapes.find(&|name| name.contains(".lora_A")).is_some() => {
             Err(Error::model("this is a LoRA adapter, not a model").hint("merge it into its model with `wingbeat convert --lora`"))
         }
         Some(arch) => arch.read(shapes),

@@ -6,8 +6,8 @@ use super::model_options::{orientation, quant};
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::target::Existing;
-use crate::error::Error;
-use crate::session::{Options, StateOrientation, convert_coded, tuned_into_state};
+use crate::error::{Error, Result};
+use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_path;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
@@ -85,6 +85,7 @@ pub fn run(args: Args) -> Outcome {
     };
     let layout = Layout::from_name(&args.layout).ok_or_else(|| Error::usage(format!("unknown --layout {:?}", args.layout)))?;
     let input = Checkpoint::open(&args.input)?;
+    refuse_states(&input).map_err(|e| e.at(args.input.display()))?;
     let lora = match (&args.lora, args.lora_alpha) {
         (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
@@ -101,4 +102,16 @@ pub fn run(args: Args) -> Outcome {
         say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A state is no checkpoint: rewritten as one, no verb would take it.
+fn refuse_states(input: &Checkpoint) -> Result<()> {
+    if is_tuned(input) {
+        let e = Error::input("expected a checkpoint, found a tuned initial state");
+        return Err(e.hint("make a state file of it with --state-of MODEL, or give it as it is with --state"));
+    }
+    if is_saved(input) {
+        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("give it as it is with --state"));
+    }
+    Ok(())
 }

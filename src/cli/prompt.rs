@@ -80,7 +80,7 @@ pub fn stdin() -> Result<Option<Vec<u8>>> {
 
 /// Reads a text whole.
 fn read_text(from: impl Read) -> Result<Vec<u8>> {
-    read_at_most(from, MAX_TEXT_BYTES).map_err(|e| e.hint("cut the text into parts"))
+    read_at_most(from, MAX_TEXT_BYTES)
 }
 
 /// Ids between commas or white space.

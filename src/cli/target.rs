@@ -73,10 +73,15 @@ fn found(path: &Path) -> Result<Option<Metadata>> {
 /// Checks that the folder of `path` exists.
 pub fn check_folder(path: &Path) -> Result<()> {
     let folder = folder_of(path);
-    if std::fs::metadata(folder).map_err(|e| Error::io(e, folder).at(path.display()))?.is_dir() {
-        return Ok(());
+    let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
+    match std::fs::metadata(folder) {
+        Ok(m) if m.is_dir() => Ok(()),
+        Ok(_) => refused("expected a file in a folder, found a file in the place of the folder", "check the path"),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            refused("expected a file in a folder that exists, found no such folder", "create the folder, or check the path")
+        }
+        Err(e) => Err(Error::io(e, path)),
     }
-    Err(Error::file(format!("expected a folder, found a file: {}", folder.display())).at(path.display()).hint("check the path"))
 }
 
 /// Checks the folder of `path` by creating a temporary file there.

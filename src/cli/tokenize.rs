@@ -57,7 +57,7 @@ impl VocabArgs {
             (None, None) => Ok(Vocab::tiny()),
             (None, Some(path)) => {
                 let checkpoint = Checkpoint::open(path)?;
-                let n_vocab = arch::detect(&checkpoint)?.facts().n_vocab;
+                let n_vocab = arch::detect(&checkpoint).map_err(|e| e.at(path.display()))?.facts().n_vocab;
                 match vocab::choose(n_vocab, checkpoint.path().and_then(Path::parent)) {
                     Choice::Found(vocab) => Ok(vocab),
                     Choice::Missing { hint } => Err(Error::input("no vocabulary was found for this model").at(path.display()).hint(hint)),

@@ -31,12 +31,12 @@ pub use layout::bytes_by_device;
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
-pub use opened::{StateOrientation, notes};
+pub use opened::{StateOrientation, is_tuned, notes};
 pub use place::PartOn;
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
-pub use state::{Beside, LoadedState, check_replaceable, tuned_into_state};
+pub use state::{Beside, LoadedState, check_replaceable, is_saved, tuned_into_state};
 
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};

@@ -13,6 +13,11 @@ use std::path::{Path, PathBuf};
 /// How the names of tuned initial states end.
 pub const TUNED: &str = ".att.time_state";
 
+/// Whether a file is a tuned initial state, and no model.
+pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
+    checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.tensor("emb.weight").is_none()
+}
+
 /// Which index of the matrices of a tuned initial state comes first. The file cannot tell: they are square.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateOrientation {

@@ -9,7 +9,7 @@ use crate::tape::{Cache, State};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
 use crate::weights::write::write_for;
-use crate::weights::{Checkpoint, Entry, Readers, read_safetensors};
+use crate::weights::{Checkpoint, EXPECTED, Entry, Readers, read_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -111,14 +111,12 @@ impl Session {
     /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
         // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
-        let checkpoint = Checkpoint::open(path)?;
+        let checkpoint = Checkpoint::open(path).map_err(no_state)?;
         if checkpoint.names().any(|n| n.ends_with(TUNED)) {
             return self.load_tuned(&checkpoint).map_err(|e| e.at(path.display()));
         }
-        if !checkpoint.metadata().contains_key("format_version") {
-            return Err(Error::file("expected a saved state or a tuned one (blocks.N.att.time_state), found neither")
-                .at(path.display())
-                .hint("make one with generate --save-state"));
+        if !is_saved(&checkpoint) {
+            return Err(other_than_state(&checkpoint).at(path.display()));
         }
         // Of the map: a file may say that it has terabytes, and only what the model asks for is read.
         let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
@@ -240,6 +238,35 @@ impl Session {
     }
 }
 
+/// Whether a file is a state that wingbeat saved.
+pub fn is_saved(checkpoint: &Checkpoint) -> bool {
+    checkpoint.metadata().contains_key(WEIGHTS_HASH)
+}
+
+const EXPECTED_STATE: &str = "expected a saved state or a tuned one (blocks.N.att.time_state)";
+const HOW_TO_SAVE: &str = "make one with generate --save-state";
+
+/// The error of a file that is no checkpoint, where a state was expected.
+fn no_state(e: Error) -> Error {
+    match e.message.strip_prefix(EXPECTED) {
+        Some(found) => Error { hint: Some(HOW_TO_SAVE.into()), message: format!("{EXPECTED_STATE}{found}"), ..e },
+        None => e,
+    }
+}
+
+/// Says what a file with tensors is in place of a state.
+fn other_than_state(checkpoint: &Checkpoint) -> Error {
+    let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
+    let (found, hint) = if has(&|name| name.contains(".lora_A")) {
+        ("a LoRA adapter", "merge it into its model with `wingbeat convert --lora`")
+    } else if has(&|name| name == "emb.weight" || name.ends_with("embed_tokens.weight")) {
+        ("a model", "give the model with -m; make a state with generate --save-state")
+    } else {
+        ("neither", HOW_TO_SAVE)
+    };
+    Error::file(format!("{EXPECTED_STATE}, found {found}")).hint(hint)
+}
+
 /// What a file says that a slot remembers: one vector a state, and a cache, of the tape.
 #[derive(Default)]
 struct Kept {
@@ -276,8 +303,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
 /// # Errors
 /// `Input` if there is a file of another kind.
 pub fn check_replaceable(path: &Path) -> Result<()> {
-    let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0)
-        && !Checkpoint::open(path).is_ok_and(|found| found.metadata().contains_key(WEIGHTS_HASH));
+    let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && !Checkpoint::open(path).is_ok_and(|found| is_saved(&found));
     if is_other {
         let e = Error::input("expected a new file, or a state to replace, found a file that is no state");
         return Err(e.at(path.display()).hint("choose another name"));

@@ -97,6 +97,10 @@ impl Vocab {
     /// # Errors
     /// `File` when the file cannot be read or [`parse`](Self::parse) refuses it.
     pub fn open(path: &Path) -> Result<Vocab> {
+        if path.is_dir() {
+            let e = Error::file("expected a vocabulary file, found a folder").at(path.display());
+            return Err(e.hint("give the file, such as tokenizer.json in it"));
+        }
         let mut text = Vec::new();
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
         file.take(MAX_JSON_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;

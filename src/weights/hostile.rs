@@ -127,7 +127,7 @@ fn random_bytes_are_an_error() {
 fn messages_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let message = |name: &str, bytes: &[u8]| Checkpoint::open(&put(&dir, name, bytes)).unwrap_err().to_string();
-    assert!(message("empty.pth", b"").contains("empty.pth: expected a checkpoint, found an empty file"));
+    assert!(message("empty.pth", b"").contains("empty.pth: expected a .pth, .safetensors or .gguf checkpoint, found an empty file"));
     assert!(message("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n").contains("lfs.pth: expected"));
     assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF header goes on for 8 bytes at byte 8"));
     let evil = testing::zip(&[("r/data.pkl", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.")]);

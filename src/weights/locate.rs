@@ -2,7 +2,7 @@
 //!
 //! Names only help to find a file; what it is, its content decides.
 
-use super::folder;
+use super::{folder, kinds};
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 use std::fs;
@@ -58,29 +58,12 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
 
 /// What a file is, by its first bytes. What we cannot read is named, with the way out.
 pub(super) fn sniff(bytes: &[u8]) -> Result<FileKind> {
-    let refuse =
-        |found: &str, hint: &str| Err(Error::file(format!("expected a .pth, .safetensors or .gguf checkpoint, found {found}")).hint(hint));
     match bytes {
-        [] => refuse("an empty file", "download it again"),
         [b'P', b'K', 3, 4, ..] => Ok(FileKind::Pth),
-        [b'P', b'K', 5, 6, ..] => refuse("an empty zip archive", "download it again"),
         [b'G', b'G', b'U', b'F', ..] => Ok(FileKind::Gguf),
-        [b'f', b'm', b'g', b'g', ..] => refuse("an rwkv.cpp file, not supported", "use the original .pth"),
+        [b'f', b'm', b'g', b'g', ..] => Err(kinds::refusal(bytes)),
         [_, _, _, _, _, _, _, _, b'{', ..] => Ok(FileKind::Safetensors),
-        [0x80, 0..=5, ..] => refuse(
-            "a bare pickle, as torch wrote it before 2020; nothing was executed",
-            "open it in torch on a machine you trust and save it again, or download a .safetensors file",
-        ),
-        [0x1f, 0x8b, ..] => refuse("a gzip archive", "unpack it first"),
-        _ if bytes.starts_with(b"version https://git-lfs") => {
-            refuse("a Git-LFS pointer, not the file itself", "run `git lfs pull`, or download the file")
-        }
-        _ if bytes.trim_ascii_start().starts_with(b"<") => refuse("a web page", "the download failed: download it again"),
-        _ if bytes.len() < 9 => refuse(&format!("a file of {} bytes", bytes.len()), "download it again"),
-        _ => {
-            let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
-            refuse(&format!("an unknown format that starts with the bytes {}", start.join(" ")), "check the path")
-        }
+        _ => Err(kinds::refusal(bytes)),
     }
 }
 
@@ -121,6 +104,6 @@ mod tests {
         assert!(text(b"version https://git-lfs.github.com/spec/v1\noid").contains("git lfs pull"));
         assert!(text(b"\n<!DOCTYPE html>").contains("web page"));
         assert!(text(b"").contains("empty"));
-        assert!(text(b"abcdefghijkl").contains("61 62 63"));
+        assert!(text(b"abcdefghijkl").contains("text, which begins with"));
     }
 }

@@ -25,7 +25,7 @@ impl Map {
         let io = |e| Error::io(e, path);
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() == 0 {
-            return Err(Error::file("expected a checkpoint, found an empty file").at(path.display()).hint("download it again"));
+            return Err(super::kinds::refusal(&[]).at(path.display()));
         }
         // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change,
         // which every reader tolerates (names and sizes are copied out when they are checked); if it cuts the file, a

@@ -16,6 +16,7 @@ mod glm;
 #[cfg(test)]
 mod hostile;
 mod index;
+mod kinds;
 mod locate;
 mod located;
 pub mod lora;
@@ -39,6 +40,7 @@ pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{CodedTensors, Conversion, Layout, convert};
 pub use encode::write_view;
 pub use glm::{GLM, Glm};
+pub(crate) use kinds::EXPECTED;
 pub use lora::Lora;
 pub use new_file::{NewFile, Readers};
 pub use write::{Entry, read_safetensors, write_safetensors};

@@ -6,7 +6,7 @@ use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
 use super::located::{Located, check_name};
 use super::map::Map;
-use super::{coded, gguf, pth, safetensors};
+use super::{coded, gguf, kinds, pth, safetensors};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,10 +30,10 @@ impl Parts {
     /// Opens a file, or an index with its shards.
     pub fn open(path: &Path) -> Result<Parts> {
         let map = Map::open(path)?;
-        if is_json(map.bytes()) {
-            return Self::sharded(path);
-        }
         let at = |e: Error| e.at(path.display());
+        if is_json(map.bytes()) {
+            return kinds::other_json(map.bytes()).map_or_else(|| Self::sharded(path), |e| Err(at(e)));
+        }
         let kind = locate::sniff(map.bytes()).map_err(at)?;
         Self::one(map, kind).map_err(at)
     }

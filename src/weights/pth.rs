@@ -18,7 +18,10 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
     let (name, range) = match (pickles.next(), pickles.next()) {
         (Some(one), None) => one,
-        (None, _) => return Err(Error::file("expected a torch checkpoint, found a zip archive without data.pkl")),
+        (None, _) => {
+            let e = Error::file("expected a torch checkpoint, found a zip archive without data.pkl");
+            return Err(e.hint("if it holds a checkpoint, unpack it first"));
+        }
         (Some((a, _)), Some((b, _))) => return Err(Error::file(format!("expected one data.pkl, found {a} and {b}"))),
     };
     let root = name.strip_suffix("data.pkl").unwrap_or_default();

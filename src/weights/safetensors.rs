@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 /// A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download it again";
+/// What is incomplete of a state was never a download.
+const STATE: &str = "the state file is not whole: save the state again";
+/// A key that only the header of a state has.
+const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
 /// Lists a file's tensors, by their order in the file, and its metadata.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
@@ -24,7 +28,10 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     if length > rest.len() as u64 {
         return Err(Error::file(format!("expected a safetensors header of {length} bytes, found {}", rest.len())).hint(AGAIN));
     }
-    let (length, header) = SafeTensors::read_metadata(file).map_err(|e| explain(e, file.len()))?;
+    let (length, header) = SafeTensors::read_metadata(file).map_err(|e| {
+        let is_state = rest[..length as usize].windows(STATE_KEY.len()).any(|key| key == STATE_KEY);
+        explain(e, file.len(), if is_state { STATE } else { AGAIN })
+    })?;
     let mut tensors = Vec::new();
     for name in header.offset_keys() {
         let info = header.info(&name).expect("offset_keys lists the header's names");
@@ -64,7 +71,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
     })
 }
 
-fn explain(error: SafeTensorError, file_bytes: usize) -> Error {
+fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
         E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")),
@@ -73,7 +80,7 @@ fn explain(error: SafeTensorError, file_bytes: usize) -> Error {
             Error::file("expected its bytes to follow those of the tensor before, found a gap or an overlap").at(format!("tensor {name}"))
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the safetensors header describes more or fewer bytes than the {file_bytes} of the file")).hint(AGAIN)
+            Error::file(format!("the safetensors header describes more or fewer bytes than the {file_bytes} of the file")).hint(incomplete)
         }
         E::TensorInvalidInfo => Error::file("a tensor's shape and type do not match its byte range"),
         E::ValidationOverflow => Error::file("a tensor's shape has more elements than an address holds"),
@@ -113,6 +120,8 @@ mod tests {
         assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("fewer"));
+        let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
+        assert!(refusal(&state, 3).ends_with("(the state file is not whole: save the state again)"));
         assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("match"));
         assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: expected its bytes"));
         assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));
