@@ -7,13 +7,13 @@ mod tally;
 use super::followers::Followers;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
-use super::lines::{self, Lines, Next, Numbered};
+use super::lines::{self, Held, Lines, Next, Numbered};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
-use super::{Failure, Outcome, signals, slots};
+use super::{Failure, Outcome, panics, signals, slots};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result, short};
@@ -188,6 +188,8 @@ struct Running {
     prompt_tokens: usize,
     /// The one that it answers, if it answers messages.
     question: Option<Question>,
+    /// Long lines wait until this one has ended.
+    _held: Held,
 }
 
 struct Run<'a> {
@@ -212,11 +214,12 @@ struct Run<'a> {
 impl Run<'_> {
     /// Starts a line, unless it is done; writes an error where it cannot be started.
     fn take(&mut self, line: Numbered) -> std::result::Result<(), Failure> {
-        let place = format!("line {}", line.number);
-        let unnamed = Name::Line(line.number);
-        let fields = match &line.bytes {
+        let Numbered { number, bytes, held } = line;
+        let place = format!("line {number}");
+        let unnamed = Name::Line(number);
+        let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
-            Some(bytes) => line::fields(bytes),
+            Some(bytes) => panics::caught(|| line::fields(bytes)),
             None => Err(Error::input(format!("expected a line of at most {} bytes, found more", lines::MAX_BYTES))),
         };
         let (id, fields) = match fields {
@@ -232,13 +235,24 @@ impl Run<'_> {
             self.tally.add(was);
             return Ok(());
         }
-        match line::wanted(&fields).and_then(|wanted| self.start(id, line.number, wanted)) {
-            Ok(()) => Ok(()),
+        // Readers of grammars, schemas and templates are large programs, and not ours: a panic in one is this line's error.
+        match panics::caught(|| self.prepared(&id, line::wanted(&fields)?)) {
+            Ok((job, question)) => {
+                let (seed, prompt_tokens) = (job.sampler.settings().seed, job.prompt.len());
+                match self.batcher.add(job) {
+                    Ok(job) => {
+                        self.running.insert(job, Running { id, number, seed, prompt_tokens, question, _held: held });
+                        Ok(())
+                    }
+                    Err(e) => self.fail(name, e.at(place)),
+                }
+            }
             Err(e) => self.fail(name, e.at(place)),
         }
     }
 
-    fn start(&mut self, id: Value, number: u64, wanted: Wanted) -> Result<()> {
+    /// What a line asks for, ready to be added.
+    fn prepared(&mut self, id: &Value, wanted: Wanted) -> Result<(Job, Option<Question>)> {
         let Wanted { source, max_tokens, stop, ignore_eos, follows, sampling: more } = wanted;
         let flags = &self.args.sampling;
         let (prompt, question) = match source {
@@ -252,7 +266,7 @@ impl Run<'_> {
         let defaults = question.as_ref().map_or(self.model.sampling(), |question| &question.sampling);
         let mut sampling = flags.with_more(defaults.clone(), &self.model, &more)?;
         if !more.iter().any(|(name, _)| name == "seed") {
-            sampling.seed = seed_of(self.seed, &id);
+            sampling.seed = seed_of(self.seed, id);
         }
         let mut request = Request::new(max_tokens.unwrap_or(self.args.max_tokens));
         request.stop_texts = stop.unwrap_or_else(|| flags.stop.clone());
@@ -266,16 +280,14 @@ impl Run<'_> {
         if ignore_eos.unwrap_or(flags.ignore_eos) || self.model.vocab().is_none() {
             request.stop_ids = Some(Vec::new());
         }
-        let (seed, prompt_tokens) = (sampling.seed, prompt.len());
+        let seed = sampling.seed;
         let mut sampler = Sampler::new(sampling);
         let from = self.base.as_ref().map(|(slot, loaded)| {
             // What the text before has used is penalised; the random stream is its own.
             loaded.begin(&mut sampler, Some(seed));
             *slot
         });
-        let job = self.batcher.add(Job { from, constraint, ..Job::new(prompt, sampler, request) })?;
-        self.running.insert(job, Running { id, number, seed, prompt_tokens, question });
-        Ok(())
+        Ok((Job { from, constraint, ..Job::new(prompt, sampler, request) }, question))
     }
 
     /// Messages in the model's own form.

@@ -5,19 +5,58 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Bytes of a line at the most. A longer one is skipped without being kept.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// Lines that wait to be taken, at the most.
+/// Lines that wait to be taken, at most.
 const MAX_WAITING: usize = 64;
+
+/// Bytes of all lines that wait or are worked on, at most: several long lines at once would fill the memory.
+const MAX_HELD: usize = 64 << 20;
 
 /// A line by its number, from 1 on.
 pub struct Numbered {
     pub number: u64,
     /// Without its end; none where there are too many.
     pub bytes: Option<Vec<u8>>,
+    /// To be kept while the line is worked on.
+    pub held: Held,
+}
+
+/// A line's share of the bytes that are held at a time.
+pub struct Held {
+    bytes: usize,
+    of: Arc<Budget>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *self.of.used() -= self.bytes;
+        self.of.freed.notify_one();
+    }
+}
+
+#[derive(Default)]
+struct Budget {
+    used: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Budget {
+    fn used(&self) -> MutexGuard<'_, usize> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room. A line alone always has room.
+    fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+        let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
+        let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);
+        *used += bytes;
+        Held { bytes, of: self.clone() }
+    }
 }
 
 /// What there is to take.
@@ -95,11 +134,16 @@ pub fn count(path: &Path) -> Option<u64> {
 
 /// Until nobody takes them any more.
 fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>) {
+    let budget = Arc::<Budget>::default();
     for number in 1.. {
         let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
         let Some(line) = line else { return };
         let is_last = line.is_err();
-        if to.send(line.map(|bytes| Numbered { number, bytes })).is_err() || is_last {
+        let numbered = |bytes: Option<Vec<u8>>| {
+            let held = budget.hold(bytes.as_ref().map_or(0, Vec::len));
+            Numbered { number, bytes, held }
+        };
+        if to.send(line.map(numbered)).is_err() || is_last {
             return;
         }
     }
@@ -139,6 +183,21 @@ mod tests {
         assert_eq!(lines.next().unwrap().unwrap().len(), MAX_BYTES);
         assert_eq!(short(lines.next().unwrap()).unwrap(), "last");
         assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn long_lines_wait_for_one_another() {
+        let budget = Arc::<Budget>::default();
+        let first = budget.hold(MAX_HELD + 1);
+        let (to, from) = sync_channel(1);
+        let waiting = budget.clone();
+        std::thread::spawn(move || to.send(waiting.hold(1).bytes));
+        assert!(from.recv_timeout(Duration::from_millis(50)).is_err(), "there is no room");
+        drop(first);
+        assert_eq!(from.recv_timeout(Duration::from_secs(20)), Ok(1));
+        let all = [budget.hold(MAX_HELD / 2), budget.hold(MAX_HELD / 2), budget.hold(0)];
+        drop(all);
+        assert_eq!(*budget.used(), 0);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod lines;
 mod memory;
 mod model_options;
 mod output;
+mod panics;
 mod progress;
 mod prompt;
 mod quality;
@@ -38,7 +39,6 @@ pub use memory::Allocator;
 
 use crate::error::Error;
 use clap::{Parser, Subcommand};
-use output::say;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -101,7 +101,7 @@ type Outcome = Result<ExitCode, Failure>;
 /// Runs the program with the process's arguments.
 pub fn run() -> ExitCode {
     quiet_device_select();
-    std::panic::set_hook(Box::new(|info| say(format_args!("internal error: {}; please report", one_line(&info.to_string())))));
+    panics::report();
     let args: Vec<OsString> = bench::long_pg(std::env::args_os().collect());
     // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
     let json = wants_json(&args);
@@ -170,10 +170,6 @@ fn start_log(verbose: u8) {
     };
     let env = env_logger::Env::default().default_filter_or(level);
     let _ = env_logger::Builder::from_env(env).format_timestamp(None).try_init();
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@ use crate::cli::followers::Rules;
 use crate::cli::grammar_options::Asked;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Number, Value};
+use std::fmt;
 
 /// What to continue.
 #[derive(Debug, PartialEq)]
@@ -36,43 +39,92 @@ pub enum Follows {
     NoJson,
 }
 
+/// The largest value of a setting: a list of every id of a vocabulary has less.
+const MAX_SETTING_BYTES: usize = 2 << 20;
+
+/// Fields of a line, by name, as they were written. A field is read when its type is known: a tree of a hostile one would take many times its
+/// size.
+pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Fields<'de>, A::Error> {
+                let mut found: Vec<(String, &RawValue)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    // Of two fields with one name the second counts, as for most readers of JSON.
+                    found.retain(|(known, _)| *known != name);
+                    found.push((name, value));
+                    if found.len() > MAX_FIELDS {
+                        return Err(serde::de::Error::custom(format_args!("more than {MAX_FIELDS} fields")));
+                    }
+                }
+                Ok(Fields(found))
+            }
+        }
+        from.deserialize_map(Object)
+    }
+}
+
+/// Fields of a line, at most: there are fewer settings.
+const MAX_FIELDS: usize = 100;
+
 /// The fields of a line, and its id where it has one.
 ///
 /// # Errors
 /// `Input`: it is no object, or has no id that tells it from others.
-pub fn fields(line: &[u8]) -> Result<(Value, Map<String, Value>)> {
+pub fn fields(line: &[u8]) -> Result<(Value, Fields<'_>)> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-    let mut fields: Map<String, Value> = serde_json::from_slice(line).map_err(|e| {
+    let mut fields: Fields<'_> = serde_json::from_slice(line).map_err(|e| {
         let text = format!("expected an object of JSON in one line, found {:?}: {e}", short(&String::from_utf8_lossy(line), 40));
         Error::input(text).hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#)
     })?;
-    match fields.shift_remove("id") {
-        Some(id) if id.is_string() || id.is_u64() || id.is_i64() => Ok((id, fields)),
-        Some(other) => Err(Error::input(format!("expected a text or a whole number as id, found {}", short(&other.to_string(), 40)))),
+    let at = fields.0.iter().position(|(name, _)| name == "id");
+    match at.map(|at| fields.0.remove(at).1) {
+        Some(id) => match serde_json::from_str::<Id>(id.get()) {
+            Ok(Id::Text(text)) => Ok((text.into(), fields)),
+            Ok(Id::Whole(number)) if number.is_u64() || number.is_i64() => Ok((number.into(), fields)),
+            _ => Err(Error::input(format!("expected a text or a whole number as id, found {}", short(id.get(), 40)))),
+        },
         None => Err(Error::input("expected an id, found none").hint("give every line an id of its own: results come in another order")),
     }
+}
+
+/// What tells a line from others.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Id {
+    Text(String),
+    Whole(Number),
 }
 
 /// What the other fields say.
 ///
 /// # Errors
 /// `Input` and `Usage`, at the field.
-pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
+pub fn wanted(fields: &Fields<'_>) -> Result<Wanted> {
     let (mut sources, mut follows) = (Vec::new(), Vec::new());
     let (mut max_tokens, mut stop, mut ignore_eos, mut sampling) = (None, None, None, Vec::new());
     // As with OpenAI, null is as good as nothing.
-    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+    for (name, value) in fields.0.iter().map(|(name, value)| (name, value.get())).filter(|(_, value)| *value != "null") {
         match name.as_str() {
             "prompt" => sources.push(Source::Text(of(name, value, "a text")?)),
             "tokens" => sources.push(Source::Tokens(of(name, value, "an array of ids")?)),
             "messages" => sources.push(Source::Messages(of(name, value, "messages with role and content")?)),
-            "max_tokens" => max_tokens = Some(of(name, &whole(value), "a whole number")?),
-            "stop" if value.is_string() => stop = Some(vec![of(name, value, "a text")?]),
+            "max_tokens" => max_tokens = Some(whole_number(name, value)?),
+            "stop" if is_text(value) => stop = Some(vec![of(name, value, "a text")?]),
             "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
             "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
             "grammar" => follows.push(Follows::Rules(Asked::of("grammar", Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?)))),
             "json_schema" => {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let text = if is_text(value) { of(name, value, "a schema")? } else { value.to_owned() };
                 follows.push(Follows::Rules(Asked::of("json_schema", Rules::Schema(text))));
             }
             "json_object" => follows.push(match of(name, value, "true or false")? {
@@ -95,19 +147,38 @@ pub fn wanted(fields: &Map<String, Value>) -> Result<Wanted> {
     Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, follows: follows.pop(), sampling })
 }
 
-fn of<T: DeserializeOwned>(name: &str, value: &Value, expected: &str) -> Result<T> {
-    T::deserialize(value).map_err(|e| Error::input(format!("expected {expected}: {e}")).at(name))
+fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
+    serde_json::from_str(value).map_err(|e| {
+        // The place in the value is not that in the line.
+        let said = e.to_string();
+        let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+        Error::input(format!("expected {expected}: {said}")).at(name)
+    })
+}
+
+fn is_text(value: &str) -> bool {
+    value.starts_with('"')
+}
+
+fn whole_number(name: &str, value: &str) -> Result<usize> {
+    let found = serde_json::from_str::<Number>(value).ok().and_then(|number| whole(&Value::Number(number)).as_u64());
+    let expected = || Error::input(format!("expected a whole number from 0, found {}", short(value, 40))).at(name);
+    found.and_then(|n| usize::try_from(n).ok()).ok_or_else(expected)
 }
 
 /// A setting of the sampler as its flag would have it.
-fn setting(name: &str, value: &Value) -> Result<(String, Vec<String>)> {
+fn setting(name: &str, value: &str) -> Result<(String, Vec<String>)> {
     let known = Setting::named(name).map_err(|_| {
         Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
             "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, and settings of the sampler as its \
              flags are called, such as top_p",
         )
     })?;
+    if value.len() > MAX_SETTING_BYTES {
+        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).at(name));
+    }
     let flag = known.name.to_owned();
+    let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
     let texts = match value {
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
         // Texts that break a repetition may hold any character: in an array they arrive as they are.
@@ -174,6 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn hostile_lines_are_refused() {
+        let many: Vec<String> = (0..1000).map(|i| format!("\"f{i}\":0")).collect();
+        let said = |line: &str| read(line).unwrap_err().to_string();
+        assert!(said(&format!("{{\"id\":1,{}}}", many.join(","))).contains("more than 100 fields"));
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        for field in ["prompt", "messages", "tokens", "stop", "max_tokens", "top_p", "json_object", "id"] {
+            said(&format!("{{\"id\":1,\"prompt\":\"x\",\"{field}\":{deep}}}"));
+        }
+        let long = format!("{{\"id\":1,\"prompt\":\"x\",\"ban\":[{}0]}}", "0,".repeat(MAX_SETTING_BYTES / 2));
+        assert!(said(&long).contains("ban: expected a value of at most"));
+        assert_eq!(read(r#"{"id":1,"id":2,"prompt":"x","max_tokens":9223372036854775808}"#).unwrap().0, json!(2));
+        assert_eq!(read(r#"{"id":2,"prompt":"x","max_tokens":9223372036854775808}"#).unwrap().1.max_tokens, Some(1 << 63));
+    }
+
+    #[test]
     fn a_line_says_what_its_text_has_to_follow() {
         let schema = |text: &str| Some(Follows::Rules(Asked::of("json_schema", Rules::Schema(text.into()))));
         for (fields, want) in [
@@ -196,6 +282,10 @@ mod tests {
             ("[1]", "expected an object of JSON"),
             (r#"{"prompt":"x"}"#, "expected an id, found none"),
             (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
+            (r#"{"id":[[1]],"prompt":"x"}"#, "expected a text or a whole number as id, found [[1]]"),
+            (r#"{"id":1,"prompt":"x","max_tokens":18446744073709551616}"#, "max_tokens: expected a whole number from 0"),
+            (r#"{"id":1,"prompt":"x","max_tokens":"9"}"#, "max_tokens: expected a whole number from 0, found \"9\""),
+            (r#"{"id":1,"prompt":"x\ud800"}"#, "prompt: expected a text: "),
             (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
             (r#"{"id":1,"prompt":"x","tokens":[1]}"#, "expected one of prompt, messages and tokens, found 2"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),

@@ -31,7 +31,7 @@ impl Pipe {
             if stop.load(Ordering::Relaxed) {
                 return Ok(Input::Interrupted);
             }
-            let Numbered { number, bytes } = match next {
+            let Numbered { number, bytes, .. } = match next {
                 Next::Line(line) => line,
                 Next::Wait => continue,
                 Next::End => return Ok(Input::End),
