@@ -19,6 +19,7 @@ mod layers;
 mod outputs;
 mod parts;
 mod quality;
+mod resume;
 mod session;
 mod shaders;
 mod state_dtype;

@@ -1,7 +1,9 @@
 //! `batch`: many prompts from a file at once, a line of results for each.
 
 mod line;
+mod lock;
 mod results;
+mod run_file;
 mod tally;
 
 use super::followers::Followers;
@@ -21,11 +23,12 @@ use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage};
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
 use line::{Follows, Source, Wanted};
-use results::{Errors, Name, Results};
+use results::{Errors, Found, Name, Results};
+use run_file::RunFile;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,6 +44,7 @@ grammar (a text in GBNF), json_schema and json_object.
 A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
 
 Run the same command again to go on where it was interrupted: what is in OUT is not done again, errors only with --retry-errors.
+OUT.jsonl.run.json records model, settings and seed. Other settings are refused without --force. OUT.jsonl.lock keeps a second run away.
 Exit code 1: some lines have an error, the others are done.
 
 Examples:
@@ -73,6 +77,9 @@ pub struct Args {
     /// Take lines with an error out of the results, and do them again
     #[arg(long, requires = "output")]
     retry_errors: bool,
+    /// Continue results that were made with another model, quantisation, sampling, format or grammar
+    #[arg(long, requires = "output")]
+    force: bool,
     /// Print one JSON object at the end
     #[arg(long, requires = "output")]
     json: bool,
@@ -97,9 +104,9 @@ pub fn run(mut args: Args) -> Outcome {
         args.output = None;
     }
     let lines = Lines::open(&args.input)?;
-    let results = open_results(&args)?;
+    let found = args.output.as_deref().map(|path| find_results(&args, path)).transpose()?;
     let model = args.model.load()?;
-    let seed = args.sampling.sampling(&model)?.seed;
+    let sampling = args.sampling.sampling(&model)?;
     let mut followers = Followers::new(&model);
     let format = args.format.asked(&model)?.map(Ok);
     let rules = args.grammar.asked()?;
@@ -115,6 +122,13 @@ pub fn run(mut args: Args) -> Outcome {
         let (slot, loaded) = args.model.open_slot(&mut session)?;
         base = Some((slot, loaded));
     }
+    let mut seed = sampling.seed;
+    if let Some((found, path)) = found.as_ref().and_then(|found| Some((found, found.kept()?))) {
+        let now = RunFile::of(&args, &model, &sampling, rules.as_ref())?;
+        seed = now.settle(path, found.has_results(), args.sampling.seed(), args.force)?;
+    }
+    let errors = if args.retry_errors { Errors::Retry } else { Errors::Keep };
+    let results = found.map_or_else(|| Ok(Results::to_stdout()), |found| found.continued(errors))?;
     let total = lines::count(&args.input);
     let mut run = Run {
         batcher: Batcher::new(session)?,
@@ -155,14 +169,13 @@ pub fn run(mut args: Args) -> Outcome {
     run.finish(BatchReport { interrupted, slots: n_slots, seconds: started.elapsed().as_secs_f64(), ..BatchReport::default() }, total)
 }
 
-fn open_results(args: &Args) -> Result<Results> {
-    let Some(path) = &args.output else { return Ok(Results::to_stdout()) };
+fn find_results(args: &Args, path: &Path) -> Result<Found> {
     check_folder(path)?;
-    let same = |path: &PathBuf| path.canonicalize().ok();
+    let same = |path: &Path| path.canonicalize().ok();
     if same(path).is_some_and(|out| same(&args.input) == Some(out)) {
         return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));
     }
-    Results::open(path, if args.retry_errors { Errors::Retry } else { Errors::Keep })
+    Found::at(path)
 }
 
 /// As many as asked for, if there is memory for them; else as many as half of what is free has room for.
@@ -374,8 +387,8 @@ impl Run<'_> {
         }
         if report.interrupted {
             let how = match &self.args.output {
-                Some(_) => format!("the same command goes on from there, with --seed {} as it would have gone on", self.seed),
-                None => "with -o FILE it could go on from there".into(),
+                Some(path) if path.is_file() => "the same command goes on from there",
+                _ => "with -o FILE it could go on from there",
             };
             say(format_args!("interrupted: {how}"));
             return Ok(ExitCode::from(Kind::Interrupted.exit_code()));

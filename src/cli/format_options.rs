@@ -13,6 +13,11 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
+    /// The name that was asked for.
+    pub fn name(&self) -> Option<&str> {
+        self.format.as_deref()
+    }
+
     /// The one that was asked for.
     pub fn asked(&self, model: &Model) -> Result<Option<Format>> {
         self.format.as_ref().map(|name| Format::named(name, model).map_err(|e| e.at("--format"))).transpose()

@@ -72,6 +72,11 @@ impl Asked {
         followers.of(&self.rules, lead).cloned().map_err(|e| e.at(&self.name))
     }
 
+    /// What tells these rules from others, whatever they are called.
+    pub fn identity(&self) -> String {
+        format!("{:?}", self.rules)
+    }
+
     pub fn grammar(&self) -> Result<Grammar> {
         self.rules.grammar().map_err(|e| e.at(&self.name))
     }

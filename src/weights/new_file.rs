@@ -142,9 +142,10 @@ fn remove_abandoned(folder: &Path) {
     }
 }
 
+/// The answer of [`try_lock`].
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(any(unix, windows)), allow(dead_code))]
-enum Lock {
+pub(crate) enum Lock {
     Taken,
     /// Another process has it.
     Held,
@@ -154,7 +155,7 @@ enum Lock {
 
 /// The lock ends with the last handle of the file, however the process ends.
 #[cfg(any(unix, windows))]
-fn try_lock(file: &File) -> Lock {
+pub(crate) fn try_lock(file: &File) -> Lock {
     match fs4::FileExt::try_lock(file) {
         Ok(()) => Lock::Taken,
         Err(fs4::TryLockError::WouldBlock) => Lock::Held,
@@ -163,7 +164,7 @@ fn try_lock(file: &File) -> Lock {
 }
 
 #[cfg(not(any(unix, windows)))]
-fn try_lock(_: &File) -> Lock {
+pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 

@@ -1,6 +1,7 @@
 //! Where results go: a file in which earlier runs left some, or standard output. A line is written whole and at once, so whoever ends the
 //! program, however hard, finds whole lines and at most one torn one at the end, which the next run cuts off.
 
+use super::lock::Lock;
 use crate::cli::Failure;
 use crate::cli::output::Output;
 use crate::error::{Error, Result, short};
@@ -39,8 +40,18 @@ pub enum Errors {
 
 /// Whatever takes the lines.
 enum Sink {
-    File { file: File, path: PathBuf },
+    File { file: File, path: PathBuf, _lock: Option<Lock> },
     Stdout(Output),
+}
+
+/// A file of results that was found and read. Nothing of it has changed yet.
+pub struct Found {
+    path: PathBuf,
+    file: File,
+    left: Left,
+    /// Where whole lines end. `None` of what is no file: a pipe or a device remembers nothing.
+    end: Option<u64>,
+    lock: Option<Lock>,
 }
 
 /// What a line came to in an earlier run.
@@ -73,38 +84,59 @@ struct Kept {
     error: Option<IgnoredAny>,
 }
 
-impl Results {
-    /// Lines go to standard output.
-    pub fn to_stdout() -> Results {
-        Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
-    }
-
-    /// Lines go to the end of a file; of what is there, names are read, and a torn last line is cut off, or blank ones.
+impl Found {
+    /// Opens a file of results, new or with what earlier runs left, and reads the names of its lines. No other process can write results
+    /// there from now on.
     ///
     /// # Errors
-    /// `File` where it cannot be read or written, or holds anything else than results: it is then left as it is.
-    pub fn open(path: &Path, errors: Errors) -> Result<Results> {
+    /// `File` where it cannot be read or written, where another run writes it, or where it holds anything else than results.
+    pub fn at(path: &Path) -> Result<Found> {
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
-        let to = |file, left| Ok(Results { sink: Sink::File { file, path: path.into() }, left });
-        // A pipe or a device remembers nothing. Whoever could read from a pipe would be its reader, and never hear that there is none left.
+        // Whoever could read from a pipe would be its reader, and never hear that there is none left.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return to(OpenOptions::new().write(true).open(path).map_err(io)?, left);
+            let file = OpenOptions::new().write(true).open(path).map_err(io)?;
+            return Ok(Found { path: path.into(), file, left, end: None, lock: None });
         }
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
-        let end = left.read(&file).map_err(|e| e.at(path.display()))?;
-        if end < file.metadata().map_err(io)?.len() {
+        let lock = Lock::take(path)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
+        let end = Some(left.read(&file).map_err(|e| e.at(path.display()))?);
+        Ok(Found { path: path.into(), file, left, end, lock })
+    }
+
+    /// The path of a file that remembers results.
+    pub fn kept(&self) -> Option<&Path> {
+        self.end.map(|_| self.path.as_path())
+    }
+
+    /// Whether earlier runs left whole lines.
+    pub fn has_results(&self) -> bool {
+        self.end.is_some_and(|end| end > 0)
+    }
+
+    /// Lines go to the end of the file: a torn last line is cut off, and blank ones, and errors are taken out as asked.
+    pub fn continued(self, errors: Errors) -> Result<Results> {
+        let Found { path, mut file, mut left, end, lock } = self;
+        let io = |e| Error::io(e, &path);
+        if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
             // Whoever may only append may not cut off, on Windows.
-            OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(end)).map_err(io)?;
+            OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(io)?;
         }
         let is_retried = errors == Errors::Retry && !left.errors.is_empty();
         if is_retried || left.has_unnamed {
-            file = without_errors(path, file, errors)?;
+            file = without_errors(&path, file, errors)?;
         }
         if is_retried {
             left.errors.clear();
         }
-        to(file, left)
+        Ok(Results { sink: Sink::File { file, path, _lock: lock }, left })
+    }
+}
+
+impl Results {
+    /// Lines go to standard output.
+    pub fn to_stdout() -> Results {
+        Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
     }
 
     /// What the line of that id was, by its key, where it is there.
@@ -120,7 +152,7 @@ impl Results {
                 out.json(line)?;
                 out.bytes(b"")
             }
-            Sink::File { file, path } => {
+            Sink::File { file, path, .. } => {
                 let mut bytes = serde_json::to_vec(line).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
                 bytes.push(b'\n');
                 file.write_all(&bytes).map_err(|e| match e.kind() {
@@ -203,6 +235,10 @@ fn no_results(number: u64, line: &[u8]) -> Error {
 mod tests {
     use super::*;
 
+    fn open(path: &Path, errors: Errors) -> Result<Results> {
+        Found::at(path)?.continued(errors)
+    }
+
     const TEXT: &str = r#"{"id":"a","text":null,"tokens":[],"finish":"eos","seed":1,"usage":{}}"#;
     const ERROR: &str = r#"{"id":7,"error":{"kind":"input"}}"#;
     const UNNAMED: &str = r#"{"id":null,"line":3,"error":{"kind":"input"}}"#;
@@ -218,7 +254,7 @@ mod tests {
         let whole = format!("{TEXT}\n{ERROR}\n{UNNAMED}\n");
         for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT, "\0\0\0", "\n\n", "\0\n \0", "{\"id\0\0"] {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
-            let mut results = Results::open(&path, Errors::Keep).unwrap();
+            let mut results = open(&path, Errors::Keep).unwrap();
             let was = |names: &[u128]| names.iter().map(|name| results.was(*name)).collect::<Vec<_>>();
             assert_eq!(was(&[name("a"), name(7)]), [Some(Was::Text), Some(Was::Error)], "{torn:?}");
             assert_eq!(was(&[name("7"), name(3)]), [None, None], "a text is no number, a number no line");
@@ -233,7 +269,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
-        let mut results = Results::open(&path, Errors::Retry).unwrap();
+        let mut results = open(&path, Errors::Retry).unwrap();
         assert_eq!([name("a"), name(7)].map(|name| results.was(name)), [Some(Was::Text), None]);
         assert!(results.write(&8).is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
@@ -254,7 +290,7 @@ mod tests {
             "\0\0".into(),
         ] {
             std::fs::write(&path, &text).unwrap();
-            let said = Results::open(&path, Errors::Retry).err().unwrap().to_string();
+            let said = open(&path, Errors::Retry).err().unwrap().to_string();
             assert!(said.contains("out.jsonl: line ") && said.contains("expected results of batch"), "{said}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }

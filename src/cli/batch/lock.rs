@@ -1,0 +1,168 @@
+//! One process at a time writes a file of results: it holds a lock on a file beside it, `OUT.jsonl.lock`.
+//!
+//! The system drops the lock when the process ends, however it ends. The results are not locked themselves: `--retry-errors` puts another
+//! file in their place, and on Windows nobody could read a locked file.
+
+use crate::error::{Error, Result};
+use crate::weights::new_file::{self, folder_of, try_lock};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How a lock file begins. The number of the process follows.
+const MARK: &str = "wingbeat batch, process ";
+
+/// How often to try again when another process removes the lock file before it is locked.
+const ATTEMPTS: usize = 16;
+
+/// A lock that this process holds. Dropping it releases the lock.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Takes the lock of a file of results, which need not exist yet. Returns `None` where the file system has no locks, or the folder takes
+    /// no new file: a log line says so.
+    ///
+    /// # Errors
+    /// `File` if another process holds the lock, if another file has the lock's name, or if the folder of the results does not exist.
+    pub fn take(results: &Path) -> Result<Option<Lock>> {
+        let path = beside(results, "lock")?;
+        for _ in 0..ATTEMPTS {
+            if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+                return Err(other_file(&path));
+            }
+            let file = match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) {
+                Ok(file) => file,
+                Err(e) => return Ok(without(&path, e)),
+            };
+            match try_lock(&file) {
+                new_file::Lock::Taken => {}
+                new_file::Lock::Held => return Err(held(results, &path)),
+                new_file::Lock::Unknown => return Ok(without(&path, "the file system has no locks")),
+            }
+            if is_at(&file, &path) {
+                return Lock { file, path }.marked().map(Some);
+            }
+        }
+        Err(held(results, &path))
+    }
+
+    /// Writes who holds the lock.
+    fn marked(mut self) -> Result<Lock> {
+        let mut found = [0; MARK.len()];
+        let n = self.file.read(&mut found).map_err(|e| Error::io(e, &self.path))?;
+        if !MARK.as_bytes().starts_with(&found[..n]) {
+            return Err(other_file(&self.path));
+        }
+        let written = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        let written = written.and_then(|_| writeln!(self.file, "{MARK}{}", std::process::id()));
+        // Who holds it is only for people.
+        written.unwrap_or_else(|e| log::debug!("{}: {e}", self.path.display()));
+        Ok(self)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Before the lock goes with the file: whoever opened the file earlier finds that it has no name any more. Windows has no way to
+        // find that, so there the file stays.
+        let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
+        if cfg!(unix) && is_ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A file beside the results, by what follows their name. Two names of the same file, one of them a link, have the same one.
+pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
+    let io = |e| Error::io(e, results);
+    let real = match results.canonicalize() {
+        Ok(real) => real,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            folder_of(results).canonicalize().map_err(io)?.join(results.file_name().unwrap_or_default())
+        }
+        Err(e) => return Err(io(e)),
+    };
+    let mut name = real.into_os_string();
+    name.push(".");
+    name.push(extension);
+    Ok(name.into())
+}
+
+/// Whether the file still has that name: its holder may have removed it since it was opened.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |m: std::fs::Metadata| (m.dev(), m.ino());
+    file.metadata().map(id).ok() == std::fs::metadata(path).map(id).ok()
+}
+
+/// Lock files are not removed here.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+fn held(results: &Path, path: &Path) -> Error {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let process: String = text.strip_prefix(MARK).unwrap_or_default().chars().take_while(char::is_ascii_digit).take(20).collect();
+    let who = if process.is_empty() { String::new() } else { format!(", process {process},") };
+    Error::file(format!("another run of batch{who} writes these results"))
+        .at(results.display())
+        .hint("wait for it, or give another file with -o")
+}
+
+fn other_file(path: &Path) -> Error {
+    Error::file("expected the lock of a run of batch, found another file")
+        .at(path.display())
+        .hint("move it away, or give another file with -o")
+}
+
+fn without(path: &Path, why: impl fmt::Display) -> Option<Lock> {
+    log::warn!("{}: no lock, so nothing keeps a second run from writing the same results: {why}", path.display());
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_run_is_refused_until_the_first_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join("out.jsonl");
+        let first = Lock::take(&results).unwrap().unwrap();
+        let said = Lock::take(&results).unwrap_err().to_string();
+        assert!(
+            said.contains("out.jsonl: another run of batch") && (cfg!(windows) || said.contains(&std::process::id().to_string())),
+            "{said}"
+        );
+        // Another name of the same file.
+        #[cfg(unix)]
+        {
+            std::fs::write(&results, "").unwrap();
+            let link = folder.path().join("link");
+            std::os::unix::fs::symlink("out.jsonl", &link).unwrap();
+            assert!(Lock::take(&link).is_err());
+        }
+        drop(first);
+        assert!(!cfg!(unix) || !folder.path().join("out.jsonl.lock").exists());
+        // As a killed run leaves it.
+        std::fs::write(folder.path().join("out.jsonl.lock"), format!("{MARK}1\n")).unwrap();
+        drop(Lock::take(&results).unwrap().unwrap());
+        assert!(Lock::take(&folder.path().join("absent/out.jsonl")).unwrap_err().to_string().contains("absent"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_lock_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl.lock");
+        std::fs::write(&path, "mine").unwrap();
+        assert!(Lock::take(&folder.path().join("out.jsonl")).unwrap_err().to_string().contains("found another file"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+}

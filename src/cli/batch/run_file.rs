@@ -1,0 +1,245 @@
+//! What results were made with: `OUT.jsonl.run.json`, beside the results.
+//!
+//! Whoever continues results with another model or other settings would mix two kinds of text in one file, so the difference is noticed.
+//! What changes no text under `--deterministic` is not compared: slots, device, backend, chunk. A line's own fields are not either.
+
+use super::Args;
+use super::lock::beside;
+use crate::cli::grammar_options::Asked;
+use crate::cli::output::say;
+use crate::error::{Error, Result, short};
+use crate::sample::{Sampling, Setting};
+use crate::session::Model;
+use crate::weights::{NewFile, Readers};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+const FORMAT_VERSION: u32 = 1;
+
+/// A hundred settings have 10 KB.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Differences that an error names.
+const SHOWN: usize = 4;
+
+/// What determines the texts of a run, beside its prompts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunFile {
+    format_version: u32,
+    wingbeat: String,
+    /// The model's name, for people.
+    name: String,
+    /// Lines without a seed derive theirs from this one.
+    seed: u64,
+    /// The hash of the weights, their format, and what the flags say, by name.
+    made_with: Map<String, Value>,
+}
+
+impl RunFile {
+    /// What this run makes texts with. `rules` are those of the flags.
+    pub fn of(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&Asked>) -> Result<RunFile> {
+        let mut made_with = Map::new();
+        let mut put = |name: &str, value: Value| drop(made_with.insert(name.into(), value));
+        put("model", model.weights_hash().into());
+        put("quantisation", format!("{}, {:.2} bits", model.dtype(), model.bits_per_weight()).into());
+        put("vocabulary", model.vocab().map(|v| hash(|h| (0..=v.max_id()).for_each(|id| part(h, v.token(id))))).into());
+        let run = &args.model.run;
+        put("cache-dtype", model.context().map(|_| run.cache_dtype.as_str()).into());
+        put("state-dtype", run.state_dtype.as_str().into());
+        put("group-norm-eps", run.group_norm_eps.into());
+        put("state", args.model.state.as_deref().map(hash_of_file).transpose()?.into());
+        put("max-tokens", args.max_tokens.into());
+        put("stop", json!(args.sampling.stop));
+        put("ignore-eos", args.sampling.ignore_eos.into());
+        put("format", args.format.name().into());
+        put("rules", rules.map(|rules| hash(|h| part(h, rules.identity().as_bytes()))).into());
+        for setting in Setting::all().iter().filter(|s| s.name != "preset" && s.name != "seed") {
+            put(&format!("sampling.{}", setting.name), sampling.get(setting.name)?.into());
+        }
+        let (wingbeat, name) = (env!("CARGO_PKG_VERSION").into(), model.name().into());
+        Ok(RunFile { format_version: FORMAT_VERSION, wingbeat, name, seed: sampling.seed, made_with })
+    }
+
+    /// Compares with the run that made the results, if there are any, and keeps what holds from now on. Returns the seed of the run: the
+    /// one that was asked for, else that of the results, else the one here.
+    ///
+    /// # Errors
+    /// `File`, at the results, if they were made with something else and nobody says `force`.
+    pub fn settle(mut self, results: &Path, has_results: bool, asked_seed: Option<u64>, force: bool) -> Result<u64> {
+        let path = beside(results, "run.json")?;
+        let old = match read(&path) {
+            _ if !has_results => None,
+            Err(e) if force => {
+                say(format_args!("note: {e}; it is written anew"));
+                None
+            }
+            found => found?,
+        };
+        match &old {
+            Some(old) => {
+                self.seed = asked_seed.unwrap_or(old.seed);
+                let found = self.differences(old);
+                if !found.is_empty() && !force {
+                    let text = format!("the results there were made with something else: {}", list(&found));
+                    let hint = "give the same flags, another file with -o, or --force to continue with these";
+                    return Err(Error::file(text).at(results.display()).hint(hint));
+                }
+                if !found.is_empty() {
+                    say(format_args!("note: {} now records this run: {}", path.display(), list(&found)));
+                }
+            }
+            None if has_results && !force => {
+                let missing = path.file_name().unwrap_or_default().to_string_lossy();
+                say(format_args!("note: {} has no {missing}: it may have been made with another model or settings", results.display()));
+            }
+            None => {}
+        }
+        if old.as_ref() != Some(&self) {
+            self.write(&path).unwrap_or_else(|e| log::warn!("a later run cannot compare its model and settings with these: {e}"));
+        }
+        Ok(self.seed)
+    }
+
+    /// Names what is different, with both values.
+    fn differences(&self, old: &RunFile) -> Vec<String> {
+        let value = |of: &RunFile, name: &str| of.made_with.get(name).cloned().unwrap_or_default();
+        let mut names: Vec<&String> = self.made_with.keys().collect();
+        names.extend(old.made_with.keys().filter(|name| !self.made_with.contains_key(*name)));
+        let mut found = Vec::new();
+        for name in names {
+            let (was, is) = (value(old, name), value(self, name));
+            if was != is {
+                let shown = |of: &RunFile, value: &Value| match name.as_str() {
+                    "model" => format!("{} {}", short(&of.name, 40), shown(value)),
+                    _ => shown(value),
+                };
+                found.push(format!("{name} ({} there, {} now)", shown(old, &was), shown(self, &is)));
+            }
+        }
+        if self.seed != old.seed {
+            found.push(format!("seed ({} there, {} now)", old.seed, self.seed));
+        }
+        found
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let new = NewFile::create(path, Readers::Umask)?;
+        let text = serde_json::to_string_pretty(self).expect("a run is plain data");
+        writeln!(new.file(), "{text}").map_err(|e| Error::io(e, path))?;
+        new.finish()
+    }
+}
+
+/// `None` if there is no such file.
+fn read(path: &Path) -> Result<Option<RunFile>> {
+    let mut text = String::new();
+    match File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|e| Error::io(e, path))?,
+    };
+    let run: serde_json::Result<RunFile> = serde_json::from_str(&text);
+    match run {
+        Ok(run) if run.format_version == FORMAT_VERSION => Ok(Some(run)),
+        Ok(run) => Err(format!("format {}", run.format_version)),
+        Err(e) => Err(e.to_string()),
+    }
+    .map_err(|found| {
+        let e = Error::file(format!("expected what a run of batch wrote of itself (format {FORMAT_VERSION}), found {found}"));
+        e.at(path.display()).hint("restore the file, or continue without it: --force")
+    })
+}
+
+fn list(found: &[String]) -> String {
+    let more = found.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", found[..found.len().min(SHOWN)].join(", "))
+}
+
+/// A value for people: the beginning of a hash is enough.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "none".into(),
+        Value::String(text) if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) => text[..8].into(),
+        Value::String(text) if !text.is_empty() => short(text, 40),
+        other => short(&other.to_string(), 40),
+    }
+}
+
+fn hash(feed: impl FnOnce(&mut Sha256)) -> String {
+    let mut hash = Sha256::new();
+    feed(&mut hash);
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes and where they end.
+fn part(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+}
+
+fn hash_of_file(path: &Path) -> Result<String> {
+    let path: PathBuf = if path.is_dir() { return Ok(path.display().to_string()) } else { path.into() };
+    let io = |e| Error::io(e, &path);
+    let (mut file, mut block, mut hash) = (File::open(&path).map_err(io)?, vec![0; 1 << 20], Sha256::new());
+    loop {
+        match file.read(&mut block).map_err(io)? {
+            0 => return Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect()),
+            n => hash.update(&block[..n]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(temperature: &str, seed: u64) -> RunFile {
+        let made_with = json!({"model": "a".repeat(64), "format": null, "sampling.temperature": temperature});
+        let Value::Object(made_with) = made_with else { unreachable!() };
+        RunFile { format_version: FORMAT_VERSION, wingbeat: "0".into(), name: "m".into(), seed, made_with }
+    }
+
+    #[test]
+    fn results_are_continued_with_what_made_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join("out.jsonl");
+        let settle = |run: RunFile, seed, force| run.settle(&results, true, seed, force).map_err(|e| e.to_string());
+        // Results of an older version, then results of this one.
+        assert_eq!(settle(run("1", 7), None, false), Ok(7));
+        assert_eq!(settle(run("1", 8), None, false), Ok(7), "the seed stays");
+        assert_eq!(settle(run("1", 8), Some(7), false), Ok(7));
+        let said = settle(run("1", 8), Some(8), false).unwrap_err();
+        assert!(said.contains("out.jsonl: the results there were made with something else: seed (7 there, 8 now)"), "{said}");
+        let said = settle(run("0.5", 7), None, false).unwrap_err();
+        assert!(said.contains(": sampling.temperature (1 there, 0.5 now) (give") && said.contains("--force"), "{said}");
+        let mut other = RunFile { name: "n".into(), ..run("1", 7) };
+        other.made_with["model"] = "b".repeat(64).into();
+        other.made_with["format"] = "g1".into();
+        let said = settle(other, None, false).unwrap_err();
+        assert!(said.contains("model (m aaaaaaaa there, n bbbbbbbb now), format (none there, g1 now)"), "{said}");
+        // A renamed model is the same.
+        assert_eq!(settle(RunFile { name: "n".into(), ..run("1", 7) }, None, false), Ok(7));
+        assert_eq!(settle(run("0.5", 9), Some(9), true), Ok(9));
+        assert_eq!(settle(run("0.5", 1), None, false), Ok(9), "what was forced holds from then on");
+        // New results begin anew.
+        assert_eq!(run("2", 3).settle(&results, false, None, false).unwrap(), 3);
+        assert_eq!(settle(run("2", 1), None, false), Ok(3));
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_unless_forced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (results, path) = (folder.path().join("out.jsonl"), folder.path().join("out.jsonl.run.json"));
+        for text in ["", "{}", "[1]", r#"{"format_version":2,"wingbeat":"0","name":"m","seed":1,"made_with":{}}"#] {
+            std::fs::write(&path, text).unwrap();
+            let said = run("1", 7).settle(&results, true, None, false).unwrap_err().to_string();
+            assert!(said.contains("run.json: expected what a run of batch wrote") && said.contains("--force"), "{said}");
+            assert_eq!(run("1", 7).settle(&results, true, None, true).unwrap(), 7);
+            assert_eq!(run("1", 8).settle(&results, true, None, false).unwrap(), 7);
+        }
+    }
+}
