@@ -13,6 +13,7 @@ mod formats;
 mod glm4;
 mod golden;
 mod grammar;
+mod habits;
 mod hostile;
 mod invariants;
 mod layers;

@@ -6,15 +6,18 @@ mod results;
 mod run_file;
 mod tally;
 
+use super::escape::EscapeArgs;
 use super::followers::Followers;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
+use super::limit::max_tokens;
 use super::lines::{self, Held, Lines, Next, Numbered};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
+use super::values::OUTPUT;
 use super::{Failure, Outcome, panics, signals, slots};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
@@ -62,26 +65,28 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Prompts, an object of JSON a line; - reads standard input
+    /// File of prompts, one JSON object per line; - is standard input
     #[arg(value_name = "IN.jsonl")]
     input: PathBuf,
-    /// Add results to this file, and leave out what is there already; none or -: standard output
-    #[arg(short, long, value_name = "OUT.jsonl")]
+    /// Append results to OUT.jsonl and skip the lines that are done there [default: -, standard output]
+    #[arg(short, long, value_name = "OUT.jsonl", help_heading = OUTPUT)]
     output: Option<PathBuf>,
-    /// Texts at once [default: 16, fewer where memory has no room]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1023))]
+    /// Continue N texts at once [default: 16, fewer if memory is short]
+    #[arg(help_heading = OUTPUT, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1023))]
     slots: Option<u32>,
-    /// Generate at most this many tokens, where a line does not say
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    /// Generate at most N tokens for a line without max_tokens; -1 goes on until the text ends or the context is full
+    #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// Take lines with an error out of the results, and do them again
-    #[arg(long, requires = "output")]
+    #[command(flatten)]
+    escape: EscapeArgs,
+    /// Repeat the lines whose result is an error
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     retry_errors: bool,
     /// Continue results that were made with another model, quantisation, sampling, format or grammar
-    #[arg(long, requires = "output")]
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     force: bool,
-    /// Print one JSON object at the end
-    #[arg(long, requires = "output")]
+    /// Print a summary as one JSON object at the end
+    #[arg(help_heading = OUTPUT, long, requires = "output")]
     json: bool,
     #[command(flatten)]
     format: FormatArgs,
@@ -103,6 +108,7 @@ pub fn run(mut args: Args) -> Outcome {
         }
         args.output = None;
     }
+    args.sampling.stop = args.escape.texts(&args.sampling.stop, "--stop")?;
     let lines = Lines::open(&args.input)?;
     let found = args.output.as_deref().map(|path| find_results(&args, path)).transpose()?;
     let model = args.model.load()?;

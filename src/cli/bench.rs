@@ -5,9 +5,10 @@ mod profile;
 mod synthetic;
 
 use super::ceiling::Ceiling;
-use super::model_options::{self, RunArgs, quant};
+use super::model_options::{self, RunArgs, quant_values};
 use super::output::{Output, say};
 use super::target::Existing;
+use super::values::OUTPUT;
 use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
@@ -32,60 +33,66 @@ Examples:
   wingbeat bench -m model.pth -p 256 -n 32 --profile
   wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
 
-/// Measure tokens a second
+/// Where options about tests are listed in help.
+const TESTS: &str = "Tests";
+
+/// Measure tokens per second
 ///
-/// Tests as in llama-bench: ppP reads P tokens, tgN decodes N one by one, the likeliest each. With -b B, B slots step together and tokens a
-/// second are those of all of them. A test of 0 tokens is left out.
+/// Tests have the names of llama-bench: ppP prefills P tokens, tgN decodes N tokens one by one, always the likeliest. With -b B, B slots
+/// step together, and the tokens of all slots count. A test of 0 tokens is skipped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A checkpoint; repeatable; none, and no --synthetic: the tiny model built in
-    #[arg(short, long, value_name = "PATH")]
+    /// Checkpoint; repeatable [default, without --synthetic: the tiny built-in model]
+    #[arg(help_heading = "Model", short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
-    /// Seeded random weights of a published size, such as rwkv7-0.1b; repeatable
-    #[arg(long, value_name = "NAME")]
+    /// Model of a published size with seeded random weights, such as rwkv7-0.1b; repeatable
+    #[arg(help_heading = "Model", long, value_name = "NAME")]
     synthetic: Vec<String>,
-    /// Formats of the weights, one after another: auto, f16, f32 [default: auto, unless --quant or --strategy]
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
+    /// Number types of the weights, measured one after another: auto, f16, f32 [default: auto, unless --quant or --strategy]
+    #[arg(help_heading = "Model", hide_possible_values = true, hide_short_help = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
-    /// Formats of fewer bits, after those of --dtype: i8, i4-mixed and so on, as with other verbs; repeatable
-    #[arg(long, value_name = "KIND", value_parser = quant)]
+    /// Quantised weights, measured after those of --dtype: i8, i4-mixed, … as with generate; repeatable
+    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true, help_heading = "Model")]
     quant: Vec<String>,
-    /// Strategies, after those: which layers run where and in which format, as with other verbs; repeatable
-    #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
+    /// Placements of layers on devices, measured last, as with generate; repeatable
+    #[arg(help_heading = "Model", hide_short_help = true, long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
     strategy: Vec<String>,
-    /// Tokens to read
-    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
+    /// Measure the prefill of N tokens
+    #[arg(help_heading = TESTS, short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
     n_prompt: Vec<usize>,
-    /// Tokens to decode
-    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',')]
+    /// Measure the decoding of N tokens
+    #[arg(help_heading = TESTS, short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',')]
     n_gen: Vec<usize>,
-    /// Read P tokens, then decode G (also -pg); repeatable
-    #[arg(long, value_name = "P,G")]
+    /// Measure a prefill of P tokens and the decoding of G tokens together (also -pg); repeatable
+    #[arg(help_heading = TESTS, hide_short_help = true, long, value_name = "P,G")]
     pg: Vec<String>,
-    /// Tokens that were read before
-    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    /// Prefill N tokens before each test, not timed
+    #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',')]
     n_depth: Vec<usize>,
-    /// Slots that step together
-    #[arg(short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    /// Step N slots together
+    #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',')]
     n_batch: Vec<usize>,
-    /// Repetitions
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Repeat each test N times
+    #[arg(help_heading = TESTS, short = 'r', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// How to print results
-    #[arg(short, long, value_name = "FORMAT", default_value = "md")]
+    /// Format of the results
+    #[arg(help_heading = OUTPUT, short, long, value_name = "FORMAT", default_value = "md")]
     output: Format,
-    /// Multiply the ffn's value matrix by all of its input, zeros too, to compare
-    #[arg(long)]
+    /// Print a JSON array, the same as -o json
+    #[arg(help_heading = OUTPUT, long, conflicts_with = "output")]
+    json: bool,
+    /// Multiply the zeros of the feed-forward input, too, for a comparison
+    #[arg(help_heading = TESTS, hide_short_help = true, long)]
     no_sparse: bool,
-    /// Show on stderr what every word of a step takes: one decoded token, and a chunk of a prompt
-    #[arg(long)]
+    /// Show the time of every kernel on stderr, for one decoded token and for a chunk of a prompt
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     profile: bool,
-    /// List what models can run on, and stop: as `wingbeat devices`
-    #[arg(long)]
+    /// List the devices and stop, the same as `wingbeat devices`
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
     /// Save the synthetic model as a checkpoint, for other programs
-    #[arg(long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
@@ -132,7 +139,10 @@ impl fmt::Display for Test {
     }
 }
 
-pub fn run(args: Args) -> Outcome {
+pub fn run(mut args: Args) -> Outcome {
+    if args.json {
+        args.output = Format::Json;
+    }
     if args.list_devices {
         return super::devices::show(&args.run.on, matches!(args.output, Format::Json | Format::Jsonl));
     }

@@ -8,6 +8,7 @@ mod screen;
 mod slash;
 mod status;
 
+use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
@@ -16,6 +17,7 @@ use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
 use super::target::{Existing, StateTarget};
+use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
 use crate::chat::{Format, PromptFile, Talk, Told};
 use crate::error::{Error, Kind, Result};
@@ -38,43 +40,53 @@ Examples:
   wingbeat chat -m model.pth --json-schema answer.json
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json
 
-Sampling begins with the settings of the format: ChatRWKV's for RWKV (temperature 1.2, top_p 0.5, penalties 0.4), a GLM's own.
+Defaults of sampling belong to the format:
+  world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
+  tiny                    preset chat with temperature 0.8
+  g1, g1-think, g1-fast   preset g1: top-p 0.5, top-k 100
+  template (GLM)          the model's generation_config.json, else preset glm
+
 /help in the chat lists its commands, /set its settings; docs/chat.md explains them.";
+
+/// Where options about the conversation are listed in help.
+const CHAT: &str = "Chat";
 
 /// Talk to a model
 ///
-/// On a terminal with a line editor and a history; through a pipe one message a line, with the answers alone on standard output.
+/// On a terminal, chat has a line editor and a history. Through a pipe, each line is a message, and standard output gets only the answers.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Begin with a prompt file: one of ours (.toml), one of ChatRWKV's (.py), or one that is built in, such as English-2
-    #[arg(long, value_name = "FILE")]
+    /// Start with a prompt file: wingbeat's (.toml), ChatRWKV's (.py), or a built-in one such as English-2
+    #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
     #[command(flatten)]
     format: FormatArgs,
-    /// Said to the model before everything else
-    #[arg(long, value_name = "TEXT")]
+    /// System message: what the model reads before the first message
+    #[arg(long, value_name = "TEXT", help_heading = CHAT)]
     system: Option<String>,
-    /// Go on with a chat that was kept
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
+    /// Continue a saved chat
+    #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
     load: Option<PathBuf>,
-    /// Save the chat when it ends, also by Ctrl-C, SIGTERM or SIGHUP; the file of --load is continued
-    #[arg(long, value_name = "FILE")]
+    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; the file of --load is continued
+    #[arg(long, value_name = "FILE", help_heading = CHAT)]
     save: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Print one JSON object an answer
-    #[arg(long, visible_alias = "jsonl")]
+    /// Print one JSON object per answer
+    #[arg(help_heading = OUTPUT, long, visible_alias = "jsonl")]
     json: bool,
-    /// Colours on a terminal; NO_COLOR turns `auto` off
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    /// Use colours on a terminal; NO_COLOR turns `auto` off
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "WHEN", default_value = "auto")]
     color: Color,
-    /// Neither read nor keep what was typed
-    #[arg(long)]
+    /// Neither read nor save the history of typed messages
+    #[arg(help_heading = CHAT, hide_short_help = true, long)]
     no_history: bool,
-    /// Pass control characters on to a terminal
-    #[arg(long)]
+    /// Print control characters on a terminal as they are
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     raw: bool,
+    #[command(flatten)]
+    escape: EscapeArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -140,7 +152,8 @@ fn begin(args: &Args) -> Result<Talk> {
         talk.begin_behind(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
     }
     if let Some(text) = &args.system {
-        talk.system(text).map_err(|e| e.at("--system"))?;
+        let text = args.escape.text(text, "--system")?;
+        talk.system(&text).map_err(|e| e.at("--system"))?;
     }
     if let Some(path) = &args.load {
         talk.load(path)?;

@@ -1,13 +1,13 @@
 //! `classify`: which class a text belongs to, by a model with a head for classes.
 
-use super::model_options::{ModelArgs, no_input};
+use super::model_options::ModelArgs;
 use super::output::Output;
-use super::prompt::{self, Given};
+use super::prompt::{InputArgs, NewlineArgs};
+use super::values::OUTPUT;
 use super::{Outcome, signals};
 use crate::error::Error;
 use crate::report::ClassifyReport;
 use crate::session::{Prompt, Session};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -15,33 +15,25 @@ Examples:
   wingbeat classify -m glm-4-classifier/ \"I liked it\"
   wingbeat classify -m glm-4-classifier/ -f review.txt --json";
 
-/// Tell the class of a text
+/// Determine the class of a text
 ///
 /// For checkpoints with a classification head (score.weight, or classifier_head of the original GLM-4 code). Most likely first.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The text; also from standard input
-    #[arg(conflicts_with_all = ["file", "tokens"])]
-    text: Option<String>,
-    /// Read the text from a file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
-    file: Option<PathBuf>,
-    /// The text as token ids
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    newline: NewlineArgs,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]
     model: ModelArgs,
 }
 
 pub fn run(args: Args) -> Outcome {
-    let given = match prompt::read(args.text.clone(), args.file.as_deref(), args.tokens.as_deref())? {
-        Given::Nothing => return Err(no_input("a TEXT, -f FILE, --tokens IDS").into()),
-        given => given,
-    };
+    let given = args.input.require(args.newline.last())?;
     if args.model.state.is_some() {
         return Err(Error::usage("classify reads a text from its beginning, no state").at("--state").into());
     }

@@ -1,28 +1,46 @@
 //! `completions`: a script that teaches a shell our flags.
 
+use super::Outcome;
+use super::help::Shows;
 use super::output::Output;
-use super::{Cli, Outcome};
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   wingbeat completions bash > ~/.local/share/bash-completion/completions/wingbeat
-  wingbeat completions fish > ~/.config/fish/completions/wingbeat.fish";
+  wingbeat completions zsh > ~/.zfunc/_wingbeat
+  wingbeat completions fish > ~/.config/fish/completions/wingbeat.fish
+
+Make the folder first (mkdir -p). bash needs the package bash-completion. zsh needs the folder in its path, in ~/.zshrc before compinit:
+  fpath=(~/.zfunc $fpath)
+  autoload -U compinit && compinit";
 
 /// Print a completion script for a shell
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    /// Shell that reads the script
     shell: Shell,
 }
 
 pub fn run(args: Args) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "wingbeat", &mut script);
+    clap_complete::generate(args.shell, &mut super::command(Shows::All), "wingbeat", &mut script);
     let mut out = Output::new(true);
-    out.bytes(&script)?;
+    out.bytes(with_files(args.shell, &String::from_utf8_lossy(&script)).as_bytes())?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `--vocab` takes a name or a file. The generated scripts of zsh and fish complete names only; bash falls back to files by itself.
+fn with_files(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Zsh => script.replace(":PATH:(world tiny)", ":PATH:{compadd -- world tiny; _files}"),
+        Shell::Fish => {
+            let line = |line: &str| if line.contains(" -l vocab ") { line.replacen(" -r -f -a ", " -r -F -a ", 1) } else { line.into() };
+            script.lines().map(|l| line(l) + "\n").collect()
+        }
+        _ => script.into(),
+    }
 }

@@ -2,16 +2,19 @@
 //! tuned initial state made into a state file.
 
 use super::Outcome;
-use super::model_options::{orientation, quant};
+use super::model_options::{ORIENTATIONS, orientation, quant_values};
 use super::output::say;
 use super::progress::{Progress, Unit};
+use super::published;
 use super::target::Existing;
+use super::threads::ThreadArgs;
+use super::values::suggested;
 use crate::error::{Error, Result};
 use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_path;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -28,55 +31,75 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A checkpoint, its name without the extension, or a folder with one (Hugging Face's too, of any number of files)
+    /// Checkpoint to read: a file, its name without the extension, or a folder (Hugging Face's too, of any number of files)
     input: PathBuf,
-    /// The file to write
-    output: PathBuf,
-    /// Type of the numbers; none: as they are (official), f16 (web-rwkv)
+    /// File to write
+    #[arg(required_unless_present = "model", conflicts_with = "model")]
+    output: Option<PathBuf>,
+    /// Checkpoint to read, as a flag; the only argument is then the file to write
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Number type of the tensors [default: as in the input; f16 for --layout web-rwkv]
     #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
     dtype: Option<String>,
-    /// Write matrices in fewer bits, as --quant of other verbs makes them: files that load without being encoded again. f16: floats of what is in few bits
-    #[arg(long, value_name = "KIND", value_parser = quant)]
+    /// Quantise matrices as generate --quant does; the file then loads without quantising again. f16 turns quantised files into floats
+    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// Whose names and orientations: those of the official .pth, or web-rwkv's
+    /// Tensor names and orientations: official (as in .pth files) or web-rwkv
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv"])]
     layout: String,
-    /// Merge a LoRA adapter into the weights; tensors that were trained in full replace the model's
-    #[arg(long, value_name = "FILE", requires = "lora_alpha")]
+    /// Merge a LoRA adapter into the weights; fully trained tensors replace the model's
+    #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
-    /// The alpha that the adapter's trainer was given: W += alpha / rank * B * A. No file holds it
-    #[arg(long, value_name = "ALPHA", requires = "lora")]
+    /// The alpha of the adapter's training: W += alpha / rank * B * A. No file stores it
+    #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
-    /// Make a state file for this model of a tuned initial state (blocks.N.att.time_state)
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant"])]
+    /// Convert a tuned initial state (blocks.N.att.time_state) into a state file for MODEL
+    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant"])]
     state_of: Option<PathBuf>,
-    /// How the tuned state lies: value-key (as the official trainer writes it) or key-value
-    #[arg(long, value_name = "ORDER", value_parser = orientation)]
+    /// Order of the axes in the tuned state: value-key (as the official trainer writes it) or key-value
+    #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]
     existing: Existing,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+impl Args {
+    /// What is read and what is written. With -m the first argument is the output.
+    fn paths(&self) -> (&Path, &Path) {
+        match (&self.model, &self.output) {
+            (Some(model), _) => (model, &self.input),
+            (None, Some(output)) => (&self.input, output),
+            (None, None) => unreachable!("an output is required without -m"),
+        }
+    }
 }
 
 pub fn run(args: Args) -> Outcome {
+    let (input, output) = args.paths();
+    published::check(input)?;
+    args.state_of.as_deref().map_or(Ok(()), published::check)?;
     if args.state_of.is_none() && args.state_orientation.is_some() {
         return Err(Error::usage("--state-orientation goes with --state-of: whole models keep their states as they lie").into());
     }
-    let extension = args.output.extension().map(|e| e.to_string_lossy().to_lowercase());
+    let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
     if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
         let text = format!("convert writes safetensors, which nobody would look for in a .{found}");
-        return Err(Error::usage(text).at(args.output.display()).hint("name it .safetensors, or .st").into());
+        return Err(Error::usage(text).at(output.display()).hint("name it .safetensors, or .st").into());
     }
-    let inputs = [Some(&args.input), args.state_of.as_ref(), args.lora.as_ref()].into_iter().flatten();
+    let inputs = [Some(input), args.state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
     for path in inputs {
-        refuse_same_path(path, &args.output)?;
+        refuse_same_path(path, output)?;
     }
     if let Some(model) = &args.state_of {
-        args.existing.check_state(&args.output, None)?;
+        args.existing.check_state(output, None)?;
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
-        tuned_into_state(&args.input, model, &options, &args.output)?;
+        tuned_into_state(input, model, &options, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    args.existing.check(&args.output)?;
+    args.existing.check(output)?;
     let dtype = match args.dtype.as_deref() {
         Some("f16") => Some(DType::F16),
         Some("bf16") => Some(DType::BF16),
@@ -84,8 +107,9 @@ pub fn run(args: Args) -> Outcome {
         None => None,
     };
     let layout = Layout::from_name(&args.layout).ok_or_else(|| Error::usage(format!("unknown --layout {:?}", args.layout)))?;
-    let input = Checkpoint::open(&args.input)?;
-    refuse_states(&input).map_err(|e| e.at(args.input.display()))?;
+    let path = input;
+    let input = Checkpoint::open(path)?;
+    refuse_states(&input).map_err(|e| e.at(path.display()))?;
     let lora = match (&args.lora, args.lora_alpha) {
         (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
@@ -94,8 +118,8 @@ pub fn run(args: Args) -> Outcome {
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
     match &args.quant {
-        Some(quant) => convert_coded(&input, &args.output, quant, &what, &mut show)?,
-        None => convert(&input, &args.output, &what, &mut show)?,
+        Some(quant) => convert_coded(&input, output, quant, &what, &mut show)?,
+        None => convert(&input, output, &what, &mut show)?,
     }
     drop(bar);
     if let Some(lora) = &lora {

@@ -1,8 +1,9 @@
 //! `detokenize`: token ids to text.
 
-use super::model_options::no_input;
 use super::output::Output;
+use super::prompt::no_input;
 use super::tokenize::VocabArgs;
+use super::values::OUTPUT;
 use super::{Outcome, prompt};
 use crate::error::Error;
 use serde::Serialize;
@@ -15,7 +16,7 @@ Examples:
 
 /// Turn token ids back into text
 ///
-/// Bytes come out as they are: they need not be UTF-8. On a terminal control characters are shown escaped.
+/// Prints the bytes of the tokens, which need not be UTF-8. On a terminal, control characters are shown escaped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -24,10 +25,10 @@ pub struct Args {
     #[command(flatten)]
     vocab: VocabArgs,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
-    /// Pass control characters on to a terminal
-    #[arg(long)]
+    /// Print control characters on a terminal as they are
+    #[arg(help_heading = OUTPUT, long)]
     raw: bool,
 }
 

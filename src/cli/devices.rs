@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::model_options::DeviceArgs;
 use super::output::{Output, printable, say};
+use super::values::OUTPUT;
 use crate::error::size;
 use crate::exec::choose;
 use crate::report::{DeviceReport, devices};
@@ -31,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
     /// Print a JSON array
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use super::model_options::{CACHE, DEVICE};
 use super::output::say;
+use super::threads::THREADS;
 use crate::error::Result;
 use crate::exec::environment as models;
 
@@ -10,7 +11,7 @@ const TYPOS: usize = 2;
 
 /// The names of all variables.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    [DEVICE, CACHE].into_iter().chain(models::names())
+    [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
 /// Checks the values of all variables, and says where a name is nearly that of a variable.

@@ -7,8 +7,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 #[derive(clap::Args)]
 pub struct FormatArgs {
-    /// How a conversation is written down for the model [default: by the model]
-    #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true)]
+    /// Format of the conversation: how messages become a prompt [default: chosen by the model]
+    #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true, hide_possible_values = true, help_heading = "Chat")]
     format: Option<String>,
 }
 

@@ -1,12 +1,14 @@
 //! `generate`: reads a prompt and continues it.
 
 use super::grammar_options::{GrammarArgs, constraint};
-use super::model_options::{ModelArgs, no_input};
+use super::limit::max_tokens;
+use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
-use super::prompt::{self, Given};
+use super::prompt::{Given, INPUTS, InputArgs, NewlineArgs, no_input};
 use super::sampling_options::SamplingArgs;
 use super::target::Existing;
+use super::values::OUTPUT;
 use super::{Failure, Outcome, signals, slots};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
@@ -20,6 +22,7 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   wingbeat generate \"In the beginning\" -n 40
+  wingbeat generate -e -p \"User: light\\n\\nAssistant:\" -n -1 --stop \"\\n\\n\"
   wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
   wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
   wingbeat generate \"A cat as JSON: \" --json-schema cat.json -n 200
@@ -29,37 +32,32 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The text to continue; also from standard input
-    #[arg(conflicts_with_all = ["file", "tokens"])]
-    prompt: Option<String>,
-    /// Read the prompt from a file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
-    file: Option<PathBuf>,
-    /// The prompt as token ids
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
-    /// Generate at most this many tokens; 0 only reads the prompt
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    newline: NewlineArgs,
+    /// Generate at most N tokens; 0 only prefills the prompt, -1 goes on until the text ends or the context is full
+    #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// Continue the prompt this many times, all in one batch, with seeds that count up
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Continue the prompt K times in one batch; seeds count up
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     trials: u32,
     /// Save the state after the text, for --state; also after Ctrl-C, SIGTERM and SIGHUP
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]
     save_state: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Keep the token ids in it, too
-    #[arg(long, requires = "save_state")]
+    /// Save the token ids in the state, too
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "save_state")]
     state_tokens: bool,
     /// Print one JSON object at the end
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
-    /// Print one JSON object a token, then that of --json
-    #[arg(long, conflicts_with = "json")]
+    /// Print one JSON object per token, then the object of --json
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, conflicts_with = "json")]
     jsonl: bool,
-    /// Pass control characters on to a terminal
-    #[arg(long)]
+    /// Print control characters on a terminal as they are
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     raw: bool,
     #[command(flatten)]
     grammar: GrammarArgs,
@@ -78,9 +76,10 @@ pub fn run(args: Args) -> Outcome {
         return Err(Error::usage("--save-state keeps one state, --trials makes several").hint("choose one of them").into());
     }
     let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
-    let given = prompt::read(args.prompt.clone(), args.file.as_deref(), args.tokens.as_deref())?;
+    let given = args.input.read(args.newline.last())?;
+    let stop_texts = args.input.text.escape.texts(&args.sampling.stop, "--stop")?;
     if matches!(given, Given::Nothing) && args.model.state.is_none() {
-        return Err(no_input("a PROMPT, -f FILE, --tokens IDS").into());
+        return Err(no_input(INPUTS).into());
     }
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
@@ -92,7 +91,7 @@ pub fn run(args: Args) -> Outcome {
     let prompt = encode(&session, slot, given)?;
 
     let ends = !args.sampling.ignore_eos && model.vocab().is_some();
-    let request = Request { stop_texts: args.sampling.stop.clone(), stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
+    let request = Request { stop_texts, stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
     loaded.begin(&mut sampler, args.sampling.seed());
     let n_before = session.n_tokens(slot)?;

@@ -17,14 +17,14 @@ const JSON: &str = "json";
 #[derive(clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct GrammarArgs {
-    /// The text has to follow the rule root of a grammar in GBNF, as llama.cpp reads them
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object"])]
+    /// Constrain the text to a grammar in GBNF, as llama.cpp reads it
+    #[arg(hide_short_help = true, long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object"])]
     grammar: Option<PathBuf>,
-    /// The text has to be JSON that this schema allows
+    /// Constrain the text to JSON that a schema allows
     #[arg(long, value_name = "FILE", conflicts_with = "json_object")]
     json_schema: Option<PathBuf>,
-    /// The text has to be JSON, whatever it says
-    #[arg(long)]
+    /// Constrain the text to JSON
+    #[arg(hide_short_help = true, long)]
     pub json_object: bool,
 }
 

@@ -1,8 +1,9 @@
 //! `inspect`: what a checkpoint is, without loading it.
 
 use super::Outcome;
-use super::model_options::quant;
+use super::model_options::quant_values;
 use super::output::{Output, say};
+use super::published;
 use crate::error::size;
 use crate::report::{InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
@@ -22,24 +23,28 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A checkpoint, its name without the extension, or a folder with one; none: the tiny model built in
+    /// Checkpoint file, its name without the extension, or a folder with one checkpoint [default: the tiny built-in model]
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    path: Option<PathBuf>,
+    /// Checkpoint to show, as a flag
+    #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// List all tensors
     #[arg(long)]
     tensors: bool,
-    /// Tokens of a slot of a GLM, for its memory [default: as many as it was trained for, at most 8192]
+    /// Tokens that a slot holds, for the memory (GLM) [default: as many as the model was trained for, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
-    /// How a GLM keeps keys and values
-    #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]
+    /// Number type of the key-value cache (GLM)
+    #[arg(hide_short_help = true, long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]
     cache_dtype: String,
-    /// How RWKV-5, 6 and 7 keep the matrices that they remember a text in
-    #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"])]
+    /// Number type of the recurrent state (RWKV-5, 6 and 7)
+    #[arg(hide_short_help = true, long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"])]
     state_dtype: String,
-    /// Formats of fewer bits, as other verbs take them: what the model takes so
-    #[arg(long, value_name = "KIND", value_parser = quant)]
+    /// Show the memory with quantised weights: i8, i4-mixed, … as with generate
+    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// A strategy, as other verbs take it: what each device holds then
+    /// Show the memory of each device for a placement of layers, as with generate
     #[arg(long, value_name = "STRING", conflicts_with = "quant")]
     strategy: Option<String>,
     /// Print one JSON object
@@ -48,8 +53,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let checkpoint = match &args.model {
-        Some(path) => Checkpoint::open(path)?,
+    let checkpoint = match args.path.as_ref().or(args.model.as_ref()) {
+        Some(path) => {
+            published::check(path)?;
+            Checkpoint::open(path)?
+        }
         None => embedded()?,
     };
     let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype, args.state_dtype);

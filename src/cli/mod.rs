@@ -13,12 +13,15 @@ mod detokenize;
 mod devices;
 mod doctor;
 mod environment;
+mod escape;
 mod failure;
 mod followers;
 mod format_options;
 mod generate;
 mod grammar_options;
+mod help;
 mod inspect;
+mod limit;
 mod lines;
 mod memory;
 mod model_options;
@@ -26,6 +29,7 @@ mod output;
 mod panics;
 mod progress;
 mod prompt;
+mod published;
 mod quality;
 mod sampling_options;
 mod score;
@@ -33,12 +37,14 @@ mod signals;
 mod slots;
 mod style;
 mod target;
+mod threads;
 mod tokenize;
+mod values;
 
 pub use memory::Allocator;
 
-use crate::error::Error;
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use help::Shows;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -49,7 +55,7 @@ struct Cli {
     #[command(subcommand)]
     verb: Verb,
     /// Log more to stderr; twice: even more (RUST_LOG=wingbeat=debug does the same)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = help::HEADING)]
     verbose: u8,
 }
 
@@ -102,22 +108,44 @@ type Outcome = Result<ExitCode, Failure>;
 pub fn run() -> ExitCode {
     quiet_device_select();
     panics::report();
-    let args: Vec<OsString> = bench::long_pg(std::env::args_os().collect());
+    let args: Vec<OsString> = help::spelled_out(bench::long_pg(std::env::args_os().collect()));
     // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let parsed = command(Shows::asked(&args))
+        .try_get_matches_from(&args)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches))));
+    let (cli, threads) = match parsed {
+        Ok(parsed) => parsed,
         Err(e) => return failure::report_usage(&e, json),
     };
     start_log(cli.verbose);
     signals::listen();
     signals::catch_cut_files();
-    if let Err(e) = environment::check() {
-        return failure::report(e, &args, json);
+    let checked = environment::check().and_then(|()| threads.map_or(Ok(()), threads::start));
+    let outcome = checked.map_err(Failure::from).and_then(|()| run_verb(cli.verb));
+    match outcome {
+        Ok(code) => code,
+        Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(Failure::Error(e)) => failure::report(e, &args, json),
     }
-    let outcome = match cli.verb {
+}
+
+/// The command line, with help of that length.
+fn command(shows: Shows) -> Command {
+    let command = Cli::command().mut_subcommand("chat", |chat| chat.mut_args(sampling_options::without_default));
+    help::dressed(command, shows)
+}
+
+/// `--threads` of a verb that computes; `None` if the verb does not compute.
+fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
+    let (_, verb) = matches.subcommand()?;
+    verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
+}
+
+fn run_verb(verb: Verb) -> Outcome {
+    match verb {
         Verb::Generate(args) => generate::run(args),
         Verb::Batch(args) => batch::run(args),
         Verb::Chat(args) => chat::run(args),
@@ -132,11 +160,6 @@ pub fn run() -> ExitCode {
         Verb::Bench(args) => bench::run(args),
         Verb::Quality(args) => quality::run(args),
         Verb::Completions(args) => completions::run(args),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
-        Err(Failure::Error(e)) => failure::report(e, &args, json),
     }
 }
 

@@ -2,11 +2,15 @@
 
 use super::output::say;
 use super::progress::{Progress, Unit};
-use crate::error::{Error, Result};
+use super::published;
+use super::threads::ThreadArgs;
+use super::values::suggested;
+use crate::error::Result;
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::Strategy;
 use crate::exec::{Chosen, Plan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
+use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::PathBuf;
 
 /// Environment variable for the device, where `--device` is not given.
@@ -16,75 +20,99 @@ pub const CACHE: &str = "WINGBEAT_CACHE";
 
 /// Which model, and from which state it starts.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A checkpoint (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder with one (Hugging Face's, too); none: the tiny model built in
-    #[arg(short, long, value_name = "PATH", help_heading = "Model")]
+    /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny built-in model]
+    #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
-    #[arg(long, value_name = "PATH", help_heading = "Model")]
+    /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model, built in or beside the model]
+    #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
-    /// Format of the weights: auto (f16 where the range allows), f16, or f32 (keeps every bit)
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], help_heading = "Model")]
+    /// Number type of the weights: auto (f16 where their range allows), f16, or f32 (keeps every bit)
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], hide_possible_values = true, hide_short_help = true)]
     pub dtype: String,
-    /// Keep matrices in fewer bits than the file: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (sensitive ones wider), a format with exceptions: i4,head=i8,low-rank=f16; f16: floats of a file that is in few bits already
-    #[arg(long, value_name = "KIND", value_parser = quant, help_heading = "Model")]
+    /// Quantise the weights: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (8 bits where it matters), or with exceptions: i4,head=i8,low-rank=f16; f16 turns quantised files into floats
+    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Which layers run where and in which format, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (the rest streamed), or auto (what fits the free memory); docs/strategies.md
-    #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], help_heading = "Model")]
+    /// Place layers on devices, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (streams the rest), or auto (what fits the free memory); see docs/strategies.md
+    #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
-    /// Start from a state: one made with `generate --save-state`, or a tuned initial state
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    /// Start from a state: one that `generate --save-state` wrote, or a tuned initial state
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub state: Option<PathBuf>,
     /// Accept a state that was made with other weights
-    #[arg(long, requires = "state", help_heading = "Model")]
+    #[arg(long, requires = "state", hide_short_help = true)]
     pub state_any: bool,
 }
 
 /// How a model runs.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
 pub struct RunArgs {
+    /// Hold at most N tokens per slot (GLM) [default: as many as the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: Option<u32>,
+    /// Number type of the key-value cache (GLM)
+    #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], hide_short_help = true)]
+    pub cache_dtype: String,
+    /// Number type of the recurrent state (RWKV-5, 6 and 7); f16 takes half the memory
+    #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], hide_short_help = true)]
+    pub state_dtype: String,
+    /// Base of the rotary positions, if the model's file has a wrong one (GLM) [default: the file's]
+    #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
+    pub rope_theta: Option<f64>,
+    /// Order of the axes in tuned initial states: value-key (as the official trainer writes them; web-rwkv's .st files are transposed) or key-value
+    #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
+    pub state_orientation: StateOrientation,
+    /// Epsilon of the group norm (RWKV-5, 6 and 7), if a port was trained with another one [default: the file's, else 64e-5]
+    #[arg(long, value_name = "EPS", value_parser = epsilon, hide_short_help = true)]
+    pub group_norm_eps: Option<f32>,
     #[command(flatten)]
     pub on: DeviceArgs,
-    /// Tokens of a prompt that one step reads at the most
-    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
+    /// Prefill at most N tokens per step
+    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub chunk: u32,
-    /// Tokens that a slot of a GLM can hold [default: as many as it was trained for, at most 8192]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Model")]
-    pub context: Option<u32>,
-    /// How a GLM keeps keys and values: f16 or f32
-    #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], help_heading = "Model", hide_short_help = true)]
-    pub cache_dtype: String,
-    /// How RWKV-5, 6 and 7 keep the matrices that they remember a text in: f32, or f16 in half the memory; other models refuse f16
-    #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], help_heading = "Model", hide_short_help = true)]
-    pub state_dtype: String,
-    /// Base of a GLM's rotary positions, where its file has the wrong one [default: the file's]
-    #[arg(long, value_name = "X", value_parser = rope_theta, help_heading = "Model", hide_short_help = true)]
-    pub rope_theta: Option<f64>,
-    /// How tuned initial states lie: value-key (as the official trainer writes them; web-rwkv's .st are turned while reading) or key-value
-    #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = orientation, help_heading = "Model")]
-    pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm of RWKV-5 to 7, where a port trained with another one [default: the file's, else 64e-5]
-    #[arg(long, value_name = "EPS", value_parser = epsilon, help_heading = "Model", hide_short_help = true)]
-    pub group_norm_eps: Option<f32>,
-    /// The same kernels for every batch size, so that a text never depends on what runs beside it
-    #[arg(long, help_heading = "Model")]
+    /// Use the same kernels for every batch size, so that a text never depends on its neighbours in the batch
+    #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Neither measure which kernel sizes suit a GPU (once, at its first use) nor use what was measured
-    #[arg(long, hide_short_help = true, help_heading = "Model")]
+    /// Neither measure the best kernel sizes of a GPU (once, at its first use) nor use earlier measurements
+    #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
 
-/// Where it runs.
+/// Where options about devices are listed in help.
+pub const DEVICE_HEADING: &str = "Device";
+
+/// Where a model runs.
 #[derive(clap::Args)]
+#[command(next_help_heading = DEVICE_HEADING)]
 pub struct DeviceArgs {
-    /// auto, cpu, gpu, gpu:N, or a part of an adapter's name (`wingbeat devices` lists them) [default: auto, or WINGBEAT_DEVICE]
-    #[arg(long, value_name = "DEVICE", help_heading = "Model")]
+    /// Device: auto, cpu, gpu, gpu:N, or a part of an adapter's name; `wingbeat devices` lists all [default: WINGBEAT_DEVICE, else auto]
+    #[arg(long, value_name = "DEVICE", value_parser = suggested(StringValueParser::new(), DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
-    /// Graphics API: auto, vulkan, metal, dx12, gl; an error if it has no adapter
-    #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], ignore_case = true, help_heading = "Model")]
+    /// Graphics API; an error if it has no adapter
+    #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], ignore_case = true, hide_short_help = true)]
     pub backend: String,
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+}
+
+/// Values of `--device` that need no list of adapters.
+const DEVICES: [&str; 5] = ["auto", "cpu", "gpu", "gpu:0", "gpu:1"];
+
+/// Values of `--state-orientation`.
+pub const ORIENTATIONS: [&str; 2] = ["value-key", "key-value"];
+
+/// For `value_parser`: a file, or a built-in vocabulary.
+pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
+    suggested(PathBufValueParser::new(), ["world", "tiny"])
+}
+
+/// For `value_parser`: a plan of formats that can be read.
+pub fn quant_values() -> impl TypedValueParser<Value = String> {
+    suggested(quant, Plan::names())
 }
 
 impl DeviceArgs {
@@ -147,8 +175,17 @@ impl RunArgs {
     }
 }
 
+/// Refuses a model that is not here with the command that downloads it, if that is known.
+pub fn check(source: &ModelSource) -> Result<()> {
+    match source {
+        ModelSource::Path(path) => published::check(path),
+        _ => Ok(()),
+    }
+}
+
 /// Opens a model, and says on stderr what it runs on.
 pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
+    check(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
     let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
     drop(bar);
@@ -163,6 +200,7 @@ impl ModelArgs {
     }
 
     pub fn load(&self) -> Result<Model> {
+        check(&self.source())?;
         match self.strategy.as_deref() {
             // Whatever it chooses is on adapters that any other run measures.
             Some(text) if text.trim().eq_ignore_ascii_case("auto") => {}
@@ -194,8 +232,8 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
     }
 }
 
-/// For `value_parser`: a plan that can be read.
-pub fn quant(text: &str) -> std::result::Result<String, String> {
+/// Checks that a plan of formats can be read.
+fn quant(text: &str) -> std::result::Result<String, String> {
     Plan::parse(text).map(|_| text.to_string()).map_err(|e| e.message)
 }
 
@@ -205,9 +243,4 @@ fn epsilon(text: &str) -> std::result::Result<f32, String> {
 
 fn rope_theta(text: &str) -> std::result::Result<f64, String> {
     text.parse().ok().filter(|x: &f64| *x > 1.0 && x.is_finite()).ok_or_else(|| "expected a number above 1".into())
-}
-
-/// Nothing was given and nobody to ask.
-pub fn no_input(flags: &str) -> Error {
-    Error::usage(format!("expected something to read: {flags}, or standard input"))
 }

@@ -1,9 +1,11 @@
 //! Where text comes from: an argument, a file, token ids, or stdin. UTF-8, without its byte order mark.
 
-use super::model_options::no_input;
+use super::escape::EscapeArgs;
+use super::lines::is_standard;
 use crate::error::{Error, Result, read_at_most};
+use clap::ValueHint;
 use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Bytes of a text that a verb reads whole. A pipe without end must not fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
@@ -27,55 +29,139 @@ impl Given {
     }
 }
 
-/// The first that was given: ids, a file, an argument; else stdin, unless somebody would have to type it.
-pub fn read(text: Option<String>, file: Option<&Path>, tokens: Option<&str>) -> Result<Given> {
-    if let Some(ids) = tokens {
-        return Ok(Given::Tokens(parse_ids(ids).map_err(|e| e.at("--tokens"))?));
-    }
-    if let Some(path) = file {
-        let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
-        return read_text(file).and_then(utf8).map(Given::Text).map_err(|e| e.at(path.display()));
-    }
-    if let Some(text) = text {
-        return Ok(Given::Text(text));
-    }
-    match stdin()? {
-        Some(bytes) => utf8(bytes).map(Given::Text).map_err(|e| e.at("standard input")),
-        None => Ok(Given::Nothing),
-    }
+/// The text of a verb: an argument, a flag, a file or standard input.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Input")]
+pub struct TextArgs {
+    /// Text to read; without TEXT, --prompt and --file it is standard input
+    #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
+    text: Option<String>,
+    /// Text to read, as a flag; it may begin with a hyphen
+    #[arg(short, long, visible_alias = "text", value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
+    prompt: Option<String>,
+    /// Read the text from FILE; - is standard input
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    pub escape: EscapeArgs,
 }
 
-/// A text that a verb reads whole.
+/// The text of a verb that takes token ids, too.
 #[derive(clap::Args)]
-pub struct TextArgs {
-    /// The text; also from standard input
-    #[arg(long, conflicts_with_all = ["file", "tokens"])]
-    text: Option<String>,
-    /// Read the text from a file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "tokens")]
-    file: Option<PathBuf>,
-    /// The text as token ids
-    #[arg(long, value_name = "IDS")]
+#[command(next_help_heading = "Input")]
+pub struct InputArgs {
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// Read token ids in place of a text, such as 1,2,3
+    #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "prompt", "file"], hide_short_help = true)]
     tokens: Option<String>,
 }
 
-impl TextArgs {
-    /// What was given; nothing is no input.
-    pub fn require(&self) -> Result<Given> {
-        match read(self.text.clone(), self.file.as_deref(), self.tokens.as_deref())? {
-            Given::Nothing => Err(no_input("--text TEXT, -f FILE, --tokens IDS")),
-            given => Ok(given),
-        }
+/// What happens to a newline at the end of a file or a pipe: `echo` and editors add one that is no part of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastNewline {
+    Drop,
+    Keep,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Input")]
+pub struct NewlineArgs {
+    /// Keep the newline at the end of a file or of standard input; without this flag one is dropped
+    #[arg(long, hide_short_help = true)]
+    keep_newline: bool,
+}
+
+impl NewlineArgs {
+    pub fn last(&self) -> LastNewline {
+        if self.keep_newline { LastNewline::Keep } else { LastNewline::Drop }
     }
 }
 
-/// All of stdin; none where it is a terminal.
-pub fn stdin() -> Result<Option<Vec<u8>>> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        return Ok(None);
+impl TextArgs {
+    /// Reads the argument, the file, or standard input unless that is a terminal.
+    ///
+    /// # Errors
+    /// `File` and `Input` where the text cannot be read or is not UTF-8, `Usage` at a wrong escape.
+    pub fn read(&self, last: LastNewline) -> Result<Given> {
+        if let Some(text) = &self.text {
+            return self.escape.text(text, "TEXT").map(Given::Text);
+        }
+        if let Some(text) = &self.prompt {
+            return self.escape.text(text, "--prompt").map(Given::Text);
+        }
+        match self.file.as_deref() {
+            Some(path) if is_standard(path) => piped(all_of_stdin()?, last),
+            Some(path) => {
+                let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
+                read_text(file).and_then(|bytes| utf8(ended(bytes, last))).map(Given::Text).map_err(|e| e.at(path.display()))
+            }
+            None => stdin()?.map_or(Ok(Given::Nothing), |bytes| piped(bytes, last)),
+        }
     }
-    read_text(input.lock()).map(Some).map_err(|e| e.at("standard input"))
+
+    /// The same where no text is an error.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and `Usage` if there is no text.
+    pub fn require(&self, last: LastNewline) -> Result<Given> {
+        required(self.read(last)?, "TEXT, --prompt TEXT, --file FILE")
+    }
+}
+
+impl InputArgs {
+    /// Reads the ids, the argument, the file, or standard input unless that is a terminal.
+    ///
+    /// # Errors
+    /// As those of [`TextArgs::read`], and `Usage` if the ids are none.
+    pub fn read(&self, last: LastNewline) -> Result<Given> {
+        match &self.tokens {
+            Some(ids) => parse_ids(ids).map(Given::Tokens).map_err(|e| e.at("--tokens")),
+            None => self.text.read(last),
+        }
+    }
+
+    /// The same where no input is an error.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and `Usage` if there is no input.
+    pub fn require(&self, last: LastNewline) -> Result<Given> {
+        required(self.read(last)?, INPUTS)
+    }
+}
+
+/// Every way to give input, for an error.
+pub const INPUTS: &str = "TEXT, --prompt TEXT, --file FILE, --tokens IDS";
+
+/// Nothing was given, and nobody is there to ask.
+pub fn no_input(ways: &str) -> Error {
+    Error::usage(format!("expected something to read: {ways}, or standard input"))
+}
+
+fn required(given: Given, ways: &str) -> Result<Given> {
+    if matches!(given, Given::Nothing) { Err(no_input(ways)) } else { Ok(given) }
+}
+
+fn piped(bytes: Vec<u8>, last: LastNewline) -> Result<Given> {
+    utf8(ended(bytes, last)).map(Given::Text).map_err(|e| e.at("standard input"))
+}
+
+/// A text without the newline at its end, `\n` or `\r\n`, unless that is kept.
+fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
+    if last == LastNewline::Drop && bytes.ends_with(b"\n") {
+        bytes.truncate(bytes.len() - if bytes.ends_with(b"\r\n") { 2 } else { 1 });
+    }
+    bytes
+}
+
+/// All of standard input; `None` if it is a terminal.
+pub fn stdin() -> Result<Option<Vec<u8>>> {
+    if std::io::stdin().is_terminal() { Ok(None) } else { all_of_stdin().map(Some) }
+}
+
+/// All of standard input, a terminal's too: up to Ctrl-D.
+fn all_of_stdin() -> Result<Vec<u8>> {
+    read_text(std::io::stdin().lock()).map_err(|e| e.at("standard input"))
 }
 
 /// Reads a text whole.
@@ -104,6 +190,15 @@ pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_is_dropped() {
+        let dropped = |text: &str| String::from_utf8(ended(text.into(), LastNewline::Drop)).unwrap();
+        for (text, want) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a\r", "a\r"), ("\n", ""), ("", ""), ("\na", "\na")] {
+            assert_eq!(dropped(text), want, "{text:?}");
+        }
+        assert_eq!(ended(b"a\n".to_vec(), LastNewline::Keep), b"a\n");
+    }
 
     #[test]
     fn ids_and_utf8() {

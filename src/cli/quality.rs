@@ -3,7 +3,8 @@
 use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::prompt::{Given, TextArgs};
+use super::prompt::{Given, InputArgs, LastNewline};
+use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Result, size};
 use crate::exec::Plan;
@@ -19,7 +20,10 @@ Examples:
   wingbeat quality -m model.pth -f wikitext.txt --strategy \"cpu fp16i4 *10 -> cpu fp16i8\"
   wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
 
-/// What formats of the weights cost on a text: perplexity, KL divergence, agreement
+/// Where options about the comparison are listed in help.
+const VARIANTS: &str = "Comparison";
+
+/// Measure what weight formats cost on a text: perplexity, KL divergence, agreement
 ///
 /// Each variant reads the text beside a reference: the model as it is, unless --against says otherwise, its state in f32. The text is cut
 /// into windows that do not overlap and begin with an empty state each, as chunks of Hugging Face's perplexity do; a window's first token
@@ -31,30 +35,30 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
-    text: TextArgs,
-    /// A checkpoint; none: the tiny model built in
+    input: InputArgs,
+    /// Checkpoint [default: the tiny built-in model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// A vocabulary file, or `world` or `tiny`; none: by the model's number of embeddings, built in or beside the model
-    #[arg(long, value_name = "PATH", help_heading = "Model")]
+    /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model]
+    #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Format of the reference's weights: auto (f16 where the range allows), f16, f32
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
+    /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32
+    #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Formats of the weights to compare, one after another: auto, f16, f32 [default, without --quant and --strategy: all formats that the reference does not have]
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
+    /// Number types to compare: auto, f16, f32 [default, without --quant and --strategy: all formats but the reference's]
+    #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
-    /// Formats of fewer bits to compare: i8, i4-mixed and so on, as with other verbs; repeatable
-    #[arg(long, value_name = "KIND", value_parser = model_options::quant)]
+    /// Quantised weights to compare: i8, i4-mixed, … as with generate; repeatable
+    #[arg(long, value_name = "KIND", value_parser = model_options::quant_values(), hide_possible_values = true, help_heading = VARIANTS)]
     quant: Vec<String>,
-    /// Strategies to compare, as with other verbs; repeatable
-    #[arg(long, value_name = "STRING", conflicts_with = "device")]
+    /// Placements of layers on devices to compare, as with generate; repeatable
+    #[arg(help_heading = VARIANTS, hide_short_help = true, long, value_name = "STRING", conflicts_with = "device")]
     strategy: Vec<String>,
-    /// Tokens of a window at the most [default: 2048, or the context of a GLM where that is less]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    /// Cut the text into windows of at most N tokens [default: 2048, or the context of a GLM if that is less]
+    #[arg(help_heading = VARIANTS, long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     window: Option<u32>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]
     run: RunArgs,
@@ -92,7 +96,7 @@ fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let given = args.text.require()?;
+    let given = args.input.require(LastNewline::Keep)?;
     args.run.measure_once()?;
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
     let plain = args.run.options(args.vocab.clone())?;

@@ -2,29 +2,35 @@
 
 use super::Outcome;
 use super::output::Output;
+use super::values::suggested;
 use crate::error::Result;
-use crate::sample::{Sampling, Setting};
+use crate::sample::{RANDOM_SEED, Sampling, Setting, random_seed};
 use crate::session::Model;
+use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Sampling")]
+#[command(next_help_heading = HEADING)]
 pub struct SamplingArgs {
     #[command(flatten)]
     asked: Asked,
-    /// End before this text; repeatable
-    #[arg(long, value_name = "TEXT")]
+    /// End the text before TEXT; repeatable
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
-    /// Do not end at the end-of-text token
-    #[arg(long)]
+    /// Go on after the end-of-text token
+    #[arg(long, hide_short_help = true)]
     pub ignore_eos: bool,
 }
 
 /// The settings that were given: name and values. The flags are those of the sampler's registry.
 struct Asked(Vec<(&'static str, Vec<String>)>);
+
+/// Where options about sampling are listed in help.
+const HEADING: &str = "Sampling";
+
+/// What short help shows.
+const BASICS: [&str; 5] = ["preset", "temperature", "top-p", "top-k", "seed"];
 
 /// Shows the presets.
 const LIST: &str = "list";
@@ -41,7 +47,7 @@ impl clap::Args for Asked {
 
 impl FromArgMatches for Asked {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Asked, clap::Error> {
-        let given = |s: &Setting| Some((s.name, matches.get_many::<String>(s.name)?.cloned().collect()));
+        let given = |s: &Setting| Some((s.name, matches.get_many::<String>(s.name)?.map(|text| settled(s.name, text)).collect()));
         Ok(Asked(Setting::all().iter().filter_map(given).collect()))
     }
 
@@ -49,6 +55,11 @@ impl FromArgMatches for Asked {
         *self = Asked::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// A value that stays the same however often it is read: a random seed is drawn here, once.
+fn settled(name: &str, text: &str) -> String {
+    if name == "seed" && text.trim() == RANDOM_SEED { random_seed().to_string() } else { text.to_owned() }
 }
 
 /// A setting as a flag. What it cannot be is refused at once, what depends on the model later.
@@ -59,13 +70,28 @@ fn flag(setting: &'static Setting) -> Arg {
         _ => Ok(text.to_string()),
     };
     let action = if setting.is_list() { ArgAction::Append } else { ArgAction::Set };
-    let flag = Arg::new(name).long(name).value_name(setting.value).help(setting.meaning).action(action).value_parser(check);
+    let flag = Arg::new(name).long(name).value_name(setting.value).help(setting.meaning).action(action);
+    let flag = flag.hide_short_help(!BASICS.contains(&name)).hide_possible_values(true);
+    let flag = match name {
+        "preset" => flag.value_parser(suggested(check, preset_values())),
+        "sampler-order" => flag.value_parser(suggested(check, ["pip", "hf"])),
+        _ => flag.value_parser(check),
+    };
     match name {
         "temperature" => flag.visible_alias("temp").allow_negative_numbers(true),
-        "seed" => flag.short('s'),
+        "seed" => flag.short('s').allow_negative_numbers(true),
         // a text may begin with anything
         "dry-breaker" => flag.allow_hyphen_values(true),
         _ => flag.allow_negative_numbers(true),
+    }
+}
+
+/// The flag without its default in help: in a chat, defaults belong to the format.
+pub fn without_default(flag: Arg) -> Arg {
+    let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.split_once(" [default:") {
+        Some((about, _)) if flag.get_help_heading() == Some(HEADING) => flag.help(about.to_owned()),
+        _ => flag,
     }
 }
 
@@ -114,6 +140,12 @@ impl SamplingArgs {
     }
 }
 
+/// For shells: every preset with its origin.
+fn preset_values() -> impl Iterator<Item = PossibleValue> {
+    let presets = Sampling::presets().map(|(name, origin, _)| PossibleValue::new(name).help(origin));
+    presets.chain([PossibleValue::new(LIST).help("show all presets")])
+}
+
 fn presets() -> Outcome {
     let mut out = Output::new(true);
     for (name, origin, sets) in Sampling::presets() {
@@ -125,21 +157,9 @@ fn presets() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// 53 bits, so that a reader of JSON that knows only doubles gets the same seed. The standard library's hash keys are random.
-fn random_seed() -> u64 {
-    let mut hash = RandomState::new().build_hasher();
-    hash.write_u128(SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos()));
-    hash.finish() >> 11
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn seeds_are_random() {
-        assert!(random_seed() != random_seed() && random_seed() < 1 << 53);
-    }
 
     #[test]
     fn every_setting_is_a_flag() {
@@ -152,6 +172,8 @@ mod tests {
         assert!(args.asked.0.contains(&("ban", vec!["3".into(), "4,5".into()])));
         assert!(args.asked.0.contains(&("dry-breaker", vec!["--".into()])));
         assert!(args.list_presets().is_none());
+        let random = parse(&["--seed", "-1"]);
+        assert!(random.seed().is_some() && random.seed() == random.seed() && random.seed() != parse(&["--seed", "-1"]).seed());
         let beside = |more: &str| args.flags_beside(&[(more.into(), vec!["x".into()])]).map(|(name, _)| *name).collect::<Vec<_>>();
         assert_eq!(beside("top-p"), ["temperature", "repeat-last-n", "dry-breaker", "ban", "seed"]);
         assert_eq!(beside("seed"), ["temperature", "repeat-last-n", "dry-breaker", "ban"]);

@@ -3,8 +3,9 @@
 use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
-use super::prompt::TextArgs;
+use super::prompt::{InputArgs, NewlineArgs};
 use super::target::Existing;
+use super::values::OUTPUT;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
 use crate::report::ScoreReport;
@@ -19,25 +20,27 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat score --text \"In the beginning God created\"
+  wingbeat score \"In the beginning God created\"
   wingbeat score -m model.pth -f chapter.txt --json
   wingbeat score -m model.pth --tokens 33,65,12 --logits logits.safetensors";
 
-/// Log-probabilities and perplexity of a text
+/// Show the log-probabilities and the perplexity of a text
 ///
 /// Natural logarithms. The first token has no probability; logits[t] predict token t + 1.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
-    text: TextArgs,
+    input: InputArgs,
+    #[command(flatten)]
+    newline: NewlineArgs,
     /// Write all logits [T, V] and the tokens [T] to a safetensors file
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", help_heading = OUTPUT, hide_short_help = true)]
     logits: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]
     model: ModelArgs,
@@ -45,7 +48,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     args.logits.iter().try_for_each(|path| args.existing.check(path))?;
-    let given = args.text.require()?;
+    let given = args.input.require(args.newline.last())?;
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;
     session.check_speaks()?;

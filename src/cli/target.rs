@@ -1,5 +1,6 @@
 //! Files that a verb writes. They are checked before a model is opened, so that no work ends at a folder that does not exist.
 
+use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
 use crate::session::check_replaceable;
 use crate::weights::new_file::folder_of;
@@ -15,7 +16,7 @@ const NAMES: u32 = 99;
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Existing {
     /// Replace an output file that exists
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     force: bool,
 }
 

@@ -1,9 +1,11 @@
 //! `tokenize`: text to token ids.
 
 use super::Outcome;
-use super::model_options::no_input;
+use super::model_options::vocab_values;
 use super::output::Output;
-use super::prompt::{self, Given};
+use super::prompt::{NewlineArgs, TextArgs};
+use super::published;
+use super::values::OUTPUT;
 use crate::arch;
 use crate::error::{Error, Result};
 use crate::vocab::{self, Choice, Vocab};
@@ -22,30 +24,28 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The text; also from standard input
-    #[arg(conflicts_with = "file")]
-    text: Option<String>,
-    /// Read the text from a file
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    text: TextArgs,
+    #[command(flatten)]
+    newline: NewlineArgs,
     #[command(flatten)]
     vocab: VocabArgs,
-    /// One token a line, with its bytes
-    #[arg(long, conflicts_with = "json")]
+    /// Print one token per line, with its bytes
+    #[arg(help_heading = OUTPUT, long, conflicts_with = "json")]
     pretty: bool,
-    /// Print one JSON object: ids, and the bytes of each as text
-    #[arg(long)]
+    /// Print one JSON object: the ids, and the text of each
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 
 /// Which vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// A vocabulary file (`.txt`, `tokenizer.json` or `tokenizer.model`), or `world` or `tiny`; none: that of the model
-    #[arg(long, value_name = "PATH")]
+    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or the built-in world or tiny [default: the model's]
+    #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Take the vocabulary that fits this checkpoint; none: the tiny model built in
-    #[arg(short, long, value_name = "PATH")]
+    /// Checkpoint whose vocabulary is used [default: the tiny built-in model]
+    #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
 }
 
@@ -56,6 +56,7 @@ impl VocabArgs {
             (Some(path), _) => Vocab::find(path),
             (None, None) => Ok(Vocab::tiny()),
             (None, Some(path)) => {
+                published::check(path)?;
                 let checkpoint = Checkpoint::open(path)?;
                 let n_vocab = arch::detect(&checkpoint).map_err(|e| e.at(path.display()))?.facts().n_vocab;
                 match vocab::choose(n_vocab, checkpoint.path().and_then(Path::parent)) {
@@ -76,12 +77,9 @@ struct Report {
 }
 
 pub fn run(args: Args) -> Outcome {
-    let text = match prompt::read(args.text.clone(), args.file.as_deref(), None)? {
-        Given::Text(text) => text,
-        _ => return Err(no_input("a TEXT, -f FILE").into()),
-    };
+    let given = args.text.require(args.newline.last())?;
     let vocab = args.vocab.open()?;
-    let tokens = vocab.encode(text.as_bytes())?;
+    let tokens = given.tokens(|text| vocab.encode(text.as_bytes()))?;
     let mut out = Output::new(false);
     if args.json {
         let pieces = tokens.iter().map(|&t| String::from_utf8_lossy(vocab.token(t)).into_owned()).collect();

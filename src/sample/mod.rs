@@ -13,6 +13,7 @@ mod named;
 mod presets;
 mod row;
 mod sampler;
+mod seed;
 mod settings;
 mod stream;
 #[cfg(test)]
@@ -24,5 +25,6 @@ pub use counts::{SEEN, count, penalty_weight};
 pub use named::Setting;
 pub use row::{BANNED, Row, flag};
 pub use sampler::{Memory, Sampler};
+pub use seed::{RANDOM_SEED, random_seed};
 pub use settings::{DRY_BREAKERS, Order, Sampling};
 pub use stream::number;

@@ -2,6 +2,7 @@
 //!
 //! A setting is added with a field of [`Sampling`], its value when off, and an entry here.
 
+use super::seed;
 use super::settings::{Order, Sampling};
 use super::texts;
 use crate::error::{Error, Result};
@@ -63,40 +64,42 @@ const fn setting(name: &'static str, value: &'static str, meaning: &'static str,
 
 /// In the order in which help lists them. The preset is first: what else is set wins over it.
 static SETTINGS: &[Setting] = &[
-    setting("preset", "NAME", "Begin with a named set of settings in place of the model's; `list` shows them", Field::Preset),
-    positive("temperature", "Below 1 is more certain, 0 always takes the most likely token [default: 1; GLM 0.8]", |s| &mut s.temperature),
-    share("top-p", "Keep the most likely tokens up to this share of the probability; 1 is off [default: 0.85; GLM 0.8]", |s| &mut s.top_p),
-    setting("top-k", "N", "Keep this many tokens; 0 is off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
-    share("min-p", "Keep tokens at least this fraction as likely as the most likely one; 0 is off [default: 0]", |s| &mut s.min_p),
-    share("typical", "Keep the tokens of the most usual surprise up to this share of the probability; 1 is off [default: 1]", |s| {
-        &mut s.typical
-    }),
-    share("tail-free", "Cut the tail where the curve of probabilities gets flat; 1 is off [default: 1]", |s| &mut s.tail_free),
-    positive("top-n-sigma", "Keep logits at most this many standard deviations below the largest; 0 is off [default: 0]", |s| {
+    setting("preset", "NAME", "Start from named settings instead of the model's; `list` shows them", Field::Preset),
+    positive("temperature", "Randomness; 0 always takes the likeliest token [default: 1; GLM 0.8]", |s| &mut s.temperature),
+    share("top-p", "Keep the likeliest tokens up to this total probability; 1 turns it off [default: 0.85; GLM 0.8]", |s| &mut s.top_p),
+    setting("top-k", "N", "Keep the N likeliest tokens; 0 turns it off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
+    share("min-p", "Keep tokens at least X times as likely as the likeliest one; 0 turns it off [default: 0]", |s| &mut s.min_p),
+    share(
+        "typical",
+        "Keep tokens whose surprise is closest to the entropy, up to this total probability; 1 turns it off [default: 1]",
+        |s| &mut s.typical,
+    ),
+    share("tail-free", "Cut the tail where the curve of probabilities becomes flat; 1 turns it off [default: 1]", |s| &mut s.tail_free),
+    positive("top-n-sigma", "Keep logits at most X standard deviations below the largest; 0 turns it off [default: 0]", |s| {
         &mut s.top_n_sigma
     }),
-    positive("mirostat", "Hold the text to this surprise in bits (mirostat 2, in place of the filters); 0 is off [default: 0]", |s| {
+    positive("mirostat", "Aim at a surprise of X bits per token (mirostat 2, replaces the filters); 0 turns it off [default: 0]", |s| {
         &mut s.mirostat
     }),
-    positive("mirostat-rate", "How fast mirostat learns [default: 0.1]", |s| &mut s.mirostat_rate),
+    positive("mirostat-rate", "Learning rate of mirostat [default: 0.1]", |s| &mut s.mirostat_rate),
     number(
         "presence-penalty",
-        "Taken from the logit of every token that was generated before [default: 0.2; GLM 0]",
+        "Subtract X from the logit of every token generated before [default: 0.2; GLM 0]",
         |s| &mut s.presence_penalty,
         ANY,
         "a number",
     ),
     number(
         "frequency-penalty",
-        "Taken once for each time that it was [default: 0.2; GLM 0]",
+        "Subtract X from a logit for each time its token was generated before [default: 0.2; GLM 0]",
         |s| &mut s.frequency_penalty,
         ANY,
         "a number",
     ),
-    share("penalty-decay", "What is left of those counts after each token [default: 0.996]", |s| &mut s.penalty_decay),
+    share("penalty-decay", "Multiply the counts of both penalties by X after each token [default: 0.996]", |s| &mut s.penalty_decay),
     number(
         "repeat-penalty",
-        "Divides positive logits of tokens that were generated before, multiplies negative ones; 1 is off [default: 1]",
+        "Divide positive logits of tokens generated before by X, multiply negative ones; 1 turns it off [default: 1]",
         |s| &mut s.repeat_penalty,
         f32::MIN_POSITIVE..=f32::MAX,
         "a number above 0",
@@ -104,36 +107,48 @@ static SETTINGS: &[Setting] = &[
     setting(
         "repeat-last-n",
         "N",
-        "--repeat-penalty looks at the last N tokens, the prompt's too [default: all that were generated]",
+        "Repeat penalty: look back at the last N tokens, including the prompt [default: all generated tokens]",
         Field::Last(|s| &mut s.repeat_last_n),
     ),
-    positive("dry-multiplier", "DRY: taken from the logit of a token that would prolong a repetition; 0 is off [default: 0]", |s| {
-        &mut s.dry_multiplier
-    }),
+    positive(
+        "dry-multiplier",
+        "DRY: subtract X from the logit of a token that would extend a repetition; 0 turns it off [default: 0]",
+        |s| &mut s.dry_multiplier,
+    ),
     number(
         "dry-base",
-        "DRY: times this for every token of the repetition beyond the allowed length [default: 1.75]",
+        "DRY: multiply the penalty by X for each token of the repetition beyond the allowed length [default: 1.75]",
         |s| &mut s.dry_base,
         1.0..=f32::MAX,
         "a number from 1",
     ),
-    setting("dry-allowed-length", "N", "DRY: shorter repetitions are free [default: 2]", Field::Count(|s| &mut s.dry_allowed_length)),
-    setting("dry-range", "N", "DRY: looks at the last N tokens, the prompt's too [default: all]", Field::Last(|s| &mut s.dry_range)),
+    setting(
+        "dry-allowed-length",
+        "N",
+        "DRY: repetitions shorter than N tokens have no penalty [default: 2]",
+        Field::Count(|s| &mut s.dry_allowed_length),
+    ),
+    setting(
+        "dry-range",
+        "N",
+        "DRY: look back at the last N tokens, including the prompt [default: all]",
+        Field::Last(|s| &mut s.dry_range),
+    ),
     setting(
         "dry-breaker",
         "TEXT",
-        "DRY: no repetition reaches past a token with this text; repeatable, `none` for none [default: \\n : \" *]",
+        "DRY: no repetition extends across a token that contains TEXT; repeatable, `none` clears the list [default: \\n : \" *]",
         Field::Breakers,
     ),
-    setting("logit-bias", "ID=X", "Added to one token's logit; repeatable", Field::Biases),
-    setting("ban", "ID", "Never draw this token; repeatable", Field::Bans),
+    setting("logit-bias", "ID=X", "Add X to the logit of token ID; repeatable", Field::Biases),
+    setting("ban", "ID", "Never generate token ID; repeatable", Field::Bans),
     setting(
         "sampler-order",
         "ORDER",
-        "When the temperature applies: pip (after the filters, as the official RWKV package) or hf (before, as transformers) [default: pip; GLM hf]",
+        "Apply the temperature after the filters (pip, the official RWKV package) or before them (hf, transformers) [default: pip; GLM hf]",
         Field::Order,
     ),
-    setting("seed", "N", "Names the random stream [default: random, shown by --json]", Field::Seed),
+    setting("seed", "N", "Seed of the random stream; -1 is random [default: random, shown by --json]", Field::Seed),
 ];
 
 impl Setting {
@@ -174,7 +189,7 @@ impl Setting {
             Field::Biases => s.logit_bias = texts::all(values, |text| texts::items(text, texts::bias))?,
             Field::Bans => s.ban = texts::all(values, |text| texts::items(text, |id| texts::number(id, "an id")))?,
             Field::Order => s.order = texts::order(value)?,
-            Field::Seed => s.seed = texts::number(value, "a whole number from 0 to 2^64 - 1")?,
+            Field::Seed => s.seed = seed::parse(value)?,
         }
         Ok(())
     }
@@ -334,7 +349,7 @@ mod tests {
             ("ban", "x", "ban: expected an id, found \"x\""),
             ("sampler-order", "both", "sampler-order: expected pip or hf, found \"both\""),
             ("preset", "best", "preset: expected the name of a preset, found \"best\" (one of pip, "),
-            ("seed", "-1", "seed: expected a whole number from 0 to 2^64 - 1, found \"-1\""),
+            ("seed", "-2", "seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random seed, found \"-2\""),
         ];
         for (name, value, want) in cases {
             let mut s = Sampling::rwkv();

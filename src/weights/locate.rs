@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In the order in which they are tried.
-pub(super) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
+pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The formats we read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

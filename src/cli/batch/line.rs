@@ -3,6 +3,7 @@
 use crate::chat::Message;
 use crate::cli::followers::Rules;
 use crate::cli::grammar_options::Asked;
+use crate::cli::limit::max_tokens;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
 use serde::Deserialize;
@@ -118,7 +119,7 @@ pub fn wanted(fields: &Fields<'_>) -> Result<Wanted> {
             "prompt" => sources.push(Source::Text(of(name, value, "a text")?)),
             "tokens" => sources.push(Source::Tokens(of(name, value, "an array of ids")?)),
             "messages" => sources.push(Source::Messages(of(name, value, "messages with role and content")?)),
-            "max_tokens" => max_tokens = Some(whole_number(name, value)?),
+            "max_tokens" => max_tokens = Some(limit(name, value)?),
             "stop" if is_text(value) => stop = Some(vec![of(name, value, "a text")?]),
             "stop" => stop = Some(of(name, value, "a text or an array of texts")?),
             "ignore_eos" => ignore_eos = Some(of(name, value, "true or false")?),
@@ -160,10 +161,11 @@ fn is_text(value: &str) -> bool {
     value.starts_with('"')
 }
 
-fn whole_number(name: &str, value: &str) -> Result<usize> {
-    let found = serde_json::from_str::<Number>(value).ok().and_then(|number| whole(&Value::Number(number)).as_u64());
-    let expected = || Error::input(format!("expected a whole number from 0, found {}", short(value, 40))).at(name);
-    found.and_then(|n| usize::try_from(n).ok()).ok_or_else(expected)
+/// Returns the number of tokens that the field allows; -1 is no limit.
+fn limit(name: &str, value: &str) -> Result<usize> {
+    let number = serde_json::from_str::<Number>(value).ok().map(|number| whole(&Value::Number(number)).to_string());
+    let expected = || Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).at(name);
+    number.and_then(|number| max_tokens(&number).ok()).ok_or_else(expected)
 }
 
 /// A setting of the sampler as its flag would have it.
@@ -241,6 +243,8 @@ mod tests {
         let settings: Vec<(&str, &str)> = wanted.sampling.iter().map(|(name, values)| (name.as_str(), values[0].as_str())).collect();
         let expected = [("seed", "1"), ("top-k", "5"), ("temperature", "1.5"), ("dry-breaker", "none"), ("ban", "none")];
         assert_eq!((wanted.max_tokens, settings.as_slice()), (Some(40), expected.as_slice()));
+        let wanted = read(r#"{"id":1,"prompt":"x","max_tokens":-1,"seed":-1}"#).unwrap().1;
+        assert_eq!((wanted.max_tokens, wanted.sampling), (Some(usize::MAX), vec![("seed".into(), vec!["-1".into()])]));
         assert_eq!(read(r#"{"id":1,"tokens":[1,2]}"#).unwrap().1.source, Source::Tokens(vec![1, 2]));
     }
 
@@ -291,7 +295,8 @@ mod tests {
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
             (r#"{"id":1,"tokens":[-1]}"#, "tokens: expected an array of ids"),
             (r#"{"id":1,"messages":[{"role":"user","content":7}]}"#, "messages: expected messages with role and content"),
-            (r#"{"id":1,"prompt":"x","max_tokens":-1}"#, "max_tokens: expected a whole number"),
+            (r#"{"id":1,"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number, or -1 for no limit, found -2"),
+            (r#"{"id":1,"prompt":"x","max_tokens":"7"}"#, "max_tokens: expected a whole number"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
             (r#"{"id":1,"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
             (r#"{"id":1,"prompt":"x","dry_breaker":[1]}"#, "dry_breaker: expected a number, a text or a list of these, found [1]"),

@@ -10,6 +10,7 @@ mod kernels;
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
 use super::target::Existing;
+use super::values::OUTPUT;
 use super::{Failure, Outcome, ceiling, devices};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, Backend, Device, adapters};
@@ -38,10 +39,10 @@ pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
     /// Write the page to a file, too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     out: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,

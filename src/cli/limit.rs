@@ -1,0 +1,23 @@
+//! How many tokens a text may have, as `-n` and the field `max_tokens` of `batch` say it: -1 is no limit.
+
+/// No limit of its own: a text goes on until it ends, stops, fills its context or is interrupted.
+const UNLIMITED: usize = usize::MAX;
+
+/// For `value_parser`.
+pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {
+    match text.trim() {
+        "-1" => Ok(UNLIMITED),
+        text => text.parse().map_err(|_| "expected a whole number from 0, or -1 for no limit".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::max_tokens;
+
+    #[test]
+    fn minus_one_is_no_limit() {
+        assert_eq!([max_tokens("-1"), max_tokens("0"), max_tokens("7")], [Ok(usize::MAX), Ok(0), Ok(7)]);
+        assert!(["-2", "x", "", "1.5"].into_iter().all(|text| max_tokens(text).is_err()));
+    }
+}

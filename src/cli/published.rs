@@ -1,0 +1,144 @@
+//! What to do about a model that is not on this disk: wingbeat downloads nothing, but it knows where published models are.
+
+mod table;
+
+use crate::error::{Error, Result};
+use crate::weights::EXTENSIONS;
+use std::path::Path;
+use table::{PUBLISHED, Published};
+
+/// Which likeness of two names makes a suggestion.
+const ALIKE: f64 = 0.85;
+
+/// The page with all published models.
+const PAGE: &str = "docs/models.md";
+
+/// Refuses an address, and a name of no file that is or resembles the name of a published model. All other paths pass.
+///
+/// # Errors
+/// `File`, with the command that downloads the model.
+pub fn check(path: &Path) -> Result<()> {
+    let text = path.to_string_lossy();
+    if let Some(address) = address(&text) {
+        return Err(Error::file("wingbeat reads files and downloads nothing").at(&text).hint(for_address(&address)));
+    }
+    if exists(path) {
+        return Ok(());
+    }
+    if let Some(model) = named(&text) {
+        let size = model.size.map(|size| format!(", {size}")).unwrap_or_default();
+        let found = format!("no such file or folder, but this is a published model: {}, {}{size}", model.architecture, model.parameters);
+        return Err(Error::file(found).at(&text).hint(model.how_to_get()));
+    }
+    if !is_bare(&text) {
+        return Ok(());
+    }
+    let e = Error::file("no such file or folder").at(&text);
+    Err(match nearest(&text) {
+        Some(model) => e.hint(format!("a published model is called {}; {}; {PAGE} lists all", model.name, model.how_to_get())),
+        None => e.hint(format!("wingbeat runs RWKV-4 to RWKV-7 and GLM-4, such as {}; {PAGE} lists published models", PUBLISHED[0].name)),
+    })
+}
+
+impl Published {
+    /// The command that downloads the model.
+    pub fn command(&self) -> String {
+        match self.file {
+            Some(file) => format!("curl -LO https://huggingface.co/{}/resolve/main/{file}", self.repository),
+            None => format!("hf download {} --local-dir {}", self.repository, self.name),
+        }
+    }
+
+    fn how_to_get(&self) -> String {
+        format!("download it with: {}; then give -m {}", self.command(), self.file.unwrap_or(self.name))
+    }
+}
+
+/// Whether the path is a file or a folder, perhaps without its extension.
+fn exists(path: &Path) -> bool {
+    let longer = |extension: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".");
+        name.push(extension);
+        Path::new(&name).exists()
+    };
+    path.exists() || EXTENSIONS.iter().any(|extension| longer(extension))
+}
+
+/// The text as an address, with its scheme.
+fn address(text: &str) -> Option<String> {
+    let lower = text.to_lowercase();
+    if lower.starts_with("http://") || lower.starts_with("https://") {
+        return Some(text.into());
+    }
+    let is_host = ["huggingface.co/", "hf.co/", "www.huggingface.co/"].iter().any(|host| lower.starts_with(host));
+    is_host.then(|| format!("https://{text}"))
+}
+
+/// How to download from an address: a file with curl, a repository of Hugging Face with its own program.
+fn for_address(address: &str) -> String {
+    let plain = address.split(['?', '#']).next().unwrap_or(address).trim_end_matches('/');
+    let parts: Vec<&str> = plain.split('/').skip(2).collect();
+    let is_hub = parts.first().is_some_and(|host| host.ends_with("huggingface.co") || *host == "hf.co");
+    let last = parts.last().copied().unwrap_or_default();
+    let is_file = EXTENSIONS.iter().any(|e| last.to_lowercase().ends_with(&format!(".{e}")));
+    match parts.as_slice() {
+        _ if is_file => {
+            // A page about a file is at `blob`, the file itself at `resolve`.
+            let file = if is_hub { plain.replacen("/blob/", "/resolve/", 1) } else { address.into() };
+            format!("download it with: curl -LO '{file}'; then give -m {last}")
+        }
+        [_, owner, name, ..] if is_hub => {
+            let repository = format!("{owner}/{name}");
+            match PUBLISHED.iter().find(|p| p.repository.eq_ignore_ascii_case(&repository)) {
+                Some(model) if model.file.is_some() => {
+                    format!("this repository has several models; {PAGE} lists them; one is {}: {}", model.name, model.command())
+                }
+                _ => format!("download it with: hf download {repository} --local-dir {name}; then give -m {name}"),
+            }
+        }
+        _ => format!("download a checkpoint (.{}) and give its path; {PAGE} lists published models", EXTENSIONS.join(", .")),
+    }
+}
+
+/// A name without a folder and without an extension of ours.
+fn is_bare(text: &str) -> bool {
+    let has_extension = EXTENSIONS.iter().any(|e| text.to_lowercase().ends_with(&format!(".{e}")));
+    !text.is_empty() && !text.contains(['/', '\\']) && !text.starts_with(['.', '~']) && !has_extension
+}
+
+/// Names are compared by letters, digits and points: `RWKV_7 G1:1.5b` is `rwkv7-g1-1.5b`.
+fn letters(name: &str) -> String {
+    name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()
+}
+
+/// The model with this name, alias, file or repository.
+fn named(text: &str) -> Option<&'static Published> {
+    let wanted = letters(text);
+    let file = |p: &Published| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
+    let folder = |p: &Published| p.file.is_none() && letters(p.repository) == wanted;
+    PUBLISHED.iter().find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
+}
+
+/// The model whose name is most like the text, if any is alike.
+fn nearest(text: &str) -> Option<&'static Published> {
+    let wanted = letters(text);
+    let likeness = |p: &Published| p.names().map(|name| strsim::jaro_winkler(&letters(name), &wanted)).fold(0.0, f64::max);
+    let mut best: Option<(&Published, f64)> = None;
+    for model in PUBLISHED {
+        let found = likeness(model);
+        if found > best.map_or(ALIKE, |(_, most)| most) {
+            best = Some((model, found));
+        }
+    }
+    best.map(|(model, _)| model)
+}
+
+impl Published {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Published models: names and sizes as their pages on Hugging Face list them. `docs/models.md` shows this table.
+
+/// A checkpoint that anybody can download.
+#[derive(Debug)]
+pub struct Published {
+    /// What users call the model, in lower case.
+    pub name: &'static str,
+    /// Other names of the model.
+    pub aliases: &'static [&'static str],
+    pub architecture: &'static str,
+    pub parameters: &'static str,
+    /// Owner and name of the repository on Hugging Face.
+    pub repository: &'static str,
+    /// The one file of the model; `None` if the whole repository is the model.
+    pub file: Option<&'static str>,
+    /// Size of the download; `None` if no source for the size was at hand.
+    pub size: Option<&'static str>,
+    /// The synthetic model of the same shapes: the memory in `docs/models.md` is computed from them.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the test of the page computes the memory"))]
+    pub shapes: Option<&'static str>,
+}
+
+const G1: &str = "BlinkDL/rwkv7-g1";
+const WORLD_7: &str = "BlinkDL/rwkv-7-world";
+const WORLD_6: &str = "BlinkDL/rwkv-6-world";
+const WORLD_5: &str = "BlinkDL/rwkv-5-world";
+const WORLD_4: &str = "BlinkDL/rwkv-4-world";
+
+/// A model that is one file.
+const fn file(
+    name: &'static str,
+    (architecture, parameters): (&'static str, &'static str),
+    repository: &'static str,
+    file: &'static str,
+    size: &'static str,
+    shapes: Option<&'static str>,
+) -> Published {
+    Published { name, aliases: &[], architecture, parameters, repository, file: Some(file), size: Some(size), shapes }
+}
+
+/// A model that is a folder of files.
+const fn folder(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    (architecture, parameters): (&'static str, &'static str),
+    repository: &'static str,
+    size: Option<&'static str>,
+    shapes: Option<&'static str>,
+) -> Published {
+    Published { name, aliases, architecture, parameters, repository, file: None, size, shapes }
+}
+
+/// Newest first; of several models with a similar name, the first is suggested.
+#[rustfmt::skip]
+pub const PUBLISHED: &[Published] = &[
+    file("rwkv7-g1-1.5b", ("RWKV-7", "1.5B"), G1, "rwkv7-g1k-1.5b-20260930-ctx25600.pth", "3.06 GB", Some("rwkv7-1.5b")),
+    file("rwkv7-g1-2.9b", ("RWKV-7", "2.9B"), G1, "rwkv7-g1k-2.9b-20260930-ctx25600.pth", "5.90 GB", Some("rwkv7-2.9b")),
+    file("rwkv7-g1-7.2b", ("RWKV-7", "7.2B"), G1, "rwkv7-g1k-7.2b-20260930-ctx25600.pth", "14.4 GB", Some("rwkv7-7.2b")),
+    file("rwkv7-g1-13.3b", ("RWKV-7", "13.3B"), G1, "rwkv7-g1k-13.3b-20260930-ctx25600.pth", "26.5 GB", None),
+    file("rwkv7-g1-0.1b", ("RWKV-7", "0.1B"), G1, "rwkv7-g1d-0.1b-20260129-ctx8192.pth", "382 MB", Some("rwkv7-0.1b")),
+    file("rwkv7-g1-0.4b", ("RWKV-7", "0.4B"), G1, "rwkv7-g1d-0.4b-20260210-ctx8192.pth", "902 MB", Some("rwkv7-0.4b")),
+    file("rwkv7-world-0.1b", ("RWKV-7", "0.1B"), WORLD_7, "RWKV-x070-World-0.1B-v2.8-20241210-ctx4096.pth", "382 MB", Some("rwkv7-0.1b")),
+    file("rwkv7-world-0.4b", ("RWKV-7", "0.4B"), WORLD_7, "RWKV-x070-World-0.4B-v2.9-20250107-ctx4096.pth", "902 MB", Some("rwkv7-0.4b")),
+    file("rwkv7-world-1.5b", ("RWKV-7", "1.5B"), WORLD_7, "RWKV-x070-World-1.5B-v3-20250127-ctx4096.pth", "3.06 GB", Some("rwkv7-1.5b")),
+    file("rwkv7-world-2.9b", ("RWKV-7", "2.9B"), WORLD_7, "RWKV-x070-World-2.9B-v3-20250211-ctx4096.pth", "5.90 GB", Some("rwkv7-2.9b")),
+    file("rwkv6-world-1.6b", ("RWKV-6", "1.6B"), WORLD_6, "RWKV-x060-World-1B6-v2.1-20240328-ctx4096.pth", "3.20 GB", Some("rwkv6-1.5b")),
+    file("rwkv6-world-3b", ("RWKV-6", "3B"), WORLD_6, "RWKV-x060-World-3B-v2.1-20240417-ctx4096.pth", "6.20 GB", Some("rwkv6-2.9b")),
+    file("rwkv6-world-7b", ("RWKV-6", "7B"), WORLD_6, "RWKV-x060-World-7B-v3-20241112-ctx4096.pth", "15.3 GB", Some("rwkv6-7.2b")),
+    file("rwkv6-world-14b", ("RWKV-6", "14B"), WORLD_6, "RWKV-x060-World-14B-v2.1-20240719-ctx4096.pth", "28.1 GB", None),
+    file("rwkv5-world-0.4b", ("RWKV-5", "0.4B"), WORLD_5, "RWKV-5-World-0.4B-v2-20231113-ctx4096.pth", "924 MB", Some("rwkv5-0.4b")),
+    file("rwkv5-world-1.5b", ("RWKV-5", "1.5B"), WORLD_5, "RWKV-5-World-1B5-v2-20231025-ctx4096.pth", "3.16 GB", Some("rwkv5-1.5b")),
+    file("rwkv5-world-3b", ("RWKV-5", "3B"), WORLD_5, "RWKV-5-World-3B-v2-20231118-ctx16k.pth", "6.13 GB", Some("rwkv5-2.9b")),
+    file("rwkv5-world-7b", ("RWKV-5", "7B"), WORLD_5, "RWKV-5-World-7B-v2-20240128-ctx4096.pth", "15.0 GB", Some("rwkv5-7.2b")),
+    file("rwkv4-world-0.1b", ("RWKV-4", "0.1B"), WORLD_4, "RWKV-4-World-0.1B-v1-20230520-ctx4096.pth", "386 MB", Some("rwkv4-0.1b")),
+    file("rwkv4-world-0.4b", ("RWKV-4", "0.4B"), WORLD_4, "RWKV-4-World-0.4B-v1-20230529-ctx4096.pth", "923 MB", Some("rwkv4-0.4b")),
+    file("rwkv4-world-1.5b", ("RWKV-4", "1.5B"), WORLD_4, "RWKV-4-World-1.5B-v1-fixed-20230612-ctx4096.pth", "3.16 GB", Some("rwkv4-1.5b")),
+    folder("glm-4-9b-chat", &["glm4"], ("GLM-4", "9.4B"), "zai-org/glm-4-9b-chat", Some("18.8 GB"), Some("glm4-9b")),
+    folder("glm-4-9b", &[], ("GLM-4", "9.4B"), "zai-org/glm-4-9b", Some("18.8 GB"), Some("glm4-9b")),
+    folder("glm-4-9b-chat-1m", &[], ("GLM-4", "9.5B"), "zai-org/glm-4-9b-chat-1m", Some("19.0 GB"), None),
+    folder("glm-4-9b-0414", &["glm4-0414"], ("GLM-4-0414", "9.4B"), "zai-org/GLM-4-9B-0414", None, None),
+    folder("glm-z1-9b-0414", &["glm-z1"], ("GLM-4-0414", "9.4B"), "zai-org/GLM-Z1-9B-0414", None, None),
+    folder("chatglm3-6b", &["chatglm3"], ("ChatGLM3", "6.2B"), "zai-org/chatglm3-6b", Some("12.5 GB"), None),
+];

@@ -1,0 +1,110 @@
+use super::*;
+use crate::arch;
+use crate::error::size;
+use crate::session::{Options, PartOn, bytes_by_device};
+use crate::tape::Tape;
+use crate::words::synthetic::{MODEL_SEED, Synthetic};
+use std::collections::HashSet;
+
+fn said(text: &str) -> String {
+    check(Path::new(text)).map_or_else(|e| e.to_string(), |()| "passes".into())
+}
+
+#[test]
+fn a_name_of_a_published_model_gets_its_command() {
+    let g1 = "download it with: curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; \
+              then give -m rwkv7-g1k-1.5b-20260930-ctx25600.pth";
+    for name in ["rwkv7-g1-1.5b", "RWKV-7-G1:1.5B", "rwkv7-g1k-1.5b-20260930-ctx25600", "rwkv7-g1k-1.5b-20260930-ctx25600.pth"] {
+        let said = said(name);
+        assert!(
+            said.starts_with(&format!("{name}: no such file or folder, but this is a published model: RWKV-7, 1.5B, 3.06 GB")),
+            "{said}"
+        );
+        assert!(said.contains(g1), "{said}");
+    }
+    for name in ["glm-4-9b-chat", "glm4", "zai-org/glm-4-9b-chat"] {
+        assert!(
+            said(name).contains("hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat; then give -m glm-4-9b-chat"),
+            "{}",
+            said(name)
+        );
+    }
+}
+
+#[test]
+fn other_names_are_suggested_or_told_what_runs() {
+    assert!(said("rwkv7-g1-1.4b").contains("a published model is called rwkv7-g1-1.5b"), "{}", said("rwkv7-g1-1.4b"));
+    for name in ["llama3", "qwen2.5-7b", "mistral", "gpt2"] {
+        let said = said(name);
+        assert!(said.contains("no such file or folder (wingbeat runs RWKV-4 to RWKV-7 and GLM-4, such as rwkv7-g1-1.5b;"), "{said}");
+    }
+    for path in ["model.pth", "./model", "/no/such/model", "models/mine", "Cargo.toml", "assets/models/tiny-rwkv7", ""] {
+        assert_eq!(said(path), "passes", "{path}");
+    }
+}
+
+#[test]
+fn addresses_are_downloaded_with_curl_or_hf() {
+    for (address, want) in [
+        (
+            "https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth?download=true",
+            "curl -LO 'https://huggingface.co/BlinkDL/rwkv-7-world/resolve/main/x.pth'; then give -m x.pth",
+        ),
+        ("hf.co/me/mine", "hf download me/mine --local-dir mine; then give -m mine"),
+        ("https://huggingface.co/zai-org/glm-4-9b-chat/tree/main", "hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat"),
+        (
+            "https://huggingface.co/BlinkDL/rwkv7-g1",
+            "this repository has several models; docs/models.md lists them; one is rwkv7-g1-1.5b: curl",
+        ),
+        ("HTTPS://example.org/a/m.gguf?token=1", "curl -LO 'HTTPS://example.org/a/m.gguf?token=1'; then give -m m.gguf"),
+        ("https://ollama.com/library/llama3", "download a checkpoint (.safetensors, .st, .pth, .gguf)"),
+    ] {
+        let said = said(address);
+        assert!(said.contains("wingbeat reads files and downloads nothing") && said.contains(want), "{said}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_sizes_are_shapes() {
+    let mut seen = HashSet::new();
+    for model in PUBLISHED {
+        assert!(model.names().all(|name| seen.insert(letters(name))), "{} comes twice", model.name);
+        assert_eq!(named(model.name).unwrap().name, model.name);
+    }
+}
+
+/// Bytes of a model on one device, with one slot: GLM's context is what `--context` is by default.
+fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
+    let blueprint = arch::synthetic::named(shapes).unwrap();
+    let facts = blueprint.facts();
+    let mut tape = Tape::new();
+    blueprint.record(&mut tape);
+    let parts = vec![PartOn { device: "gpu:0".into(), layers: 0..facts.n_layer + 1, resident: usize::MAX }];
+    let options = Options { dtype: "f16".into(), quant: quant.map(Into::into), parts, ..Options::default() };
+    let source = Synthetic { seed: MODEL_SEED };
+    let devices = bytes_by_device(&mut tape, facts.n_layer, &source, &options, options.context_of(&facts)).unwrap();
+    devices.iter().map(|(_, bytes)| bytes.total()).sum()
+}
+
+/// The table of `docs/models.md`.
+fn page() -> String {
+    let mut text =
+        String::from("| Name | Architecture | Parameters | File | Size | f16 | i8 | i4-mixed |\n|:--|:--|--:|:--|--:|--:|--:|--:|\n");
+    for m in PUBLISHED {
+        let address = format!("https://huggingface.co/{}", m.repository);
+        let file = m.file.map_or_else(|| format!("[{}]({address})", m.repository), |f| format!("[{f}]({address})"));
+        let memory = |quant| m.shapes.map_or("–".into(), |shapes| size(bytes(shapes, quant)));
+        let cells = [None, Some("i8"), Some("i4-mixed")].map(memory).join(" | ");
+        text += &format!("| `{}` | {} | {} | {file} | {} | {cells} |\n", m.name, m.architecture, m.parameters, m.size.unwrap_or("–"));
+    }
+    text
+}
+
+#[test]
+fn the_page_of_published_models_is_the_table() {
+    let shown = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md")).unwrap();
+    assert!(shown.contains(&page()), "docs/models.md should contain\n{}", page());
+    for command in [PUBLISHED[0].command(), named("glm4").unwrap().command()] {
+        assert!(shown.contains(&command), "docs/models.md should contain {command}");
+    }
+}

@@ -1,0 +1,59 @@
+//! How many threads of the host compute: `--threads`, else `WINGBEAT_THREADS`, else one per core.
+
+use super::model_options::DEVICE_HEADING;
+use crate::error::{Error, Result};
+use rayon::ThreadPoolBuilder;
+
+/// Environment twin of `--threads`.
+pub const THREADS: &str = "WINGBEAT_THREADS";
+
+/// More threads than any host has cores. A larger number is a slip.
+const MOST: u32 = 4096;
+
+#[derive(clap::Args)]
+pub struct ThreadArgs {
+    /// Compute on the host with N threads [default: WINGBEAT_THREADS, else one per core]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)), help_heading = DEVICE_HEADING)]
+    pub threads: Option<u32>,
+}
+
+/// Starts the threads that all products, conversions and kernels on the CPU share. Called once, before any of them.
+///
+/// # Errors
+/// `Usage` if the environment variable holds no number of threads, `Memory` if the system has no threads left.
+pub fn start(flag: Option<u32>) -> Result<()> {
+    let n = match flag {
+        Some(n) => Some(n),
+        None => from_environment(std::env::var(THREADS).ok().as_deref())?,
+    };
+    let builder = ThreadPoolBuilder::new().num_threads(n.unwrap_or(0) as usize).thread_name(|i| format!("wingbeat-{i}"));
+    builder.build_global().map_err(|e| {
+        let hint = format!("give fewer with --threads or {THREADS}, or raise the limit (ulimit -u)");
+        Error::memory(format!("the system refuses to start threads: {e}")).hint(hint)
+    })
+}
+
+/// `None` if the variable is unset or empty.
+fn from_environment(value: Option<&str>) -> Result<Option<u32>> {
+    let Some(value) = value.map(str::trim).filter(|v| !v.is_empty()) else { return Ok(None) };
+    match value.parse() {
+        Ok(n) if (1..=MOST).contains(&n) => Ok(Some(n)),
+        _ => Err(Error::usage(format!("expected a number of threads from 1 to {MOST}, found {value:?}")).at(THREADS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::from_environment;
+
+    #[test]
+    fn the_variable_holds_a_number_or_nothing() {
+        assert_eq!(from_environment(None).unwrap(), None);
+        assert_eq!(from_environment(Some(" ")).unwrap(), None);
+        assert_eq!(from_environment(Some(" 3\n")).unwrap(), Some(3));
+        for wrong in ["0", "-1", "all", "5000"] {
+            let e = from_environment(Some(wrong)).unwrap_err().to_string();
+            assert!(e.starts_with("WINGBEAT_THREADS: expected a number of threads"), "{e}");
+        }
+    }
+}
