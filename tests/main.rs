@@ -21,6 +21,7 @@ mod outputs;
 mod parts;
 mod quality;
 mod resume;
+mod rules;
 mod session;
 mod shaders;
 mod state_dtype;

@@ -1,17 +1,23 @@
 //! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
 
+use super::deadline::within;
 use super::parts::MAX_CHOICES;
+use super::told::{blame, told};
 use super::{Allowed, Constraint, Grammar};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
 use llguidance::api::{GrammarInit, ParserLimits};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Logger, Matcher, ParserFactory};
+use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
 /// For those who read a grammar: how deep its rules nest is the author's choice, and the crate goes down by calling itself.
 const STACK_BYTES: usize = 256 << 20;
+/// For one step of a text. Milliseconds are usual.
+const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// A vocabulary's tokens as a trie of their bytes. Made once a model: some 100 ms for 65 536 tokens.
 #[derive(Clone)]
@@ -47,6 +53,23 @@ impl Pieces {
     /// # Errors
     /// `Input`: what of a schema is not supported or contradicts itself, how a grammar is too large, or that no text begins as it wants.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
+        let refused = match self.begin(grammar)? {
+            Ok(follower) => return Ok(follower),
+            Err(said) => said,
+        };
+        match grammar.as_schema() {
+            Some(schema) => Err(blame(schema, refused, |part| self.compile_error(part))),
+            None => Err(Error::input(format!("the grammar cannot be followed: {}", told(&refused)))),
+        }
+    }
+
+    /// What the crate says against a schema, if anything.
+    fn compile_error(&self, schema: &Value) -> Option<String> {
+        self.begin(&Grammar::schema(schema)).ok()?.err()
+    }
+
+    /// The error within is the crate's.
+    fn begin(&self, grammar: &Grammar) -> Result<std::result::Result<Follower, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
         let parser = std::thread::scope(|scope| {
@@ -56,11 +79,17 @@ impl Pieces {
             });
             Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")))?.join())
         })?;
-        let parser = parser.map_err(|_| Error::input("the grammar cannot be read"))?.map_err(|e| Error::input(told(&e)))?;
-        let mut follower = Follower { matcher: Matcher::new(Ok(parser)), next: None, n_ids: self.n_ids };
+        let parser = match parser {
+            Ok(Ok(parser)) => parser,
+            Ok(Err(e)) => return Ok(Err(e.to_string())),
+            Err(_) => return Ok(Err("a panic".into())),
+        };
+        let mut follower = Follower { matcher: Matcher::new(Ok(parser)).into_cancellable(), next: None, n_ids: self.n_ids };
         // All texts begin with the same mask; where there is none, that is known before any begins.
-        follower.next = Some(follower.compute().map_err(|e| Error::input(format!("the grammar cannot be followed: {e}")))?);
-        Ok(follower)
+        Ok(follower.compute().map(|next| {
+            follower.next = Some(next);
+            follower
+        }))
     }
 }
 
@@ -70,8 +99,8 @@ fn limits() -> ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // The choices of one place, and what else may come there.
-        max_items_in_row: 2 * MAX_CHOICES,
+        // The choices of one place, and what else may come there. The crate compares every new item with all others of its row.
+        max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()
     }
@@ -102,7 +131,7 @@ impl Constraint for Follower {
     fn allowed(&mut self) -> Result<Allowed<'_>> {
         let next = match self.next.take() {
             Some(next) => next,
-            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {e}")))?,
+            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", told(&e))))?,
         };
         let Next { ids, may_end } = self.next.insert(next);
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
@@ -110,39 +139,27 @@ impl Constraint for Follower {
 
     fn accept(&mut self, id: u32) -> Result<()> {
         self.next = None;
-        if id >= self.n_ids || self.matcher.validate_tokens(&[id]).map_err(|e| Error::input(told(&e)))? != 1 {
-            return Err(Error::input(format!("the grammar does not allow token {id} here")));
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        let n_ids = self.n_ids;
+        let is_taken = within(STEP, handle, || {
+            let is_allowed = id < n_ids && matcher.validate_tokens(&[id])? == 1;
+            if is_allowed { matcher.consume_token(id).map(|()| true) } else { Ok(false) }
+        });
+        match is_taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::input(format!("the grammar does not allow token {id} here"))),
+            Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", told(&e)))),
         }
-        self.matcher.consume_token(id).map_err(|e| Error::input(told(&e)))
     }
 }
 
 impl Follower {
-    fn compute(&mut self) -> Result<Next> {
-        let mut ids = self.matcher.compute_mask_or_eos().map_err(|e| Error::input(told(&e)))?;
+    /// The error is the crate's.
+    fn compute(&mut self) -> std::result::Result<Next, String> {
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;
         let may_end = ids.is_allowed(self.n_ids);
         ids.disallow_token(self.n_ids);
         Ok(Next { ids, may_end })
     }
-}
-
-/// What speaks to the crate's users, and what that means to whoever wrote the grammar.
-const MEANT: [(&str, &str); 6] = [
-    ("NoExtensionBias", "no token of the vocabulary may come next, and the text may not end"),
-    ("Current row has", "there are too many ways to go on at once"),
-    ("initial_lexer_fuel", TOO_LARGE),
-    ("initial lexer configuration", TOO_LARGE),
-    ("fuel exhausted", TOO_LARGE),
-    ("symbols.len()", "the grammar has too many different parts"),
-];
-const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large together";
-
-/// The crate's words, without its log.
-fn told(error: &dyn std::fmt::Display) -> String {
-    let text = error.to_string();
-    if let Some((_, meant)) = MEANT.iter().find(|(said, _)| text.contains(said)) {
-        return (*meant).into();
-    }
-    let text = text.split("\n<").next().unwrap_or_default();
-    text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
 }

@@ -67,6 +67,14 @@ impl Chars {
     fn one(c: char) -> Chars {
         Chars { is_negated: false, ranges: vec![(c, c)] }
     }
+
+    /// The one character, if it is only one.
+    pub fn only(&self) -> Option<char> {
+        match self.ranges[..] {
+            [(from, to)] if from == to && !self.is_negated => Some(from),
+            _ => None,
+        }
+    }
 }
 
 /// Reads a grammar.

@@ -1,9 +1,10 @@
 //! What output is to follow: a grammar, or a schema of JSON.
 
-use super::{gbnf, lark};
+use super::{gbnf, lark, schema};
 use crate::error::{Error, Result};
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// JSON on one line, spaced as Python writes it, which models have read most. With blanks where they like, those that know little JSON
 /// go on with blanks for ever.
@@ -24,6 +25,8 @@ pub struct Grammar {
     rules: String,
     /// Stands before what follows the rules.
     lead: String,
+    /// The schema, where the rules are one.
+    schema: Option<Arc<Value>>,
 }
 
 impl Grammar {
@@ -33,7 +36,7 @@ impl Grammar {
     /// # Errors
     /// `Input`, with line, column, what was expected and what was found.
     pub fn gbnf(text: &str) -> Result<Grammar> {
-        Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new() })
+        Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new(), schema: None })
     }
 
     /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
@@ -41,7 +44,8 @@ impl Grammar {
     /// the wrapper that OpenAI's interface wants: `{"name": …, "strict": …, "schema": …}`.
     ///
     /// # Errors
-    /// `Input`, where a schema is neither an object nor a bool. What it says is looked at by [`Pieces::follow`](super::Pieces::follow).
+    /// `Input`, with the JSON pointer of the part that is wrong, unsupported or too large. Parts that contradict one another are found by
+    /// [`Pieces::follow`](super::Pieces::follow).
     pub fn json_schema(schema: &Value) -> Result<Grammar> {
         let schema = unwrapped(schema);
         let mut schema = match schema {
@@ -53,6 +57,7 @@ impl Grammar {
         if schema.get("x-guidance").is_none() {
             schema["x-guidance"] = spacing();
         }
+        schema::check(&schema)?;
         Ok(Grammar::schema(&schema))
     }
 
@@ -64,11 +69,15 @@ impl Grammar {
     /// The same behind a text that always comes first: the blank of a reply behind the name of who speaks, say.
     #[must_use]
     pub fn behind(&self, lead: &str) -> Grammar {
-        Grammar { rules: self.rules.clone(), lead: format!("{lead}{}", self.lead) }
+        Grammar { lead: format!("{lead}{}", self.lead), ..self.clone() }
     }
 
-    fn schema(schema: &Value) -> Grammar {
-        Grammar { rules: format!("whole: %json {schema}\n"), lead: String::new() }
+    pub(super) fn as_schema(&self) -> Option<&Value> {
+        self.schema.as_deref()
+    }
+
+    pub(super) fn schema(schema: &Value) -> Grammar {
+        Grammar { rules: format!("whole: %json {schema}\n"), lead: String::new(), schema: Some(Arc::new(schema.clone())) }
     }
 
     /// As the crate takes it.

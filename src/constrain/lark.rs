@@ -3,16 +3,27 @@
 use super::gbnf::Rules;
 use super::lexemes;
 use super::parts::{Part, Parts};
-use crate::error::Result;
+use crate::error::{Error, Result, short};
 use std::fmt::Write;
+
+/// The longest chain of rules that need one another: the crate's compiler calls itself for each of them.
+const MAX_DEPTH: usize = 4000;
 
 /// The same grammar; its rule `whole` is what `root` is there. A part is a rule `nN` or, where it is a lexeme or within one, a terminal `TN`.
 ///
 /// # Errors
-/// `Input`, where a rule stands for no text.
+/// `Input`, where a rule stands for no text, or a chain of rules is too long.
 pub fn write(rules: &Rules) -> Result<String> {
     let parts = Parts::of(rules)?;
     let is_lexeme = lexemes::choose(&parts);
+    if let Some(part) = too_deep(&parts, &is_lexeme) {
+        let at = parts.bodies.iter().position(|&body| body == part).map_or(String::new(), |rule| {
+            let name = short(&rules.names[rule], 60);
+            format!("; rule {name} is too deep")
+        });
+        let e = Error::input(format!("rules refer to one another in a chain of more than {MAX_DEPTH}{at}"));
+        return Err(e.hint("write a repetition, such as x*, instead of a chain of rules"));
+    }
     let mut writer = Writer { parts: &parts, is_lexeme: &is_lexeme, text: String::new(), done: vec![[false; 2]; parts.all.len()] };
     let root = writer.name(parts.root, Within::Rules);
     let _ = writeln!(writer.text, "whole: {root}");
@@ -21,6 +32,29 @@ pub fn write(rules: &Rules) -> Result<String> {
         wait.extend(writer.define(part, within));
     }
     Ok(writer.text)
+}
+
+/// Walks the parts in the order in which the crate compiles them. Returns a part that is reached through too many others, if there is one.
+fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
+    let mut is_seen = vec![false; parts.all.len()];
+    is_seen[parts.root] = true;
+    let mut chain = vec![(parts.root, 0)];
+    while let Some((part, next)) = chain.last_mut() {
+        // A lexeme is a regular expression, whose depth is bounded.
+        let below = if is_lexeme[*part] { &[] } else { parts.below(*part) };
+        let Some(&child) = below.get(*next) else {
+            chain.pop();
+            continue;
+        };
+        *next += 1;
+        if !std::mem::replace(&mut is_seen[child], true) {
+            chain.push((child, 0));
+        }
+        if chain.len() > MAX_DEPTH {
+            return Some(child);
+        }
+    }
+    None
 }
 
 /// Where a part is used.
@@ -57,6 +91,9 @@ impl Writer<'_> {
             return Vec::new();
         }
         let below = self.parts.below(part);
+        if let (Part::Sequence(all), Within::Lexeme) = (&self.parts.all[part], within) {
+            return self.define_text(part, all);
+        }
         let names: Vec<String> = below.iter().map(|&c| self.name(c, within)).collect();
         let body = match &self.parts.all[part] {
             Part::Char(chars) => format!("/{}/", lexemes::class(chars)),
@@ -71,4 +108,29 @@ impl Writer<'_> {
         let _ = writeln!(self.text, "{}: {body}", self.name(part, within));
         below.iter().map(|&c| (c, within)).collect()
     }
+    /// A sequence of a lexeme, with its characters as whole texts; gives the other parts that it needs.
+    fn define_text(&mut self, part: usize, all: &[usize]) -> Vec<(usize, Within)> {
+        let (mut body, mut text, mut needed) = (Vec::new(), String::new(), Vec::new());
+        for &child in all {
+            if let Part::Char(chars) = &self.parts.all[child]
+                && let Some(c) = chars.only()
+            {
+                text.push(c);
+                continue;
+            }
+            body.extend((!text.is_empty()).then(|| quoted(&std::mem::take(&mut text))));
+            body.push(self.name(child, Within::Lexeme));
+            needed.push((child, Within::Lexeme));
+        }
+        if body.is_empty() || !text.is_empty() {
+            body.push(quoted(&text));
+        }
+        let _ = writeln!(self.text, "{}: {}", self.name(part, Within::Lexeme), body.join(" "));
+        needed
+    }
+}
+
+/// A text in Lark, whose texts are JSON's but for one character.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

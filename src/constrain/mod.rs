@@ -4,6 +4,8 @@
 //! masks what is not allowed before it draws.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod deadline;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod follow;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod gbnf;
@@ -15,8 +17,12 @@ mod lark;
 mod lexemes;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod parts;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod schema;
 #[cfg(all(test, feature = "grammar", not(target_arch = "wasm32")))]
 mod tests;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod told;
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use follow::{Follower, Pieces};

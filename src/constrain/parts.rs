@@ -1,11 +1,17 @@
 //! A grammar's rules as parts that know each other: what may begin a part, what may follow it, which are regular expressions.
 
+mod extent;
+
 use super::gbnf::{Chars, Expr, Rules};
 use crate::error::{Error, Result, short};
+use extent::{Extent, Made, extents};
 use std::collections::HashMap;
 
-/// Choices between parts at one place. Each is looked at with every byte that may come there.
-pub const MAX_CHOICES: usize = 20_000;
+/// Choices between parts at one place, those apart that are one regular expression. The crate compares each with all others at every byte.
+pub const MAX_CHOICES: usize = 2000;
+
+/// Elements of one sequence, those apart that are one regular expression.
+const MAX_ELEMENTS: usize = 2000;
 
 /// Bytes, a bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -18,6 +24,10 @@ impl Bytes {
 
     fn or(self, other: Bytes) -> Bytes {
         Bytes(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    pub fn has(self, byte: u8) -> bool {
+        self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
     }
 
     pub fn meets(self, other: Bytes) -> bool {
@@ -64,37 +74,8 @@ pub struct Parts {
     has_text: Vec<bool>,
     /// What may begin a part.
     pub first: Vec<Bytes>,
-    /// Parts that are made of one, rules included.
-    parents: Vec<Vec<usize>>,
-}
-
-/// How large a regular expression is, with what it refers to written out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Extent {
-    depth: usize,
-    n_chars: usize,
-}
-
-impl Extent {
-    /// A regular expression nests no deeper: whoever works with one goes down by calling itself.
-    const MAX_DEPTH: usize = 120;
-    /// Nor is it longer: rules of two rules each double it with every line. A repeated one counts once.
-    const MAX_CHARS: usize = 20_000;
-
-    /// Of what is made of these; none where it is too large or one of them is.
-    fn around(below: impl IntoIterator<Item = Option<Extent>>) -> Option<Extent> {
-        let mut all = Extent { depth: 1, n_chars: 0 };
-        for extent in below {
-            let Extent { depth, n_chars } = extent?;
-            all = Extent { depth: all.depth.max(depth + 1), n_chars: all.n_chars + n_chars };
-            if all.depth > Self::MAX_DEPTH || all.n_chars > Self::MAX_CHARS {
-                return None;
-            }
-        }
-        Some(all)
-    }
-
-    const CHAR: Extent = Extent { depth: 1, n_chars: 1 };
+    /// Characters of a part that is a regular expression, with what it refers to written out.
+    pub n_chars: Vec<usize>,
 }
 
 impl Parts {
@@ -108,10 +89,8 @@ impl Parts {
         maker.parts.bodies = (0..rules.bodies.len()).map(|rule| maker.body(rule)).collect();
         maker.parts.root = maker.parts.bodies[rules.root];
         let mut parts = maker.parts;
-        if let Some(n) = parts.choices().max().filter(|&n| n > MAX_CHOICES) {
-            let text = format!("expected at most {MAX_CHOICES} choices between | and | that are no characters, found {n}");
-            return Err(Error::input(text).hint("let several of them begin with a rule that they share"));
-        }
+        parts.n_chars = maker.extents.iter().map(|extent| extent.map_or(0, |e| e.n_chars)).collect();
+        parts.check_lengths()?;
         parts.learn();
         match parts.all.iter().zip(&parts.has_text).find(|(_, has_text)| !**has_text) {
             None => Ok(parts),
@@ -134,7 +113,7 @@ impl Parts {
             is_nullable: vec![],
             has_text: vec![],
             first: vec![],
-            parents: vec![],
+            n_chars: vec![],
         }
     }
 
@@ -146,44 +125,89 @@ impl Parts {
         }
     }
 
-    /// How many there are, wherever there are any that no regular expression tells apart.
-    fn choices(&self) -> impl Iterator<Item = usize> {
-        let not_regular = self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular);
-        not_regular.filter_map(|(part, _)| if let Part::Either(all) = part { Some(all.len()) } else { None })
+    /// Refuses what the crate takes the square of its length for.
+    fn check_lengths(&self) -> Result<()> {
+        for (part, _) in self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular) {
+            match part {
+                Part::Either(all) if all.len() > MAX_CHOICES => {
+                    let text =
+                        format!("a rule has {} alternatives that are not plain text, at most {MAX_CHOICES} are supported", all.len());
+                    return Err(Error::input(text).hint("group alternatives that begin alike"));
+                }
+                Part::Sequence(all) if all.len() > MAX_ELEMENTS => {
+                    let text = format!("a rule has {} elements in a row, at most {MAX_ELEMENTS} are supported", all.len());
+                    return Err(Error::input(text).hint("write a repetition, such as x* or x{2,5}, or split a long text"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    /// Finds out what may be empty and what begins a part.
+    /// Finds out which parts may be empty, which have a text, and what begins each. Every change is passed to the parts above once, so the
+    /// work grows with the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
-        (self.is_nullable, self.has_text) = (vec![false; n], vec![false; n]);
-        (self.first, self.parents) = (vec![Bytes::default(); n], vec![vec![]; n]);
+        (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
+        let users = self.users();
+        // Of a sequence: distinct parts without a known text, and how many at its beginning may be empty.
+        let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
+        users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
+        let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
         for part in 0..n {
-            for &child in self.below(part).to_vec().iter() {
-                self.parents[child].push(part);
-            }
-        }
-        let mut wait: Vec<usize> = (0..n).rev().collect();
-        while let Some(part) = wait.pop() {
-            let below = self.below(part);
-            let any = |known: &[bool]| below.iter().any(|&c| known[c]);
-            let all = |known: &[bool]| below.iter().all(|&c| known[c]);
-            let (is_nullable, has_text, first) = match &self.all[part] {
+            match &self.all[part] {
                 Part::Char(chars) => {
-                    let first = first_bytes(chars);
-                    (false, !first.is_empty(), first)
+                    self.first[part] = first_bytes(chars);
+                    self.has_text[part] = !self.first[part].is_empty();
                 }
-                Part::Sequence(_) => (all(&self.is_nullable), all(&self.has_text), self.first_of(below, Bytes::default())),
-                Part::Rule(_) | Part::Either(_) | Part::Repeat(..) => {
-                    let is_free = matches!(self.all[part], Part::Repeat(_, 0, _));
-                    let first = below.iter().fold(Bytes::default(), |sum, &c| sum.or(self.first[c]));
-                    (is_free || any(&self.is_nullable), is_free || any(&self.has_text), first)
+                Part::Repeat(_, 0, _) => (self.is_nullable[part], self.has_text[part]) = (true, true),
+                Part::Sequence(all) if all.is_empty() => (self.is_nullable[part], self.has_text[part]) = (true, true),
+                _ => {}
+            }
+            wait.push(part);
+        }
+        while let Some(part) = wait.pop() {
+            waits[part] = false;
+            let (is_nullable, has_text, first) = (self.is_nullable[part], self.has_text[part], self.first[part]);
+            let is_new_text = has_text && !std::mem::replace(&mut is_counted[part], has_text);
+            for &(user, place) in &users[part] {
+                let before = (self.is_nullable[user], self.has_text[user], self.first[user]);
+                if let Part::Sequence(all) = &self.all[user] {
+                    n_missing[user] -= usize::from(is_new_text);
+                    self.has_text[user] = n_missing[user] == 0;
+                    if place <= n_empty[user] {
+                        self.first[user] = self.first[user].or(first);
+                    }
+                    while all.get(n_empty[user]).is_some_and(|&next| self.is_nullable[next]) {
+                        n_empty[user] += 1;
+                        let next = all.get(n_empty[user]).map_or(Bytes::default(), |&next| self.first[next]);
+                        self.first[user] = self.first[user].or(next);
+                    }
+                    self.is_nullable[user] = n_empty[user] == all.len();
+                } else {
+                    self.is_nullable[user] |= is_nullable;
+                    self.has_text[user] |= has_text;
+                    self.first[user] = self.first[user].or(first);
                 }
-            };
-            if (is_nullable, has_text, first) != (self.is_nullable[part], self.has_text[part], self.first[part]) {
-                (self.is_nullable[part], self.has_text[part], self.first[part]) = (is_nullable, has_text, first);
-                wait.extend(&self.parents[part]);
+                if before != (self.is_nullable[user], self.has_text[user], self.first[user]) && !std::mem::replace(&mut waits[user], true) {
+                    wait.push(user);
+                }
             }
         }
+    }
+
+    /// For each part, the parts that it is directly below, each once, and its first place there.
+    fn users(&self) -> Vec<Vec<(usize, usize)>> {
+        let mut users = vec![Vec::new(); self.all.len()];
+        let mut last_user = vec![usize::MAX; self.all.len()];
+        for part in 0..self.all.len() {
+            for (place, &child) in self.below(part).iter().enumerate() {
+                if std::mem::replace(&mut last_user[child], part) != part {
+                    users[child].push((part, place));
+                }
+            }
+        }
+        users
     }
 
     /// What may begin these parts one after the other, and then something else.
@@ -225,31 +249,6 @@ impl Parts {
             }
         }
         follow
-    }
-}
-
-/// Of every rule; none where it needs a rule that needs itself, or is too large.
-fn extents(rules: &Rules) -> Vec<Option<Extent>> {
-    let mut known: Vec<Option<Extent>> = vec![None; rules.bodies.len()];
-    // A rule's is known one round after those that it needs.
-    for _ in 0..Extent::MAX_DEPTH {
-        let before = known.clone();
-        for (rule, body) in rules.bodies.iter().enumerate() {
-            known[rule] = known[rule].or_else(|| extent(body, &before));
-        }
-        if before == known {
-            break;
-        }
-    }
-    known
-}
-
-fn extent(expr: &Expr, rules: &[Option<Extent>]) -> Option<Extent> {
-    match expr {
-        Expr::Char(_) => Some(Extent::CHAR),
-        Expr::Rule(rule) => rules[*rule],
-        Expr::Sequence(all) | Expr::Either(all) => Extent::around(all.iter().map(|e| extent(e, rules))),
-        Expr::Repeat(one, ..) => Extent::around([extent(one, rules)]),
     }
 }
 
@@ -313,7 +312,9 @@ impl Maker<'_> {
             let extent = match part {
                 Part::Char(_) => Some(Extent::CHAR),
                 Part::Rule(_) => None,
-                _ => Extent::around(part.children().iter().map(|&c| extents[c])),
+                Part::Sequence(all) => Extent::around(Made::Sequence, all.iter().map(|&c| extents[c])),
+                Part::Either(all) => Extent::around(Made::Either, all.iter().map(|&c| extents[c])),
+                Part::Repeat(one, least, _) => Extent::around(Made::repeated(*least), [extents[*one]]),
             };
             extents.push(extent);
             parts.is_regular.push(extent.is_some());

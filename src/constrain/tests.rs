@@ -275,6 +275,20 @@ fn hostile_grammars_end_soon() {
         "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),
         format!("root ::= {}\"a\"", "\"a\"? ".repeat(3000)),
         format!("root ::= s\ns ::= \"b\" s \"b\" | {}", (0..1500).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ")),
+        // Chains without end for whoever calls itself for each rule.
+        format!("root ::= r0\n{}r30000 ::= \"a\"", (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect::<String>()),
+        format!(
+            "root ::= r0\n{}",
+            (0..20_000)
+                .map(|i| format!("r{i} ::= r{} \"a\" | r{} \"b\" | \"ab{i:b}\"\n", (i + 1) % 20_000, i * 7919 % 20_000))
+                .collect::<String>()
+        ),
+        // What takes the square of its length.
+        format!("root ::= \"{}\"", "ab".repeat(100_000)),
+        format!("root ::= s\ns ::= \"(\" s \")\" | {}", (0..10_000).map(|i| format!("\"{i:b}a\"")).collect::<Vec<_>>().join(" | ")),
+        format!("root ::= s\ns ::= \"b\" | {}", (0..5000).map(|i| format!("[ab]+ s \"{i:b}\"")).collect::<Vec<_>>().join(" | ")),
+        format!("root ::= s\ns ::= \"b\" | {}", (0..300).map(|i| format!("\"{i:b}\" [ab]+ (s | \"a\")")).collect::<Vec<_>>().join(" | ")),
+        format!("root ::= {}", "s ".repeat(20_000)) + "\ns ::= \"(\" s \")\" | ",
     ];
     for (i, grammar) in cases.iter().enumerate() {
         let started = Instant::now();
@@ -334,16 +348,63 @@ fn what_is_too_large_is_refused_before_a_text_begins() {
     let pieces = pieces(&vocab);
     let choices = |n: usize| (0..n).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ");
     let of = |n: usize| Grammar::gbnf(&format!("root ::= {}", choices(n)));
-    let error = of(20_001).err().unwrap().to_string();
-    assert!(error.contains("at most 20000 choices"), "{error}");
-    // As many as there may be can be followed.
+    let error = of(60_000).err().unwrap().to_string();
+    assert!(error.starts_with("a rule has 60000 alternatives that are not plain text"), "{error}");
+    // Plain texts may be many.
     let mut follower = pieces.follow(&of(19_000).unwrap()).unwrap();
     for id in [1, 4, 4] {
         follower.accept(id).unwrap();
         assert!(is_allowed(&mut follower, 3));
     }
     // Each choice goes on in another way.
-    let parts = (0..19_000).map(|i| format!("\"a{i:b}\" s")).collect::<Vec<_>>().join(" | ");
-    let error = Grammar::gbnf(&format!("root ::= s\ns ::= \"b\" | {parts}")).and_then(|g| pieces.follow(&g)).err().unwrap().to_string();
-    assert_eq!(error, "the grammar has too many different parts");
+    let refused = |grammar: &str| Grammar::gbnf(grammar).err().unwrap().to_string();
+    let parts = (0..3000).map(|i| format!("\"a{i:b}\" s")).collect::<Vec<_>>().join(" | ");
+    let error = refused(&format!("root ::= s\ns ::= \"b\" | {parts}"));
+    assert!(error.starts_with("a rule has 3001 alternatives that are not plain text, at most 2000 are supported"), "{error}");
+    let error = refused(&format!("root ::= {}\ns ::= \"(\" s \")\" | ", "s ".repeat(3000)));
+    assert!(error.starts_with("a rule has 3000 elements in a row, at most 2000 are supported"), "{error}");
+    let chain: String = (0..5000).map(|i| format!("r{i} ::= \"a\" r{} \"b\"\n", i + 1)).collect();
+    let error = refused(&format!("root ::= r0\n{chain}r5000 ::= r0 | \"\""));
+    assert!(error.starts_with("rules refer to one another in a chain of more than 4000"), "{error}");
+}
+
+#[test]
+fn a_text_that_is_too_ambiguous_ends_with_an_error() {
+    let vocab = vocab(&["a", "aa", "aaa"]);
+    let many = (2..60).map(|n| "s ".repeat(n)).collect::<Vec<_>>().join("| ");
+    let mut follower = pieces(&vocab).follow(&Grammar::gbnf(&format!("root ::= s\ns ::= {many}| \"a\"")).unwrap()).unwrap();
+    let started = Instant::now();
+    let error = (0..20).find_map(|_| follower.accept(1).and_then(|()| follower.allowed().map(|_| ())).err()).unwrap().to_string();
+    assert_eq!(error, "the grammar cannot be followed further: there are too many ways to go on at once");
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn what_cannot_be_compiled_is_blamed_on_the_smallest_part() {
+    let vocab = vocab(&["{", "}", "\"", "a", ":", "1"]);
+    let pieces = pieces(&vocab);
+    let within = |part: Value| {
+        let mut all: serde_json::Map<String, Value> = (0..40).map(|i| (format!("p{i}"), json!({ "type": "boolean" }))).collect();
+        all.insert("age".into(), json!({ "type": "array", "minItems": 1, "items": part }));
+        json!({ "type": "object", "properties": all, "required": ["age"] })
+    };
+    for (part, want) in [
+        (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), "\"minimum\" is larger than \"maximum\""),
+        (json!({ "type": "string", "minLength": 3, "maxLength": 2 }), "\"minLength\" is larger than \"maxLength\""),
+        (json!({ "allOf": [{ "type": "string" }, { "type": "null" }] }), "no JSON matches this schema: its parts contradict one another"),
+        (
+            json!({ "oneOf": [{ "type": "string" }, { "pattern": "a" }] }),
+            "\"oneOf\" is unsupported where several of its schemas may match (use \"anyOf\")",
+        ),
+        (json!({ "patternProperties": { "a": {}, "b": {} } }), "\"patternProperties\" has patterns that may match the same name"),
+        (
+            json!({ "type": "object", "properties": { "a": {}, "b": {} }, "maxProperties": 1 }),
+            "\"minProperties\" and \"maxProperties\" are unsupported beside",
+        ),
+        (json!({ "type": "string", "format": "email", "minLength": 1000 }), "a pattern with its bounds is too large to compile"),
+    ] {
+        let error =
+            Grammar::json_schema(&within(part.clone())).and_then(|g| pieces.follow(&g)).err().unwrap_or_else(|| panic!("{part} is taken"));
+        assert!(error.to_string().starts_with(&format!("schema at /properties/age/items: {want}")), "{part}: {error}");
+    }
 }

@@ -1,0 +1,206 @@
+//! What a JSON schema may say, checked before it is compiled: an error names the part by its JSON pointer, and no schema takes long.
+
+mod keyword;
+mod merge;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result, short};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+/// Subschemas, and values of `enum` and `const`. The compiler may copy one half of them for each of the other half.
+const MAX_PARTS: usize = 10_000;
+/// Subschemas within one another.
+const MAX_DEPTH: usize = 64;
+/// The same through references: for every subschema that is referred to, its depth. The compiler calls itself for each level.
+const MAX_LEVELS: usize = 10_000;
+/// All texts of a schema: names, patterns, values.
+const MAX_BYTES: usize = 1 << 20;
+/// Of a text that a message quotes.
+const QUOTED: usize = 60;
+
+/// Checks the parts of a schema that a text can meet.
+///
+/// # Errors
+/// `Input`: the JSON pointer of the part, what is wrong or unsupported there, and what to do.
+pub fn check(root: &Value) -> Result<()> {
+    let mut walk = Walk { root, wait: Vec::new(), referred: HashSet::new(), n_parts: 0, n_bytes: 0, n_levels: 0 };
+    walk.wait.push(Part { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
+    let mut parts = Vec::new();
+    while let Some(part) = walk.wait.pop() {
+        walk.part(&part)?;
+        parts.push(part);
+    }
+    merge::check(root, &parts)
+}
+
+/// A JSON pointer. Where it is long, a message shows its beginning.
+#[derive(Debug, Clone, Default)]
+pub struct Pointer(Option<Rc<(Pointer, String)>>);
+
+impl Pointer {
+    pub fn then(&self, step: impl std::fmt::Display) -> Pointer {
+        Pointer(Some(Rc::new((self.clone(), step.to_string()))))
+    }
+
+    fn is_root(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl std::fmt::Display for Pointer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 120;
+        let steps: Vec<&str> = std::iter::successors(self.0.as_deref(), |step| step.0.0.as_deref()).map(|step| step.1.as_str()).collect();
+        let mut shown = String::new();
+        for step in steps.iter().rev().take(SHOWN) {
+            shown.push('/');
+            shown += &short(step, SHOWN).replace('~', "~0").replace('/', "~1");
+        }
+        match shown.chars().count() {
+            0 => f.write_str("schema"),
+            n if n > SHOWN => write!(f, "schema at {}…", short(&shown, SHOWN)),
+            _ => write!(f, "schema at {shown}"),
+        }
+    }
+}
+
+/// A subschema that a text can meet.
+struct Part<'s> {
+    at: Pointer,
+    schema: &'s Value,
+    depth: usize,
+    /// Its depth below the last reference.
+    levels: usize,
+}
+
+struct Walk<'s> {
+    root: &'s Value,
+    wait: Vec<Part<'s>>,
+    /// Targets of references, as they are written.
+    referred: HashSet<&'s str>,
+    n_parts: usize,
+    n_bytes: usize,
+    n_levels: usize,
+}
+
+impl<'s> Walk<'s> {
+    fn part(&mut self, part: &Part<'s>) -> Result<()> {
+        self.count(1, 0)?;
+        if part.depth > MAX_DEPTH {
+            return Err(Error::input(format!("schemas are nested more than {MAX_DEPTH} deep")).at(&part.at));
+        }
+        match part.schema {
+            Value::Bool(_) => Ok(()),
+            Value::Object(all) => {
+                for (at, schema) in below(&part.at, part.schema) {
+                    self.wait.push(Part { at, schema, depth: part.depth + 1, levels: part.levels + 1 });
+                    self.n_levels = self.n_levels.max(part.levels + 1);
+                }
+                all.iter().try_for_each(|(name, value)| self.keyword(part, all, name, value))
+            }
+            _ => Err(Error::input("expected a schema, which is an object, true or false").at(&part.at)),
+        }
+    }
+
+    fn keyword(&mut self, part: &Part<'s>, all: &'s Map<String, Value>, name: &'s str, value: &'s Value) -> Result<()> {
+        self.count(0, name.len())?;
+        keyword::check(name, value, all, part.at.is_root()).map_err(|e| e.at(&part.at))?;
+        match (name, value) {
+            ("properties" | "patternProperties", Value::Object(below)) => self.count(0, below.keys().map(String::len).sum()),
+            ("enum" | "const", values) => self.values(values),
+            ("pattern", Value::String(pattern)) => self.count(0, pattern.len()),
+            ("required", Value::Array(names)) => self.count(names.len(), names.iter().filter_map(Value::as_str).map(str::len).sum()),
+            ("$ref", Value::String(target)) => self.refer(part, target),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at a reference's target, once.
+    fn refer(&mut self, part: &Part, target: &'s str) -> Result<()> {
+        if !self.referred.insert(target) {
+            return Ok(());
+        }
+        let shown = short(target, QUOTED);
+        if target != "#" && !target.starts_with("#/") {
+            let e = Error::input(format!("\"$ref\" to {shown} is unsupported")).at(&part.at);
+            return Err(e.hint("refer to a part of this document, such as #/$defs/name"));
+        }
+        let Some((at, schema)) = find(self.root, target) else {
+            return Err(Error::input(format!("\"$ref\" refers to {shown}, which is missing")).at(&part.at));
+        };
+        let levels = self.n_levels + 1;
+        if levels > MAX_LEVELS {
+            return Err(Error::input(format!("schemas refer to one another more than {MAX_LEVELS} deep")).at(&part.at));
+        }
+        self.n_levels = levels;
+        self.wait.push(Part { at, schema, depth: 0, levels });
+        Ok(())
+    }
+
+    /// Values of `enum` or `const`.
+    fn values(&mut self, values: &'s Value) -> Result<()> {
+        let mut wait = vec![values];
+        while let Some(value) = wait.pop() {
+            match value {
+                Value::Array(all) => wait.extend(all),
+                Value::Object(all) => wait.extend(all.values()),
+                _ => {}
+            }
+            let n_bytes = match value {
+                Value::String(text) => text.len(),
+                Value::Object(all) => all.keys().map(String::len).sum(),
+                _ => 1,
+            };
+            self.count(1, n_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, n_parts: usize, n_bytes: usize) -> Result<()> {
+        self.n_parts += n_parts;
+        self.n_bytes += n_bytes;
+        if self.n_parts > MAX_PARTS {
+            return Err(Error::input(format!("the schema has more than {MAX_PARTS} subschemas, names and values")));
+        }
+        if self.n_bytes > MAX_BYTES {
+            return Err(Error::input(format!("the schema's names, patterns and values have more than {MAX_BYTES} bytes")));
+        }
+        Ok(())
+    }
+}
+
+/// The subschemas that are directly below one, by name and number; not the target of its reference.
+pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
+    let mut all = Vec::new();
+    for (name, value) in schema.as_object().into_iter().flatten() {
+        let at = at.then(name);
+        match (name.as_str(), value) {
+            ("properties" | "patternProperties", Value::Object(below)) => {
+                all.extend(below.iter().map(|(name, schema)| (at.then(name), schema)));
+            }
+            ("prefixItems" | "items" | "allOf" | "anyOf" | "oneOf", Value::Array(below)) => {
+                all.extend(below.iter().enumerate().map(|(i, schema)| (at.then(i), schema)));
+            }
+            ("items" | "additionalItems" | "additionalProperties", schema) => all.push((at, schema)),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The target of a reference. Its steps are taken as they are written, as the compiler does.
+pub fn find<'s>(root: &'s Value, target: &str) -> Option<(Pointer, &'s Value)> {
+    let mut found = (Pointer::default(), root);
+    let steps = target.strip_prefix('#')?;
+    for step in steps.strip_prefix('/').unwrap_or(steps).split('/').filter(|_| steps.len() > 1) {
+        let next = match found.1 {
+            Value::Array(all) => all.get(step.parse::<usize>().ok()?)?,
+            other => other.get(step)?,
+        };
+        found = (found.0.then(step), next);
+    }
+    Some(found)
+}

@@ -1,0 +1,119 @@
+//! What several schemas want together: `allOf`, `anyOf`, `oneOf` and `$ref` are merged into the schema that has them.
+
+use super::keyword::{MAX_DIVISOR, divisor};
+use super::{Part, find};
+use crate::error::{Error, Result};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// Patterns and formats that one text has to follow together. The compiler looks for a text that follows all of them.
+const MAX_PATTERNS: usize = 4;
+/// Properties of an object, and names that it requires. The compiler takes the square of their number.
+const MAX_PROPERTIES: usize = 1000;
+/// Properties of an object that bounds their number: the compiler writes out a list for each of them.
+const MAX_COUNTED: usize = 50;
+/// Patterns of names. Each is compared with every other.
+const MAX_NAMES: usize = 50;
+
+/// Checks every part together with what it is merged with.
+pub fn check(root: &Value, parts: &[Part]) -> Result<()> {
+    let mut merger = Merger { root, known: HashMap::new() };
+    for part in parts {
+        let sum = merger.sum(part.schema, 0);
+        let most_properties = if sum.is_counted { MAX_COUNTED } else { MAX_PROPERTIES };
+        let beside = if sum.is_counted { " beside \"minProperties\" or \"maxProperties\"" } else { "" };
+        for (n, most, what) in [
+            (sum.n_patterns, MAX_PATTERNS, "patterns and formats of one text"),
+            (sum.n_properties, most_properties, "properties of one object"),
+            (sum.n_names, MAX_NAMES, "patterns of one object's properties"),
+        ] {
+            if n > most {
+                return Err(Error::input(format!("{n} {what}{beside}: at most {most} are supported")).at(&part.at));
+            }
+        }
+        if sum.divisor > MAX_DIVISOR {
+            let e = Error::input("the numbers of \"multipleOf\" that have to hold together are too large").at(&part.at);
+            return Err(e.hint("merge them into one number"));
+        }
+    }
+    Ok(())
+}
+
+/// What a schema and those merged into it want.
+#[derive(Clone, Copy)]
+struct Sum {
+    n_patterns: usize,
+    n_properties: usize,
+    /// Patterns of properties' names.
+    n_names: usize,
+    /// `minProperties` or `maxProperties`.
+    is_counted: bool,
+    /// The product of the divisors.
+    divisor: u64,
+}
+
+impl Sum {
+    const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
+
+    /// Both at once.
+    fn and(self, other: Sum) -> Sum {
+        Sum {
+            n_patterns: self.n_patterns.saturating_add(other.n_patterns),
+            n_properties: self.n_properties.saturating_add(other.n_properties),
+            n_names: self.n_names.saturating_add(other.n_names),
+            is_counted: self.is_counted || other.is_counted,
+            divisor: if self.divisor == other.divisor { self.divisor } else { self.divisor.saturating_mul(other.divisor) },
+        }
+    }
+
+    /// One of both, the larger in every respect.
+    fn or(self, other: Sum) -> Sum {
+        Sum {
+            n_patterns: self.n_patterns.max(other.n_patterns),
+            n_properties: self.n_properties.max(other.n_properties),
+            n_names: self.n_names.max(other.n_names),
+            is_counted: self.is_counted || other.is_counted,
+            divisor: self.divisor.max(other.divisor),
+        }
+    }
+}
+
+struct Merger<'s> {
+    root: &'s Value,
+    /// By the address of the schema.
+    known: HashMap<*const Value, Sum>,
+}
+
+impl<'s> Merger<'s> {
+    /// References may go round: each schema counts once within itself.
+    fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
+        /// Chains of references longer than this count from here on as nothing: the compiler's stack has been checked before.
+        const DEEPEST: usize = 1000;
+        let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
+        let key: *const Value = schema;
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        self.known.insert(key, Sum::NOTHING);
+        let n_below =
+            |name: &str| all.get(name).map_or(0, |below| below.as_object().map_or(0, Map::len) + below.as_array().map_or(0, Vec::len));
+        let mut sum = Sum {
+            n_patterns: ["pattern", "format"].iter().filter(|name| all.contains_key(**name)).count(),
+            n_properties: n_below("properties").max(n_below("required")),
+            n_names: n_below("patternProperties"),
+            is_counted: all.contains_key("minProperties") || all.contains_key("maxProperties"),
+            divisor: all.get("multipleOf").and_then(|value| divisor(value).ok()).unwrap_or(1),
+        };
+        for name in ["allOf", "anyOf", "oneOf"] {
+            let below = all.get(name).and_then(Value::as_array).into_iter().flatten();
+            let sums: Vec<Sum> = below.map(|schema| self.sum(schema, depth + 1)).collect();
+            let merge = if name == "allOf" { Sum::and } else { Sum::or };
+            sum = sum.and(sums.into_iter().fold(Sum::NOTHING, merge));
+        }
+        if let Some((_, target)) = all.get("$ref").and_then(Value::as_str).and_then(|target| find(self.root, target)) {
+            sum = sum.and(self.sum(target, depth + 1));
+        }
+        self.known.insert(key, sum);
+        sum
+    }
+}
