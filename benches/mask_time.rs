@@ -19,7 +19,7 @@ fn main() {
     let characters = "root ::= text\ntext ::= [^\\n] text | \"\\n\"\n";
     let grammars = [
         ("JSON schema", Grammar::json_schema(&schema).unwrap()),
-        ("any JSON", Grammar::json()),
+        ("any JSON", Grammar::json_value()),
         ("GBNF of JSON", Grammar::gbnf(include_str!("../examples/grammars/json.gbnf")).unwrap()),
         ("GBNF, a regular expression", Grammar::gbnf("root ::= ([A-Z] [a-z]* [ ,.])* \"\\n\"\n").unwrap()),
         ("GBNF, character by character", Grammar::gbnf(characters).unwrap()),

@@ -7,6 +7,7 @@ mod chat;
 mod cli;
 mod coded;
 mod draws;
+mod endings;
 mod errors;
 mod family;
 mod formats;

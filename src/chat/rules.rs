@@ -40,7 +40,9 @@ impl<'a> Place<'a> {
         })?;
         let thinks = matches!(begins, Begins::WithThought(_));
         let thought = thinks.then(|| Thought::new(vocab, n_ids, self.opening));
-        Ok(Box::new(Held { inner, thought, vocab: vocab.clone(), blank_line: self.blank_line, ids: Vec::new(), has_ended: false }))
+        let end = vocab.encode(END.as_bytes()).unwrap_or_default();
+        let (vocab, blank_line) = (vocab.clone(), self.blank_line);
+        Ok(Box::new(Held { inner, thought, end, vocab, blank_line, ids: Vec::new(), way: Vec::new(), has_ended: false }))
     }
 }
 
@@ -57,10 +59,14 @@ struct Held {
     inner: Box<dyn Constraint>,
     /// As long as it goes on.
     thought: Option<Thought>,
+    /// The tokens that end a thought.
+    end: Vec<u32>,
     vocab: Vocab,
     blank_line: Option<u32>,
     /// Scratch: those that are allowed, a bit each.
     ids: Vec<u32>,
+    /// Scratch: the tokens that make the text whole.
+    way: Vec<u32>,
     has_ended: bool,
 }
 
@@ -96,6 +102,27 @@ impl Constraint for Held {
             return Ok(());
         }
         self.inner.accept(id)
+    }
+
+    fn closing(&mut self) -> Option<&[u32]> {
+        if self.has_ended {
+            return Some(&[]);
+        }
+        if self.thought.is_none() {
+            return self.inner.closing();
+        }
+        self.way.clone_from(&self.end);
+        self.way.extend_from_slice(self.inner.closing()?);
+        Some(&self.way)
+    }
+
+    fn closes_within(&mut self, id: u32, left: usize) -> bool {
+        if self.blank_line == Some(id) && self.thought.is_none() && self.inner.allowed().is_ok_and(|allowed| allowed.may_end) {
+            return true;
+        }
+        let Some(thought) = &self.thought else { return self.inner.closes_within(id, left) };
+        let n_end = if thought.behind(self.vocab.token(id)).is_some() { 0 } else { self.end.len() };
+        self.inner.closing().is_none_or(|way| n_end + way.len() <= left)
     }
 }
 

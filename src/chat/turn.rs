@@ -76,6 +76,8 @@ pub struct Reply {
     /// Of the answer. The id that ended it is none of them.
     pub tokens: Vec<u32>,
     pub finish: Finish,
+    /// As [`Stream::complete`](crate::session::Stream::complete).
+    pub complete: Option<bool>,
     /// How many tokens the guard drew: above 0 the model's numbers fail.
     pub n_guarded: u64,
     pub timings: Timings,
@@ -152,10 +154,12 @@ pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, optio
 
     let [stream] = streams;
     let (segments, at_stop_text) = writer.finish(&mut hear);
-    let finish = if has_stopped || at_stop_text { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
+    let is_stopped = has_stopped || at_stop_text;
+    let finish = if is_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
+    let complete = stream.complete.map(|complete| complete && !at_stop_text);
     let answer = process_segments(segments.iter().map(String::as_str), &mut history, options.template.family());
     let n_guarded = stream.sampler.n_guarded();
-    Ok(Reply { answer, history, prompt, n_reused, tokens: stream.tokens, finish, n_guarded, timings })
+    Ok(Reply { answer, history, prompt, n_reused, tokens: stream.tokens, finish, complete, n_guarded, timings })
 }
 
 /// A sampler whose repetition penalty knows the prompt, as in transformers.

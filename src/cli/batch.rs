@@ -7,7 +7,7 @@ mod run_file;
 mod tally;
 
 use super::escape::EscapeArgs;
-use super::followers::Followers;
+use super::followers::{Close, Followers};
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::limit::max_tokens;
@@ -40,7 +40,7 @@ use tally::{Tally, summary};
 const EXAMPLES: &str = "\
 A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
 from the flags: max_tokens, stop, ignore_eos, seed, settings of the sampler as its flags are called (top_p, temperature, …), and one of
-grammar (a text in GBNF), json_schema and json_object.
+grammar (a text in GBNF), json_schema, json_object and json_value, with close as --close.
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
@@ -117,7 +117,7 @@ pub fn run(mut args: Args) -> Outcome {
     let format = args.format.asked(&model)?.map(Ok);
     let rules = args.grammar.asked()?;
     // Whoever asks for rules that nothing can follow hears of it at once.
-    rules.as_ref().map(|asked| asked.follower(&mut followers, "").map(drop)).transpose()?;
+    rules.as_ref().map(|asked| asked.follower(&mut followers, args.grammar.close(), "").map(drop)).transpose()?;
     let n_slots = n_slots(&args, &model)?;
     // A state to begin with has a slot of its own.
     let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
@@ -272,7 +272,7 @@ impl Run<'_> {
 
     /// What a line asks for, ready to be added.
     fn prepared(&mut self, id: &Value, wanted: Wanted) -> Result<(Job, Option<Question>)> {
-        let Wanted { source, max_tokens, stop, ignore_eos, follows, sampling: more } = wanted;
+        let Wanted { source, max_tokens, stop, ignore_eos, follows, close, sampling: more } = wanted;
         let flags = &self.args.sampling;
         let (prompt, question) = match source {
             Source::Tokens(tokens) => (tokens, None),
@@ -289,7 +289,7 @@ impl Run<'_> {
         }
         let mut request = Request::new(max_tokens.unwrap_or(self.args.max_tokens));
         request.stop_texts = stop.unwrap_or_else(|| flags.stop.clone());
-        let constraint = self.constraint(follows.as_ref(), question.as_ref())?;
+        let constraint = self.constraint(follows.as_ref(), close, question.as_ref())?;
         if let Some(question) = &question {
             request.stop_ids.clone_from(&question.stop_ids);
             // Rules say where a text ends that follows them.
@@ -316,14 +316,21 @@ impl Run<'_> {
     }
 
     /// What a text has to follow: as its line says, else as the flags do.
-    fn constraint(&mut self, follows: Option<&Follows>, question: Option<&Question>) -> Result<Option<Box<dyn Constraint>>> {
+    fn constraint(
+        &mut self,
+        follows: Option<&Follows>,
+        close: Option<bool>,
+        question: Option<&Question>,
+    ) -> Result<Option<Box<dyn Constraint>>> {
         let asked = match follows {
             Some(Follows::Rules(asked)) => Some(asked),
-            Some(Follows::NoJson) if self.args.grammar.json_object => None,
-            Some(Follows::NoJson) | None => self.rules.as_ref(),
+            Some(Follows::NoObject) if self.args.grammar.json_object => None,
+            Some(Follows::NoValue) if self.args.grammar.json_value => None,
+            Some(Follows::NoObject | Follows::NoValue) | None => self.rules.as_ref(),
         };
         let (followers, Some(asked)) = (&mut self.followers, asked) else { return Ok(None) };
-        let mut follow = |lead: &str| asked.follower(followers, lead).map(|follower| Box::new(follower) as Box<dyn Constraint>);
+        let close = close.map_or_else(|| self.args.grammar.close(), |close| Close::asked(Some(close)));
+        let mut follow = |lead: &str| asked.follower(followers, close, lead).map(|follower| Box::new(follower) as Box<dyn Constraint>);
         match question {
             Some(question) => question.hold(&self.model, &mut follow),
             None => follow(""),
@@ -360,10 +367,12 @@ impl Run<'_> {
             thought: written.as_ref().and_then(|written| written.thought.as_deref()),
             tokens: &made.tokens,
             finish: made.finish.name(),
+            complete: made.complete,
             seed: running.seed,
             usage,
         })?;
         self.tally.done += 1;
+        self.tally.endings.add(made.finish, made.complete);
         self.tally.usage.prompt_tokens += usage.prompt_tokens;
         self.tally.usage.completion_tokens += usage.completion_tokens;
         Ok(())
@@ -381,9 +390,10 @@ impl Run<'_> {
 
     /// Says what it all came to.
     fn finish(self, run: BatchReport, total: Option<u64>) -> Outcome {
-        let Tally { done, failed, kept, usage, .. } = self.tally;
+        let Tally { done, failed, kept, endings, usage, .. } = self.tally;
+        let (context_full, incomplete) = (endings.context, endings.incomplete);
         let tokens_per_second = usage.completion_tokens as f64 / run.seconds.max(1e-9);
-        let report = BatchReport { done, failed, kept, usage, seed: self.seed, tokens_per_second, ..run };
+        let report = BatchReport { done, failed, kept, context_full, incomplete, usage, seed: self.seed, tokens_per_second, ..run };
         if self.args.json {
             let mut out = Output::new(false);
             out.json(&report)?;

@@ -9,6 +9,7 @@ mod slash;
 mod status;
 
 use super::escape::EscapeArgs;
+use super::followers::Close;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
@@ -109,7 +110,7 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::new()?)
     };
-    let mut chat = Chat { talk, screen, source, target, grammar: None, failed: None };
+    let mut chat = Chat { talk, screen, source, target, grammar: None, close: args.grammar.close(), failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     let ended = chat.turns();
@@ -216,6 +217,8 @@ struct Chat {
     target: Option<StateTarget>,
     /// What answers follow, if anything.
     grammar: Option<String>,
+    /// Whether an answer that runs out of tokens is closed.
+    close: Close,
     /// Through a pipe: what first went wrong. Somebody at a terminal has seen it.
     failed: Option<Kind>,
 }
@@ -342,6 +345,7 @@ impl Chat {
                     text: &answer.text,
                     thought: (!thought.is_empty()).then_some(thought),
                     finish: answer.finish.name(),
+                    complete: answer.complete,
                     timings: TimingsReport::new(talk.model().load_ms(), &answer.timings),
                 };
                 self.screen.end(&answer, report)?;
@@ -368,7 +372,7 @@ impl Chat {
     /// Answers follow that grammar from now on; none lifts it.
     fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
         match &asked {
-            Some(asked) => self.talk.set_grammar(Some(&asked.grammar()?)).map_err(|e| e.at(&asked.name))?,
+            Some(asked) => self.talk.set_grammar(Some(&self.close.on(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
             None => self.talk.set_grammar(None)?,
         }
         self.grammar = asked.map(|asked| asked.name);

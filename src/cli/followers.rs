@@ -11,8 +11,39 @@ pub enum Rules {
     Gbnf(String),
     /// A JSON schema. As text: two that differ in the order of their properties are two.
     Schema(String),
-    /// JSON, whatever it says.
-    Json,
+    /// A JSON object, whatever it says.
+    Object,
+    /// A JSON value, whatever it says.
+    Value,
+}
+
+/// Whether a text that runs out of tokens is closed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Close {
+    /// As the kind of rules has it: JSON is closed, a text under a grammar in GBNF is not.
+    #[default]
+    ByKind,
+    Yes,
+    No,
+}
+
+impl Close {
+    /// Of a flag or a field, if there is one.
+    pub fn asked(asked: Option<bool>) -> Close {
+        match asked {
+            Some(true) => Close::Yes,
+            Some(false) => Close::No,
+            None => Close::ByKind,
+        }
+    }
+
+    pub fn on(self, grammar: Grammar) -> Grammar {
+        match self {
+            Close::ByKind => grammar,
+            Close::Yes => grammar.close(true),
+            Close::No => grammar.close(false),
+        }
+    }
 }
 
 impl Rules {
@@ -23,7 +54,8 @@ impl Rules {
                 let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")))?;
                 Grammar::json_schema(&schema)
             }
-            Rules::Json => Ok(Grammar::json()),
+            Rules::Object => Ok(Grammar::json_object()),
+            Rules::Value => Ok(Grammar::json_value()),
         }
     }
 }
@@ -36,7 +68,7 @@ pub struct Followers {
     model: Model,
     /// Made when they are first needed.
     pieces: Option<Pieces>,
-    known: Recent<(Rules, String), Result<Follower>>,
+    known: Recent<(Rules, Close, String), Result<Follower>>,
 }
 
 impl Followers {
@@ -48,14 +80,14 @@ impl Followers {
     ///
     /// # Errors
     /// `Input`: what is wrong with the rules, or that the model has no vocabulary.
-    pub fn of(&mut self, rules: &Rules, lead: &str) -> Result<&Follower> {
+    pub fn of(&mut self, rules: &Rules, close: Close, lead: &str) -> Result<&Follower> {
         let Followers { model, pieces, known } = self;
-        known.get(&(rules.clone(), lead.into()), || follow(rules, lead, pieces, model)).as_ref().map_err(Error::clone)
+        known.get(&(rules.clone(), close, lead.into()), || follow(rules, close, lead, pieces, model)).as_ref().map_err(Error::clone)
     }
 }
 
-fn follow(rules: &Rules, lead: &str, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
-    let grammar = rules.grammar()?;
+fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
+    let grammar = close.on(rules.grammar()?);
     let pieces = match pieces {
         Some(pieces) => pieces,
         None => {
@@ -120,9 +152,9 @@ mod tests {
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let mut followers = Followers::new(&model);
         let schemas = [r#"{"properties":{"a":{},"b":{}}}"#, r#"{"properties":{"b":{},"a":{}}}"#].map(|text| Rules::Schema(text.into()));
-        let rules = [Rules::Json, Rules::Gbnf("root ::= [a".into()), Rules::Schema("[".into())].into_iter().chain(schemas);
+        let rules = [Rules::Value, Rules::Gbnf("root ::= [a".into()), Rules::Schema("[".into())].into_iter().chain(schemas);
         for rules in rules.collect::<Vec<_>>().iter().cycle().take(15) {
-            let said = followers.of(rules, "").map(drop).map_err(|e| e.to_string());
+            let said = followers.of(rules, Close::ByKind, "").map(drop).map_err(|e| e.to_string());
             match rules {
                 Rules::Gbnf(_) => assert!(said.unwrap_err().starts_with("line 1, column 12: expected ]")),
                 Rules::Schema(text) if text == "[" => assert!(said.unwrap_err().starts_with("expected JSON: EOF")),

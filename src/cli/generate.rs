@@ -1,5 +1,6 @@
 //! `generate`: reads a prompt and continues it.
 
+use super::endings::Endings;
 use super::grammar_options::{GrammarArgs, constraint};
 use super::limit::max_tokens;
 use super::model_options::ModelArgs;
@@ -230,6 +231,8 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     }
     out.end_line()?;
     out.finish()?;
+    let endings = Endings::of(streams.iter().filter_map(|s| Some((s.finish?, s.complete))));
+    endings.lines(model.context()).iter().for_each(|line| say(format_args!("note: {line}")));
     log::info!(
         "read {} tokens at {:.1}/s, generated {} at {:.1}/s",
         timings.prefill_tokens,

@@ -1,6 +1,6 @@
 //! What output has to follow: a grammar or a schema of JSON.
 
-use super::followers::{Followers, Rules};
+use super::followers::{Close, Followers, Rules};
 use crate::constrain::{Constraint, Follower, Grammar};
 use crate::error::{Error, Result};
 use crate::session::Model;
@@ -11,21 +11,31 @@ use std::path::{Path, PathBuf};
 /// The longest file that is read; a grammar itself may be shorter.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What any JSON is called.
-const JSON: &str = "json";
+/// What a JSON object and any JSON value are called.
+const OBJECT: &str = "json";
+const VALUE: &str = "value";
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct GrammarArgs {
     /// Constrain the text to a grammar in GBNF, as llama.cpp reads it
-    #[arg(hide_short_help = true, long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object"])]
+    #[arg(hide_short_help = true, long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object", "json_value"])]
     grammar: Option<PathBuf>,
     /// Constrain the text to JSON that a schema allows
-    #[arg(long, value_name = "FILE", conflicts_with = "json_object")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json_object", "json_value"])]
     json_schema: Option<PathBuf>,
-    /// Constrain the text to JSON
-    #[arg(hide_short_help = true, long)]
+    /// Constrain the text to a JSON object
+    #[arg(hide_short_help = true, long, conflicts_with = "json_value")]
     pub json_object: bool,
+    /// Constrain the text to a JSON value
+    #[arg(hide_short_help = true, long)]
+    pub json_value: bool,
+    /// Use the last tokens to close the text where it would be cut; the default for JSON
+    #[arg(hide_short_help = true, long, overrides_with = "no_close")]
+    close: bool,
+    /// Cut the text where its tokens end; the default for --grammar
+    #[arg(hide_short_help = true, long, overrides_with = "close")]
+    no_close: bool,
 }
 
 impl GrammarArgs {
@@ -34,13 +44,19 @@ impl GrammarArgs {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),
             (None, Some(path)) => Asked::in_file(path, Rules::Schema).map(Some),
-            (None, None) => Ok(self.json_object.then(Asked::json)),
+            (None, None) if self.json_object => Ok(Some(Asked::of(OBJECT, Rules::Object))),
+            (None, None) => Ok(self.json_value.then(|| Asked::of(VALUE, Rules::Value))),
         }
+    }
+
+    /// Whether a text that runs out of tokens is closed.
+    pub fn close(&self) -> Close {
+        Close::asked(self.close.then_some(true).or(self.no_close.then_some(false)))
     }
 
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), "")).transpose()
+        self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
 }
 
@@ -52,11 +68,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `json`, or from a file: a schema where its name ends with `.json`, else a grammar in GBNF.
+    /// `json` (an object), `value` (any JSON), or from a file: a schema where its name ends with `.json`, else a grammar in GBNF.
     pub fn named(name: &str) -> Result<Asked> {
         let path = Path::new(name);
         match path.extension() {
-            _ if name == JSON => Ok(Asked::json()),
+            _ if name == OBJECT => Ok(Asked::of(OBJECT, Rules::Object)),
+            _ if name == VALUE => Ok(Asked::of(VALUE, Rules::Value)),
             Some(e) if e.eq_ignore_ascii_case("json") => Asked::in_file(path, Rules::Schema),
             _ => Asked::in_file(path, Rules::Gbnf),
         }
@@ -68,8 +85,8 @@ impl Asked {
     }
 
     /// At the beginning of a text, which begins with `lead`.
-    pub fn follower(&self, followers: &mut Followers, lead: &str) -> Result<Follower> {
-        followers.of(&self.rules, lead).cloned().map_err(|e| e.at(&self.name))
+    pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
+        followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }
 
     /// What tells these rules from others, whatever they are called.
@@ -79,10 +96,6 @@ impl Asked {
 
     pub fn grammar(&self) -> Result<Grammar> {
         self.rules.grammar().map_err(|e| e.at(&self.name))
-    }
-
-    fn json() -> Asked {
-        Asked { name: JSON.into(), rules: Rules::Json }
     }
 
     fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<Asked> {

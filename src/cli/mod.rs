@@ -12,6 +12,7 @@ mod convert;
 mod detokenize;
 mod devices;
 mod doctor;
+mod endings;
 mod environment;
 mod escape;
 mod failure;

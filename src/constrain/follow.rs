@@ -1,5 +1,6 @@
 //! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
 
+use super::closing::Closer;
 use super::deadline::within;
 use super::parts::MAX_CHOICES;
 use super::told::{blame, told};
@@ -22,6 +23,15 @@ const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// A vocabulary's tokens as a trie of their bytes. Made once a model: some 100 ms for 65 536 tokens.
 #[derive(Clone)]
 pub struct Pieces {
+    /// Of the vocabulary.
+    tokens: Ids,
+    /// Of the 256 bytes: for endings, which are looked for byte by byte.
+    bytes: Ids,
+}
+
+/// Makes parsers over texts with ids.
+#[derive(Clone)]
+struct Ids {
     factory: Arc<ParserFactory>,
     /// Ids are below it; it stands for the end of the text itself.
     n_ids: u32,
@@ -34,18 +44,10 @@ impl Pieces {
     /// # Errors
     /// `Model`, where the crate does not take the vocabulary.
     pub fn new(vocab: &Vocab, n_ids: usize) -> Result<Pieces> {
-        let n_ids = n_ids as u32;
-        // Grammars speak of UTF-8, in which the byte does not occur; to the trie it would say that a token is special.
-        let bytes = |id: u32| if id < n_ids { vocab.token(id) } else { &[] };
-        let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
-        let info = TokRxInfo::new(n_ids + 1, n_ids);
-        // Not its text but its tokens are drawn, so nobody has to split text here.
-        let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &pieces)));
-        let slices = SlicedBiasComputer::general_slices();
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(|e| Error::model(told(&e)))?;
-        factory.quiet();
-        *factory.limits_mut() = limits();
-        Ok(Pieces { factory: Arc::new(factory), n_ids })
+        let bytes: Vec<u8> = (0..=u8::MAX).collect();
+        let byte = |id: u32| bytes.get(id as usize..=id as usize).unwrap_or_default();
+        let tokens = Ids::new(n_ids as u32, |id| vocab.token(id), &SlicedBiasComputer::general_slices())?;
+        Ok(Pieces { tokens, bytes: Ids::new(256, byte, &[])? })
     }
 
     /// A text that is to follow a grammar, at its beginning. A clone of it is another text.
@@ -53,8 +55,8 @@ impl Pieces {
     /// # Errors
     /// `Input`: what of a schema is not supported or contradicts itself, how a grammar is too large, or that no text begins as it wants.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
-        let refused = match self.begin(grammar)? {
-            Ok(follower) => return Ok(follower),
+        let refused = match self.tokens.parse(grammar)? {
+            Ok(parse) => return Ok(self.follower(parse, grammar)),
             Err(said) => said,
         };
         match grammar.as_schema() {
@@ -63,13 +65,35 @@ impl Pieces {
         }
     }
 
+    fn follower(&self, parse: Parse, grammar: &Grammar) -> Follower {
+        let bytes = if grammar.closes() { self.bytes.parse(grammar).ok().and_then(|parse| parse.ok()) } else { None };
+        let vocab = self.tokens.factory.tok_env().clone();
+        let closer = bytes.and_then(|bytes| Closer::new(bytes, vocab.clone()));
+        Follower { parse, closer, vocab }
+    }
+
     /// What the crate says against a schema, if anything.
     fn compile_error(&self, schema: &Value) -> Option<String> {
-        self.begin(&Grammar::schema(schema)).ok()?.err()
+        self.tokens.parse(&Grammar::schema(schema)).ok()?.err()
+    }
+}
+
+impl Ids {
+    fn new<'t>(n_ids: u32, text: impl Fn(u32) -> &'t [u8], slices: &[String]) -> Result<Ids> {
+        // Grammars speak of UTF-8, in which the byte does not occur; to the trie it would say that a token is special.
+        let bytes = |id: u32| if id < n_ids { text(id) } else { &[] };
+        let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
+        let info = TokRxInfo::new(n_ids + 1, n_ids);
+        // Not its text but its tokens are drawn, so nobody has to split text here.
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &pieces)));
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices).map_err(|e| Error::model(told(&e)))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
     /// The error within is the crate's.
-    fn begin(&self, grammar: &Grammar) -> Result<std::result::Result<Follower, String>> {
+    fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
         let parser = std::thread::scope(|scope| {
@@ -84,11 +108,11 @@ impl Pieces {
             Ok(Err(e)) => return Ok(Err(e.to_string())),
             Err(_) => return Ok(Err("a panic".into())),
         };
-        let mut follower = Follower { matcher: Matcher::new(Ok(parser)).into_cancellable(), next: None, n_ids: self.n_ids };
+        let mut parse = Parse { matcher: Matcher::new(Ok(parser)).into_cancellable(), next: None, n_ids: self.n_ids };
         // All texts begin with the same mask; where there is none, that is known before any begins.
-        Ok(follower.compute().map(|next| {
-            follower.next = Some(next);
-            follower
+        Ok(parse.compute().map(|next| {
+            parse.next = Some(next);
+            parse
         }))
     }
 }
@@ -107,7 +131,37 @@ fn limits() -> ParserLimits {
 }
 
 /// A text that follows a grammar. A clone goes on from the same place.
+#[derive(Clone)]
 pub struct Follower {
+    parse: Parse,
+    /// Where the grammar asks for it and an end is known.
+    closer: Option<Closer>,
+    vocab: TokEnv,
+}
+
+impl Constraint for Follower {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        self.parse.allowed()
+    }
+
+    fn accept(&mut self, id: u32) -> Result<()> {
+        self.parse.accept(id)?;
+        let closer = self.closer.take();
+        self.closer = closer.and_then(|closer| closer.accept(id, self.vocab.tok_trie().token(id)));
+        Ok(())
+    }
+
+    fn closing(&mut self) -> Option<&[u32]> {
+        self.closer.as_ref().map(Closer::tokens)
+    }
+
+    fn closes_within(&mut self, id: u32, left: usize) -> bool {
+        self.closer.as_mut().is_none_or(|closer| closer.fits(id, self.vocab.tok_trie().token(id), left))
+    }
+}
+
+/// A text that is parsed id by id: tokens, or bytes.
+pub(super) struct Parse {
     matcher: Matcher,
     /// What may come next, where it is known.
     next: Option<Next>,
@@ -115,9 +169,9 @@ pub struct Follower {
 }
 
 /// Deep: what one text makes the lexer learn, and where it fails, is nothing to another.
-impl Clone for Follower {
-    fn clone(&self) -> Follower {
-        Follower { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
+impl Clone for Parse {
+    fn clone(&self) -> Parse {
+        Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
     }
 }
 
@@ -127,8 +181,13 @@ struct Next {
     may_end: bool,
 }
 
-impl Constraint for Follower {
-    fn allowed(&mut self) -> Result<Allowed<'_>> {
+impl Parse {
+    /// A second one for a look ahead: shares what the lexer learns, and where the lexer fails.
+    pub fn fork(&self) -> Parse {
+        Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
+    }
+
+    pub fn allowed(&mut self) -> Result<Allowed<'_>> {
         let next = match self.next.take() {
             Some(next) => next,
             None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", told(&e))))?,
@@ -137,7 +196,7 @@ impl Constraint for Follower {
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
     }
 
-    fn accept(&mut self, id: u32) -> Result<()> {
+    pub fn accept(&mut self, id: u32) -> Result<()> {
         self.next = None;
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         let n_ids = self.n_ids;
@@ -151,9 +210,22 @@ impl Constraint for Follower {
             Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", told(&e)))),
         }
     }
-}
 
-impl Follower {
+    /// Goes on with ids that are known to be allowed.
+    pub fn read(&mut self, ids: &[u8]) -> Result<()> {
+        self.next = None;
+        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(told(&e)))
+    }
+
+    /// Whether the text may end after more ids.
+    pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
+        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
+    }
+
     /// The error is the crate's.
     fn compute(&mut self) -> std::result::Result<Next, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

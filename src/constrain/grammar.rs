@@ -27,6 +27,8 @@ pub struct Grammar {
     lead: String,
     /// The schema, where the rules are one.
     schema: Option<Arc<Value>>,
+    /// Whether a text that runs out of tokens is closed.
+    closes: bool,
 }
 
 impl Grammar {
@@ -36,7 +38,7 @@ impl Grammar {
     /// # Errors
     /// `Input`, with line, column, what was expected and what was found.
     pub fn gbnf(text: &str) -> Result<Grammar> {
-        Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new(), schema: None })
+        Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new(), schema: None, closes: false })
     }
 
     /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
@@ -61,9 +63,25 @@ impl Grammar {
         Ok(Grammar::schema(&schema))
     }
 
+    /// Any JSON object, spaced as [`json_schema`](Self::json_schema) does.
+    pub fn json_object() -> Grammar {
+        Grammar::schema(&json!({ "type": "object", "x-guidance": spacing() }))
+    }
+
     /// Any JSON value, spaced as [`json_schema`](Self::json_schema) does.
-    pub fn json() -> Grammar {
+    pub fn json_value() -> Grammar {
         Grammar::schema(&json!({ "x-guidance": spacing() }))
+    }
+
+    /// Sets whether a text that runs out of tokens is closed: its last tokens are then taken so that the text ends whole, if as many tokens
+    /// as it may have are enough for that. JSON is closed by default, a text under a grammar in GBNF is not.
+    #[must_use]
+    pub fn close(self, closes: bool) -> Grammar {
+        Grammar { closes, ..self }
+    }
+
+    pub(super) fn closes(&self) -> bool {
+        self.closes
     }
 
     /// The same behind a text that always comes first: the blank of a reply behind the name of who speaks, say.
@@ -77,7 +95,8 @@ impl Grammar {
     }
 
     pub(super) fn schema(schema: &Value) -> Grammar {
-        Grammar { rules: format!("whole: %json {schema}\n"), lead: String::new(), schema: Some(Arc::new(schema.clone())) }
+        let rules = format!("whole: %json {schema}\n");
+        Grammar { rules, lead: String::new(), schema: Some(Arc::new(schema.clone())), closes: true }
     }
 
     /// As the crate takes it.

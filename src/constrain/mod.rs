@@ -4,6 +4,8 @@
 //! masks what is not allowed before it draws.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod closing;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod deadline;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod follow;
@@ -44,6 +46,16 @@ pub trait Constraint: Send {
     /// # Errors
     /// Where the token was not allowed.
     fn accept(&mut self, id: u32) -> Result<()>;
+
+    /// Tokens that make the text whole from here, as few as are known; empty where the text may end here. `None` if no way is known.
+    fn closing(&mut self) -> Option<&[u32]> {
+        None
+    }
+
+    /// Whether `left` tokens are enough to make the text whole after `id`, which is allowed. Where that is not known it counts as true.
+    fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
+        true
+    }
 }
 
 /// Which tokens may come next.
@@ -74,4 +86,50 @@ impl Allowed<'_> {
             logits[id as usize] = if self.may_end { logit } else { f32::NEG_INFINITY };
         }
     }
+}
+
+/// How many tokens are drawn that leave no room for the end of the text, before the end itself is taken.
+const DRAWS: usize = 4;
+
+/// What was drawn under rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drawn {
+    /// `None` where the text ends.
+    pub token: Option<u32>,
+    /// Another token was drawn first, one that left no room for the end of the text.
+    pub is_closing: bool,
+}
+
+/// Draws the next token of a text under rules, with `left` tokens to go: one after which the text can still end whole, if a way to the end
+/// is known that `left` tokens are enough for. `logits` are masked; `draw` draws from logits.
+///
+/// # Errors
+/// Those of `draw`.
+pub fn draw(
+    constraint: &mut dyn Constraint,
+    logits: &mut [f32],
+    ends: &[u32],
+    left: usize,
+    draw: &mut dyn FnMut(&[f32]) -> Result<u32>,
+) -> Result<Drawn> {
+    let first = draw(logits)?;
+    let free = |token| Drawn { token: Some(token), is_closing: token != first };
+    let way = constraint.closing().filter(|way| way.len() <= left).map(|way| way.first().copied());
+    let Some(way) = way else { return Ok(free(first)) };
+    let mut token = first;
+    for n in 1.. {
+        if ends.contains(&token) || constraint.closes_within(token, left.saturating_sub(1)) {
+            return Ok(free(token));
+        }
+        logits[token as usize] = f32::NEG_INFINITY;
+        match draw(logits) {
+            Ok(other) if n < DRAWS => token = other,
+            _ => break,
+        }
+    }
+    let Some(next) = way else { return Ok(Drawn { token: None, is_closing: true }) };
+    logits.iter_mut().for_each(|logit| *logit = f32::NEG_INFINITY);
+    logits[next as usize] = 0.0;
+    // A setting may ban the token; then the text does not end whole.
+    Ok(free(draw(logits).unwrap_or(first)))
 }

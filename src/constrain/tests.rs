@@ -188,7 +188,7 @@ fn random_walks_through_json_parse() {
     let of_schema = pieces.follow(&Grammar::json_schema(&schema).unwrap()).unwrap();
     let of_gbnf =
         pieces.follow(&Grammar::gbnf(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf"))).unwrap()).unwrap();
-    let any = pieces.follow(&Grammar::json()).unwrap();
+    let any = pieces.follow(&Grammar::json_value()).unwrap();
     let mut n_whole = [0; 3];
     for seed in 0..100 {
         for (which, follower) in [&of_schema, &of_gbnf, &any].into_iter().enumerate() {

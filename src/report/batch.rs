@@ -16,6 +16,9 @@ pub struct BatchLine<'a> {
     /// Generated ids only.
     pub tokens: &'a [u32],
     pub finish: &'static str,
+    /// Whether the text follows its grammar or schema to the end. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
     /// With which the text can be made again.
     pub seed: u64,
     pub usage: Usage,
@@ -48,6 +51,10 @@ pub struct BatchReport {
     pub failed: usize,
     /// Texts that were in the results before.
     pub kept: usize,
+    /// Texts of this run that ended because the context was full.
+    pub context_full: usize,
+    /// Texts of this run that were cut before their grammar or schema let them end.
+    pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
     /// From which the seeds of lines are derived that have none.

@@ -18,5 +18,8 @@ pub struct ChatReport<'a> {
     /// What the model thought before it answered; null where it did not.
     pub thought: Option<&'a str>,
     pub finish: &'static str,
+    /// Whether the answer follows its grammar or schema to the end. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
     pub timings: TimingsReport,
 }

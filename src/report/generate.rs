@@ -44,6 +44,9 @@ pub struct ChoiceReport {
     /// Without a vocabulary there is none.
     pub text: Option<String>,
     pub finish: Option<&'static str>,
+    /// Whether the text follows its grammar or schema to the end. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
 }
 
 impl ChoiceReport {
@@ -53,6 +56,7 @@ impl ChoiceReport {
             tokens: stream.tokens.clone(),
             text: has_vocab.then(|| stream.text.clone()),
             finish: stream.finish.map(|f| f.name()),
+            complete: stream.complete,
         }
     }
 }

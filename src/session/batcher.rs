@@ -52,6 +52,8 @@ pub struct Made {
     /// Empty without a vocabulary.
     pub text: String,
     pub finish: Finish,
+    /// As [`Stream::complete`].
+    pub complete: Option<bool>,
     /// As it is after the last token.
     pub sampler: Sampler,
 }
@@ -284,6 +286,6 @@ impl Batcher {
 
 /// None of a stream that has not ended.
 fn made(stream: Stream) -> Option<Made> {
-    let Stream { tokens, text, finish, sampler, .. } = stream;
-    Some(Made { tokens, text, finish: finish?, sampler })
+    let Stream { tokens, text, finish, complete, sampler, .. } = stream;
+    Some(Made { tokens, text, finish: finish?, complete, sampler })
 }

@@ -1,13 +1,9 @@
 //! From logits to text: sampling, stops, streaming, several continuations in one batch.
 
-#[cfg(test)]
-mod tests;
-
-use super::{Session, Slot};
-use crate::constrain::{Allowed, Constraint};
+use super::{Finish, Request, Session, Slot, Stream};
 use crate::error::{Error, Result};
-use crate::sample::{Sampler, Sampling, penalty_weight};
-use crate::vocab::{StopTexts, Utf8Stream, Vocab};
+use crate::sample::{Sampler, Sampling};
+use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -28,174 +24,6 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     fn from(tokens: &'a [u32]) -> Self {
         Prompt::Tokens(tokens)
     }
-}
-
-/// When to stop.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    pub max_tokens: usize,
-    /// The text ends before any of these.
-    pub stop_texts: Vec<String>,
-    /// Ids that end the text and are not read; none of them: those of the model's family.
-    pub stop_ids: Option<Vec<u32>>,
-}
-
-impl Request {
-    /// Stops where the model's family does.
-    pub fn new(max_tokens: usize) -> Self {
-        Request { max_tokens, stop_texts: Vec::new(), stop_ids: None }
-    }
-}
-
-/// Why a text ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
-    /// A stop id, or a constraint's end: what a grammar allows is whole.
-    Eos,
-    /// A stop text.
-    Stop,
-    /// As many tokens as asked for, or as the context has room for.
-    Length,
-    /// The caller or the stop flag said so.
-    Interrupted,
-}
-
-impl Finish {
-    pub fn name(self) -> &'static str {
-        match self {
-            Finish::Eos => "eos",
-            Finish::Stop => "stop",
-            Finish::Length => "length",
-            Finish::Interrupted => "interrupted",
-        }
-    }
-}
-
-/// Changes logits `[vocab]` before each draw; gets the tokens generated so far too. Draws on the host then.
-pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
-
-/// One continuation: a slot, its sampler, and what came of it.
-pub struct Stream {
-    pub slot: Slot,
-    pub sampler: Sampler,
-    pub tokens: Vec<u32>,
-    /// Text so far; empty without a vocabulary.
-    pub text: String,
-    pub finish: Option<Finish>,
-    /// Changes logits before each draw.
-    pub processor: Option<Processor>,
-    /// What the text has to follow. It comes last before each draw, so that neither a processor nor a guard undoes it; penalties, biases
-    /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
-    /// follow. Stop texts end it as they do any text.
-    pub constraint: Option<Box<dyn Constraint>>,
-    /// Tokens that the constraint was told.
-    n_told: usize,
-    /// Tokens that it may have in all: as many as asked for, and as its slot has room for.
-    limit: usize,
-    /// Ids that end it.
-    stop_ids: Vec<u32>,
-    utf8: Utf8Stream,
-    stops: StopTexts,
-    scratch: Vec<f32>,
-}
-
-impl Stream {
-    pub fn new(slot: Slot, sampler: Sampler, request: &Request) -> Stream {
-        Stream {
-            slot,
-            sampler,
-            tokens: Vec::new(),
-            text: String::new(),
-            finish: None,
-            processor: None,
-            constraint: None,
-            n_told: 0,
-            limit: request.max_tokens,
-            stop_ids: Vec::new(),
-            utf8: Utf8Stream::default(),
-            stops: StopTexts::new(request.stop_texts.clone()),
-            scratch: Vec::new(),
-        }
-    }
-
-    /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
-    pub(super) fn needs_host(&self) -> bool {
-        self.is_watched() || !self.sampler.fits_device()
-    }
-
-    /// Whether something has to look at the logits on the host before each draw.
-    fn is_watched(&self) -> bool {
-        self.processor.is_some() || self.constraint.is_some()
-    }
-
-    /// The next token, drawn on the host; none where the constraint says that the text is whole.
-    pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
-        if !self.is_watched() {
-            return self.sampler.sample(logits).map(Some);
-        }
-        // The guard looks at the model's own logits: a processor may make some infinite, and a constraint does.
-        let is_guarded = self.sampler.guarded(logits).is_some();
-        if is_guarded && self.constraint.is_none() {
-            return self.sampler.sample(logits).map(Some);
-        }
-        logits.clone_into(&mut self.scratch);
-        if let Some(change) = self.processor.as_mut().filter(|_| !is_guarded) {
-            change(&self.tokens, &mut self.scratch);
-        }
-        let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
-        let allowed = behind(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
-        if allowed.is_complete() {
-            return Ok(None);
-        }
-        allowed.mask(&mut self.scratch, &self.stop_ids);
-        self.sampler.draw(&self.scratch).map(Some).map_err(|e| e.hint("the grammar allows none of the tokens that are left"))
-    }
-
-    /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
-    fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
-        if self.stop_ids.contains(&token) {
-            self.end(Finish::Eos);
-            return false;
-        }
-        self.tokens.push(token);
-        let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
-        // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
-        self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
-        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
-        self.text.push_str(certain);
-        if stopped {
-            self.finish = Some(Finish::Stop);
-        } else if self.tokens.len() >= self.limit {
-            let finish = if self.is_whole() { Finish::Eos } else { Finish::Length };
-            self.end(finish);
-        }
-        true
-    }
-
-    /// Whether the constraint says that nothing may follow. Where it cannot say, the text is not known to be whole.
-    fn is_whole(&mut self) -> bool {
-        let Some(constraint) = &mut self.constraint else { return false };
-        behind(constraint.as_mut(), &self.tokens, &mut self.n_told).is_ok_and(|allowed| allowed.is_complete())
-    }
-
-    /// Ends the text: what was held back is text after all.
-    pub(super) fn end(&mut self, finish: Finish) {
-        self.finish = Some(finish);
-        let (certain, stopped) = self.stops.push(&self.utf8.finish());
-        self.text.push_str(certain);
-        if !stopped {
-            self.text.push_str(&self.stops.finish());
-        }
-    }
-}
-
-/// What a constraint allows behind these tokens, of which it was told the first `n_told`.
-fn behind<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
-    for &token in &tokens[*n_told..] {
-        constraint.accept(token)?;
-        *n_told += 1;
-    }
-    constraint.allowed()
 }
 
 /// One generated token.
@@ -239,7 +67,7 @@ impl<'a> Batch<'a> {
 
     /// Tokens that a stream may still draw.
     pub fn n_left(&self, stream: usize) -> usize {
-        self.streams[stream].limit - self.streams[stream].tokens.len()
+        self.streams[stream].n_left()
     }
 
     /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
@@ -377,12 +205,9 @@ impl Session {
 
     /// Says where a stream ends whose slot has so many tokens to read before it is drawn for.
     pub(super) fn bound(&mut self, stream: &mut Stream, request: &Request, n_unread: usize) -> Result<()> {
-        let room = self.n_left(stream.slot)?.map_or(usize::MAX, |n| stream.tokens.len() + n.saturating_sub(n_unread));
-        stream.limit = request.max_tokens.min(room);
+        let room = self.n_left(stream.slot)?.map(|n| n.saturating_sub(n_unread));
         stream.stop_ids = request.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
-        if stream.tokens.len() >= stream.limit {
-            stream.finish = Some(Finish::Length);
-        }
+        stream.limit(request.max_tokens, room);
         self.tell_breakers(&mut stream.sampler)
     }
 

@@ -20,13 +20,14 @@ mod pages;
 mod place;
 mod quality;
 mod state;
+mod stream;
 mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, Made};
 pub use convert::convert_coded;
 #[cfg(feature = "cli")]
 pub(crate) use generate::nothing_to_continue;
-pub use generate::{Event, Finish, Generated, Processor, Prompt, Request, Stream, Timings};
+pub use generate::{Event, Generated, Prompt, Timings};
 pub use layout::bytes_by_device;
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
@@ -37,6 +38,7 @@ pub use place::PartOn;
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use state::{Beside, LoadedState, check_replaceable, is_saved, tuned_into_state};
+pub use stream::{Finish, Processor, Request, Stream};
 
 use crate::error::{Error, Result};
 use crate::exec::{Executor, WordTime};

@@ -3,10 +3,10 @@
 use super::command::Overrides;
 use super::core::{Core, SharedProcessor};
 use super::saved::{Ids, Saved};
-use crate::constrain::Constraint;
+use crate::constrain::{self, Constraint};
 use crate::error::Result;
 use crate::sample::Sampler;
-use crate::session::Processor;
+use crate::session::{Finish, Processor};
 
 /// What draws the tokens of one answer.
 pub struct Drawer {
@@ -16,6 +16,8 @@ pub struct Drawer {
     sampler: Sampler,
     processor: Option<Processor>,
     rules: Option<Box<dyn Constraint>>,
+    /// The text is closed because its tokens run out.
+    is_closing: bool,
     logits: Vec<f32>,
 }
 
@@ -23,7 +25,7 @@ impl Drawer {
     /// Behind a state.
     pub fn new(core: &mut Core, overrides: Overrides, rules: Option<Box<dyn Constraint>>, from: &Saved) -> Result<Drawer> {
         let (sampler, processor) = (core.sampler(overrides, &from.tokens)?, core.processor.as_ref().map(SharedProcessor::lend));
-        Ok(Drawer { ids: Ids::of(core), tokens: Vec::new(), sampler, processor, rules, logits: Vec::new() })
+        Ok(Drawer { ids: Ids::of(core), tokens: Vec::new(), sampler, processor, rules, is_closing: false, logits: Vec::new() })
     }
 
     /// Whether rules say where the text ends.
@@ -31,13 +33,23 @@ impl Drawer {
         self.rules.is_some()
     }
 
-    /// Whether the rules say that nothing may follow.
-    pub fn is_whole(&mut self) -> bool {
-        self.rules.as_mut().is_some_and(|rules| rules.allowed().is_ok_and(|allowed| allowed.is_complete()))
+    /// Whether the text, which ends here, follows its rules to the end; `None` without rules. A text that is whole where its length
+    /// ends is no cut one.
+    pub fn end(&mut self, finish: &mut Finish) -> Option<bool> {
+        let allowed = self.rules.as_mut()?.allowed();
+        let (may_end, is_whole) = allowed.map_or((false, false), |allowed| (allowed.may_end, allowed.is_complete()));
+        let is_complete = may_end || *finish == Finish::Eos;
+        match finish {
+            Finish::Length if is_whole && !self.is_closing => *finish = Finish::Eos,
+            Finish::Eos if self.is_closing => *finish = Finish::Length,
+            _ => {}
+        }
+        Some(is_complete)
     }
 
-    /// The next token behind a state; none where the rules of the text end it. It is not read yet, and counts in no penalty.
-    pub fn draw(&mut self, core: &mut Core, from: &Saved) -> Result<Option<u32>> {
+    /// The next token behind a state, where the text may have `left` more; none where the rules of the text end it. It is not read yet, and
+    /// counts in no penalty.
+    pub fn draw(&mut self, core: &mut Core, from: &Saved, left: usize) -> Result<Option<u32>> {
         core.session.logits(from.slot)?.clone_into(&mut self.logits);
         self.ids.adjust(from.adjust, &from.tokens, &mut self.logits);
         if let Some(change) = &mut self.processor {
@@ -51,11 +63,14 @@ impl Drawer {
                     return Ok(None);
                 }
                 allowed.mask(&mut self.logits, &self.ids.end_of_text);
-                let token = self.sampler.draw(&self.logits).map_err(|e| e.hint("the grammar allows none of the tokens that are left"))?;
-                if self.ids.end_of_text.contains(&token) {
-                    return Ok(None);
+                let (ends, sampler) = (&self.ids.end_of_text, &mut self.sampler);
+                let drawn = constrain::draw(rules.as_mut(), &mut self.logits, ends, left, &mut |logits| sampler.draw(logits))
+                    .map_err(|e| e.hint("the grammar allows none of the tokens that are left"))?;
+                self.is_closing |= drawn.is_closing;
+                match drawn.token {
+                    Some(token) if !ends.contains(&token) => token,
+                    _ => return Ok(None),
                 }
-                token
             }
         };
         core.draws = self.sampler.draws();

@@ -53,6 +53,7 @@ pub struct Continuation {
     pub text: String,
     pub tokens: Vec<u32>,
     pub finish: Finish,
+    pub complete: Option<bool>,
 }
 
 /// Goes on from where `work` stands. The end of a text is not read.
@@ -65,7 +66,7 @@ pub fn go_on(core: &mut Core, work: &mut Saved, newline: f32, mut drawer: Drawer
             finish = Finish::Interrupted;
             break;
         }
-        let Some(token) = drawer.draw(core, work)? else {
+        let Some(token) = drawer.draw(core, work, len.saturating_sub(i).max(1))? else {
             finish = Finish::Eos;
             break;
         };
@@ -85,13 +86,11 @@ pub fn go_on(core: &mut Core, work: &mut Saved, newline: f32, mut drawer: Drawer
             break;
         }
     }
-    if finish == Finish::Length && drawer.is_whole() {
-        finish = Finish::Eos;
-    }
+    let complete = drawer.end(&mut finish);
     let rest = utf8.finish();
     if !rest.is_empty() {
         text.push_str(&rest);
         let _ = on_piece(Piece::Text(&rest));
     }
-    Ok(Continuation { text, tokens: drawer.tokens, finish })
+    Ok(Continuation { text, tokens: drawer.tokens, finish, complete })
 }

@@ -99,8 +99,8 @@ impl InLines {
         if let Some(chat) = closed {
             branch.replied(core, chat, pre);
         }
-        let Reply { answer: text, thought, tokens, finish, .. } = reply;
-        Ok(Answered { text, thought, tokens, finish, is_kept, n_prompt: read.prefill_tokens, timings })
+        let Reply { answer: text, thought, tokens, finish, complete, .. } = reply;
+        Ok(Answered { text, thought, tokens, finish, complete, is_kept, n_prompt: read.prefill_tokens, timings })
     }
 
     /// A text of the user's.
@@ -132,11 +132,20 @@ impl InLines {
         let drawer = Drawer::new(core, overrides, constraint, start)?;
         let started = Instant::now();
         let (work, made) = core.behind(start, |core, work| free::go_on(core, work, newline, drawer, on_piece))?;
-        let free::Continuation { text, tokens, finish } = made;
+        let free::Continuation { text, tokens, finish, complete } = made;
         replace(core, &mut self.gen_1, Arc::new(work));
         self.free.last.clone_from(&tokens);
         let timings = Timings { decode_ms: since(started), decode_tokens: tokens.len(), ..read };
-        Ok(Told::Answer(Answered { text, thought: String::new(), tokens, finish, is_kept: true, n_prompt: read.prefill_tokens, timings }))
+        Ok(Told::Answer(Answered {
+            text,
+            thought: String::new(),
+            tokens,
+            finish,
+            complete,
+            is_kept: true,
+            n_prompt: read.prefill_tokens,
+            timings,
+        }))
     }
 
     /// Begins the conversation anew, in another format or under another text of the system.

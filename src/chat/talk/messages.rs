@@ -111,7 +111,8 @@ impl InMessages {
         let (text, thought) = (splitter.answer().to_string(), splitter.thought().to_string());
         // Of an answer that was broken off before it began there is nothing to keep.
         let is_kept = !text.is_empty() || (reply.finish != Finish::Interrupted && thought.is_empty());
-        let answered = Answered { text, thought, tokens: reply.tokens, finish: reply.finish, is_kept, n_prompt, timings: reply.timings };
+        let (finish, complete, timings) = (reply.finish, reply.complete, reply.timings);
+        let answered = Answered { text, thought, tokens: reply.tokens, finish, complete, is_kept, n_prompt, timings };
         Ok((answered, history))
     }
 

@@ -70,6 +70,8 @@ pub struct Answered {
     /// Drawn and read. What ends a text without being read is none of them.
     pub tokens: Vec<u32>,
     pub finish: Finish,
+    /// Whether the answer follows its grammar or schema to the end. `None` without one.
+    pub complete: Option<bool>,
     /// Whether the conversation goes on behind it: there is nothing to keep of a reply without an answer, and its turn is taken back.
     pub is_kept: bool,
     /// Tokens that were read before the first was drawn.

@@ -20,6 +20,7 @@ pub struct Reply {
     pub has_thought: bool,
     pub tokens: Vec<u32>,
     pub finish: Finish,
+    pub complete: Option<bool>,
 }
 
 /// What is added to a newline's logit behind a token of a reply, the first being 0: at first none is drawn, then they are held off less
@@ -63,7 +64,7 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
             finish = Finish::Interrupted;
             break;
         }
-        let Some(token) = drawer.draw(core, work)? else {
+        let Some(token) = drawer.draw(core, work, core.settings.chat_len_max - i)? else {
             finish = Finish::Eos;
             break;
         };
@@ -82,9 +83,7 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
             break;
         }
     }
-    if finish == Finish::Length && drawer.is_whole() {
-        finish = Finish::Eos;
-    }
+    let complete = drawer.end(&mut finish);
     let _ = splitter.push(&utf8.finish(), &mut hear);
     splitter.finish(&mut hear);
     Ok(Reply {
@@ -93,5 +92,6 @@ pub fn reply(core: &mut Core, work: &mut Saved, lines: &Lines, mut drawer: Drawe
         has_thought: splitter.has_thought,
         tokens: drawer.tokens,
         finish,
+        complete,
     })
 }

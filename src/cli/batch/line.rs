@@ -28,6 +28,8 @@ pub struct Wanted {
     pub stop: Option<Vec<String>>,
     pub ignore_eos: Option<bool>,
     pub follows: Option<Follows>,
+    /// Whether a text that runs out of tokens is closed.
+    pub close: Option<bool>,
     /// Settings of the sampler, by the names that its flags have.
     pub sampling: Vec<(String, Vec<String>)>,
 }
@@ -36,8 +38,10 @@ pub struct Wanted {
 #[derive(Debug, PartialEq)]
 pub enum Follows {
     Rules(Asked),
-    /// Not any JSON.
-    NoJson,
+    /// No JSON object.
+    NoObject,
+    /// No JSON value.
+    NoValue,
 }
 
 /// The largest value of a setting: a list of every id of a vocabulary has less.
@@ -112,7 +116,7 @@ enum Id {
 /// `Input` and `Usage`, at the field.
 pub fn wanted(fields: &Fields<'_>) -> Result<Wanted> {
     let (mut sources, mut follows) = (Vec::new(), Vec::new());
-    let (mut max_tokens, mut stop, mut ignore_eos, mut sampling) = (None, None, None, Vec::new());
+    let (mut max_tokens, mut stop, mut ignore_eos, mut close, mut sampling) = (None, None, None, None, Vec::new());
     // As with OpenAI, null is as good as nothing.
     for (name, value) in fields.0.iter().map(|(name, value)| (name, value.get())).filter(|(_, value)| *value != "null") {
         match name.as_str() {
@@ -129,9 +133,14 @@ pub fn wanted(fields: &Fields<'_>) -> Result<Wanted> {
                 follows.push(Follows::Rules(Asked::of("json_schema", Rules::Schema(text))));
             }
             "json_object" => follows.push(match of(name, value, "true or false")? {
-                true => Follows::Rules(Asked::of("json_object", Rules::Json)),
-                false => Follows::NoJson,
+                true => Follows::Rules(Asked::of("json_object", Rules::Object)),
+                false => Follows::NoObject,
             }),
+            "json_value" => follows.push(match of(name, value, "true or false")? {
+                true => Follows::Rules(Asked::of("json_value", Rules::Value)),
+                false => Follows::NoValue,
+            }),
+            "close" => close = Some(of(name, value, "true or false")?),
             _ => sampling.push(setting(name, value)?),
         }
     }
@@ -140,12 +149,13 @@ pub fn wanted(fields: &Fields<'_>) -> Result<Wanted> {
     }
     // `false` is nothing to other rules.
     if follows.len() > 1 {
-        follows.retain(|f| *f != Follows::NoJson);
+        follows.retain(|f| matches!(f, Follows::Rules(_)));
     }
     if follows.len() > 1 {
-        return Err(Error::input(format!("expected at most one of grammar, json_schema and json_object, found {}", follows.len())));
+        let text = format!("expected at most one of grammar, json_schema, json_object and json_value, found {}", follows.len());
+        return Err(Error::input(text));
     }
-    Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, follows: follows.pop(), sampling })
+    Ok(Wanted { source: sources.remove(0), max_tokens, stop, ignore_eos, follows: follows.pop(), close, sampling })
 }
 
 fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
@@ -172,8 +182,8 @@ fn limit(name: &str, value: &str) -> Result<usize> {
 fn setting(name: &str, value: &str) -> Result<(String, Vec<String>)> {
     let known = Setting::named(name).map_err(|_| {
         Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
-            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, and settings of the sampler as its \
-             flags are called, such as top_p",
+            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
+             the sampler as its flags are called, such as top_p",
         )
     })?;
     if value.len() > MAX_SETTING_BYTES {
@@ -272,8 +282,10 @@ mod tests {
             // Properties come in the order of the schema.
             (r#""json_schema":{"properties":{"b":1,"a":2}}"#, schema(r#"{"properties":{"b":1,"a":2}}"#)),
             (r#""json_schema":" {\"properties\": {}}","json_object":false"#, schema(r#" {"properties": {}}"#)),
-            (r#""json_object":true"#, Some(Follows::Rules(Asked::of("json_object", Rules::Json)))),
-            (r#""json_object":false"#, Some(Follows::NoJson)),
+            (r#""json_object":true"#, Some(Follows::Rules(Asked::of("json_object", Rules::Object)))),
+            (r#""json_object":false"#, Some(Follows::NoObject)),
+            (r#""json_value":true,"json_object":false"#, Some(Follows::Rules(Asked::of("json_value", Rules::Value)))),
+            (r#""json_value":false"#, Some(Follows::NoValue)),
         ] {
             assert_eq!(read(&format!(r#"{{"id":1,"prompt":"x",{fields}}}"#)).unwrap().1.follows, want, "{fields}");
         }
@@ -303,10 +315,11 @@ mod tests {
             (r#"{"id":1,"prompt":"x","dry_breaker":[["a"]]}"#, "dry_breaker: expected a number"),
             (r#"{"id":1,"prompt":"x","top_p":true}"#, "top_p: expected a number, a text or a list of these, found true"),
             (r#"{"id":1,"prompt":"x","grammar":["a"]}"#, "grammar: expected a grammar in GBNF as a text"),
+            (r#"{"id":1,"prompt":"x","close":1}"#, "close: expected true or false"),
             (r#"{"id":1,"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
             (
                 r#"{"id":1,"prompt":"x","grammar":"","json_schema":{}}"#,
-                "expected at most one of grammar, json_schema and json_object, found 2",
+                "expected at most one of grammar, json_schema, json_object and json_value, found 2",
             ),
             (r#"{"id":1,"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
         ] {

@@ -1,12 +1,13 @@
 //! What a chat shows: answers on stdout as they come, reasoning dimmed, all else on stderr.
 
-use super::status::spoken;
+use super::status::{ending, spoken};
 use crate::chat::{Answered, Piece};
 use crate::cli::Failure;
 use crate::cli::output::{Output, printable, say};
 use crate::cli::style::{Color, DIM, NAME, painted};
 use crate::error::Error;
 use crate::report::{ChatReport, ErrorReport};
+use crate::session::Finish;
 use clap::builder::styling::Style;
 use std::fmt;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -102,11 +103,14 @@ impl Screen {
             }
             As::Text => self.out.new_line()?,
         }
-        let spoken = spoken(answer.tokens.len(), &answer.timings, answer.finish);
+        let spoken = spoken(answer.tokens.len(), &answer.timings, answer.finish, answer.complete);
         if self.is_terminal[1] {
-            self.aside(spoken)
+            self.aside(spoken);
         } else {
-            log::info!("{spoken}")
+            log::info!("{spoken}");
+            // a reader of the text alone would not notice
+            let is_cut = answer.finish == Finish::Context || answer.complete == Some(false);
+            ending(answer.finish, answer.complete).filter(|_| is_cut).iter().for_each(|why| say(format_args!("note: {why}")));
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ pub const COMMANDS: &[Command] = &[
         name: "/grammar",
         takes: Takes::File,
         argument: "[FILE]",
-        meaning: "answers follow a grammar (GBNF; a schema where its name ends with .json); json: any JSON; none: no grammar",
+        meaning: "answers follow a grammar (GBNF; a schema where its name ends with .json); json: a JSON object; value: any JSON value; none: no grammar",
         make: |rest| Some(Slash::Grammar(some(rest).map(Into::into))),
     },
     Command { name: "/exit", takes: Takes::Nothing, argument: "", meaning: "leave", make: |rest| alone(rest, Slash::Exit) },

@@ -32,13 +32,21 @@ fn speed(t: &Timings) -> String {
 }
 
 /// The line below an answer.
-pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish) -> String {
-    let why = match finish {
-        Finish::Interrupted => ", stopped",
-        Finish::Length => ", as long as it may be",
-        Finish::Eos | Finish::Stop => "",
-    };
+pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
+    let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
     format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
+}
+
+/// Why an answer ended, if not by itself.
+pub fn ending(finish: Finish, complete: Option<bool>) -> Option<String> {
+    let why = match finish {
+        Finish::Interrupted => "stopped",
+        Finish::Length => "as long as it may be",
+        Finish::Context => "the context is full (--context makes it larger)",
+        _ => return None,
+    };
+    let rest = if complete == Some(false) { ", and it does not follow its grammar or schema to the end" } else { "" };
+    Some(format!("{why}{rest}"))
 }
 
 /// Names of the settings, for Tab.

@@ -1,6 +1,7 @@
 //! Draws where numbers fail.
 
 use super::*;
+use crate::sample::Sampling;
 
 struct Only(u32);
 

@@ -1,0 +1,215 @@
+//! One continuation: when it ends, how its tokens are drawn on the host, and what became of it.
+
+#[cfg(test)]
+mod tests;
+
+use super::Slot;
+use crate::constrain::{self, Allowed, Constraint};
+use crate::error::Result;
+use crate::sample::{Sampler, penalty_weight};
+use crate::vocab::{StopTexts, Utf8Stream, Vocab};
+
+/// When to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub max_tokens: usize,
+    /// The text ends before any of these.
+    pub stop_texts: Vec<String>,
+    /// Ids that end the text and are not read; none of them: those of the model's family.
+    pub stop_ids: Option<Vec<u32>>,
+}
+
+impl Request {
+    /// Stops where the model's family does.
+    pub fn new(max_tokens: usize) -> Self {
+        Request { max_tokens, stop_texts: Vec::new(), stop_ids: None }
+    }
+}
+
+/// Why a text ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// A stop id, or a constraint's end: what a grammar allows is whole.
+    Eos,
+    /// A stop text.
+    Stop,
+    /// As many tokens as were asked for.
+    Length,
+    /// The context is full: fewer tokens than were asked for.
+    Context,
+    /// The caller or the stop flag said so.
+    Interrupted,
+}
+
+impl Finish {
+    pub fn name(self) -> &'static str {
+        match self {
+            Finish::Eos => "eos",
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+            Finish::Context => "context",
+            Finish::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Changes logits `[vocab]` before each draw; gets the tokens generated so far too. Draws on the host then.
+pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
+
+/// One continuation: a slot, its sampler, and what came of it.
+pub struct Stream {
+    pub slot: Slot,
+    pub sampler: Sampler,
+    pub tokens: Vec<u32>,
+    /// Text so far; empty without a vocabulary.
+    pub text: String,
+    pub finish: Option<Finish>,
+    /// Whether the text, which has ended, is all that its constraint wants. `None` without a constraint. A stop text cuts a text, so
+    /// the text before it counts as incomplete.
+    pub complete: Option<bool>,
+    /// Changes logits before each draw.
+    pub processor: Option<Processor>,
+    /// What the text has to follow. It comes last before each draw, so that neither a processor nor a guard undoes it; penalties, biases
+    /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
+    /// follow. Stop texts end it as they do any text.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// The text is closed because its tokens run out: it ends as a cut text does, though whole.
+    is_closing: bool,
+    /// Tokens that the constraint was told.
+    n_told: usize,
+    /// Tokens that the text may have in all: as many as were asked for, and as its slot has room for.
+    limit: usize,
+    /// Why the text ends at its limit: `Length` or `Context`.
+    at_limit: Finish,
+    /// Ids that end the text.
+    pub(super) stop_ids: Vec<u32>,
+    utf8: Utf8Stream,
+    stops: StopTexts,
+    scratch: Vec<f32>,
+}
+
+impl Stream {
+    pub fn new(slot: Slot, sampler: Sampler, request: &Request) -> Stream {
+        Stream {
+            slot,
+            sampler,
+            tokens: Vec::new(),
+            text: String::new(),
+            finish: None,
+            complete: None,
+            processor: None,
+            constraint: None,
+            is_closing: false,
+            n_told: 0,
+            limit: request.max_tokens,
+            at_limit: Finish::Length,
+            stop_ids: Vec::new(),
+            utf8: Utf8Stream::default(),
+            stops: StopTexts::new(request.stop_texts.clone()),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
+    pub(super) fn needs_host(&self) -> bool {
+        self.is_watched() || !self.sampler.fits_device()
+    }
+
+    /// Whether something has to look at the logits on the host before each draw.
+    fn is_watched(&self) -> bool {
+        self.processor.is_some() || self.constraint.is_some()
+    }
+
+    /// The next token, drawn on the host; none where the constraint says that the text is whole.
+    pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
+        if !self.is_watched() {
+            return self.sampler.sample(logits).map(Some);
+        }
+        // The guard looks at the model's own logits: a processor may make some infinite, and a constraint does.
+        let is_guarded = self.sampler.guarded(logits).is_some();
+        if is_guarded && self.constraint.is_none() {
+            return self.sampler.sample(logits).map(Some);
+        }
+        logits.clone_into(&mut self.scratch);
+        if let Some(change) = self.processor.as_mut().filter(|_| !is_guarded) {
+            change(&self.tokens, &mut self.scratch);
+        }
+        let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
+        let left = self.limit.saturating_sub(self.tokens.len());
+        let allowed = behind(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
+        if allowed.is_complete() {
+            return Ok(None);
+        }
+        allowed.mask(&mut self.scratch, &self.stop_ids);
+        let sampler = &mut self.sampler;
+        let drawn = constrain::draw(constraint.as_mut(), &mut self.scratch, &self.stop_ids, left, &mut |logits| sampler.draw(logits))
+            .map_err(|e| e.hint("the grammar allows none of the tokens that are left"))?;
+        self.is_closing |= drawn.is_closing;
+        Ok(drawn.token)
+    }
+
+    /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
+    pub(super) fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
+        if self.stop_ids.contains(&token) {
+            self.end(Finish::Eos);
+            return false;
+        }
+        self.tokens.push(token);
+        let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
+        // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
+        self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
+        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
+        self.text.push_str(certain);
+        if stopped {
+            self.finish = Some(Finish::Stop);
+            self.complete = self.constraint.as_ref().map(|_| false);
+        } else if self.tokens.len() >= self.limit {
+            let is_whole = self.may_end().is_some_and(|(_, is_whole)| is_whole);
+            self.end(if is_whole { Finish::Eos } else { self.at_limit });
+        }
+        true
+    }
+
+    /// Whether the constraint lets the text end here, and whether the text has to end here. `None` without a constraint. Neither, if the
+    /// constraint fails.
+    fn may_end(&mut self) -> Option<(bool, bool)> {
+        let allowed = behind(self.constraint.as_mut()?.as_mut(), &self.tokens, &mut self.n_told);
+        Some(allowed.map_or((false, false), |allowed| (allowed.may_end, allowed.is_complete())))
+    }
+
+    /// Sets the limit: `max_tokens` in all, and no more than `room` further ones. Ends a text that is there already.
+    pub(super) fn limit(&mut self, max_tokens: usize, room: Option<usize>) {
+        let longest = room.map_or(usize::MAX, |room| self.tokens.len().saturating_add(room));
+        self.at_limit = if longest < max_tokens { Finish::Context } else { Finish::Length };
+        self.limit = max_tokens.min(longest);
+        if self.tokens.len() >= self.limit {
+            self.end(self.at_limit);
+        }
+    }
+
+    /// Tokens that the text may still have.
+    pub(super) fn n_left(&self) -> usize {
+        self.limit - self.tokens.len()
+    }
+
+    /// Ends the text: what was held back is text after all.
+    pub(super) fn end(&mut self, finish: Finish) {
+        self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
+        self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);
+        let (certain, stopped) = self.stops.push(&self.utf8.finish());
+        self.text.push_str(certain);
+        if !stopped {
+            self.text.push_str(&self.stops.finish());
+        }
+    }
+}
+
+/// What a constraint allows behind these tokens, of which it was told the first `n_told`.
+fn behind<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
+    for &token in &tokens[*n_told..] {
+        constraint.accept(token)?;
+        *n_told += 1;
+    }
+    constraint.allowed()
+}
