@@ -1,4 +1,7 @@
-//! Lists the shaders, so that adding one is adding a file.
+//! Lists the shaders, so that adding one is adding a file. Records what `--version` prints and only cargo knows.
+
+#[path = "build/commit.rs"]
+mod commit;
 
 use std::{env, fs, path::Path};
 
@@ -9,6 +12,45 @@ fn main() {
     visit(&Path::new(&root).join("shaders"), "", &mut table);
     table.push(']');
     fs::write(Path::new(&out).join("shaders.rs"), table).expect("the build folder is writable");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
+    record_commit(Path::new(&root));
+    record("TARGET", env::var("TARGET").ok());
+    let level = env::var("OPT_LEVEL").unwrap_or_default();
+    record("PROFILE", env::var("PROFILE").ok().map(|profile| format!("{profile}, opt-level {level}")));
+    record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
+}
+
+/// Hands a fact over to `option_env!("WINGBEAT_BUILD_…")`.
+fn record(name: &str, value: Option<String>) {
+    if let Some(value) = value {
+        println!("cargo:rustc-env=WINGBEAT_BUILD_{name}={value}");
+    }
+}
+
+/// `WINGBEAT_COMMIT` overrides what is found: for those who build from an archive.
+///
+/// A build script that runs again makes cargo compile the crate again. So only release builds follow the commit; a dev build, which is
+/// made many times between two commits, names none.
+fn record_commit(root: &Path) {
+    println!("cargo:rerun-if-env-changed=WINGBEAT_COMMIT");
+    let given = env::var("WINGBEAT_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    if given.is_some() || !is_release {
+        return record("COMMIT", given);
+    }
+    let found = commit::of(root);
+    found.watch.iter().for_each(|path| println!("cargo:rerun-if-changed={}", path.display()));
+    record("COMMIT", found.commit);
+}
+
+/// The version of a dependency in `Cargo.lock`, which a checkout and a package have.
+fn locked(lock: &Path, name: &str) -> Option<String> {
+    let text = fs::read_to_string(lock).ok()?;
+    println!("cargo:rerun-if-changed={}", lock.display());
+    let entry = text.split("[[package]]").find(|entry| entry.contains(&format!("\nname = \"{name}\"\n")))?;
+    let line = entry.lines().find_map(|line| line.strip_prefix("version = "))?;
+    Some(line.trim_matches('"').to_string())
 }
 
 fn visit(folder: &Path, prefix: &str, table: &mut String) {

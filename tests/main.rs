@@ -18,6 +18,7 @@ mod habits;
 mod hostile;
 mod invariants;
 mod layers;
+mod looks;
 mod outputs;
 mod parts;
 mod quality;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use wingbeat::arch::ARCHS;
 use wingbeat::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
-use wingbeat::exec::selftest;
+use wingbeat::exec::selftest::{self, Extent};
 use wingbeat::quant::{FORMATS, Format, Scaling};
 use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
 use wingbeat::words::WORDS;
@@ -53,7 +53,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     };
     each(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
     for (word, &format) in WORDS.iter().flat_map(|word| FORMATS.iter().map(move |format| (word, format))) {
-        let cases = selftest::cases(word, format);
+        let cases = selftest::cases(word, format, Extent::Full);
         cases.into_iter().for_each(|case| lowerings(case.tape, format, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
     }
     // Sizes that a tuning pass may choose.

@@ -32,7 +32,7 @@ trap 'rm -rf "$work"' EXIT
 
 "$binary" devices --device "$device" --json >"$work/devices.json"
 wrong=0
-"$binary" doctor --device "$device" >"$work/doctor.txt" 2>"$work/doctor.err" || wrong=$?
+"$binary" doctor --full --device "$device" >"$work/doctor.txt" 2>"$work/doctor.err" || wrong=$?
 tail -n 20 "$work/doctor.txt"
 
 page() {

@@ -43,6 +43,6 @@ pub use prompt_file::PromptFile;
 pub use question::{Question, Written};
 pub use rules::MakeConstraint;
 pub use settings::Settings;
-pub use talk::{Answered, OnPiece, Piece, Stats, Talk, Told};
+pub use talk::{Answered, OnPiece, Piece, Said, Stats, Talk, Told};
 pub use template::{Template, builtin};
 pub use turn::{Options, Reply, StopWhen, Turn, chat, stream_chat};

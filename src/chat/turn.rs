@@ -56,11 +56,13 @@ pub struct Turn<'a> {
     /// What the answer is to follow, from its first token.
     pub constraint: Option<Box<dyn Constraint>>,
     pub stop_when: Option<StopWhen<'a>>,
+    /// Hears how much of the prompt is read: tokens read, and tokens to read in all.
+    pub on_read: Option<&'a mut dyn FnMut(usize, usize)>,
 }
 
 impl<'a> Turn<'a> {
     pub fn new(slot: Slot, history: &'a [Message], query: Message) -> Turn<'a> {
-        Turn { slot, history, query, processor: None, constraint: None, stop_when: None }
+        Turn { slot, history, query, processor: None, constraint: None, stop_when: None, on_read: None }
     }
 }
 
@@ -113,7 +115,7 @@ pub fn stream_chat(
 
 /// The same with any vocabulary.
 pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, options: &Options, on_delta: &mut OnDelta<'_>) -> Result<Reply> {
-    let Turn { slot, history, query, processor, constraint, mut stop_when } = turn;
+    let Turn { slot, history, query, processor, constraint, mut stop_when, on_read } = turn;
     if !matches!(query.role, Role::User | Role::Observation) {
         return Err(Error::input(format!("expected a query of user or observation, found one of {}", query.role.name())));
     }
@@ -129,7 +131,7 @@ pub(super) fn answer(session: &mut Session, vocab: &Vocab, turn: Turn<'_>, optio
     sampling.check(session.model().facts().n_vocab)?;
 
     let started = Instant::now();
-    let n_reused = session.read_to(slot, &prompt)?;
+    let n_reused = session.read_to_with(slot, &prompt, on_read.unwrap_or(&mut |_, _| ()))?;
     let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
 
     let mut streams = [Stream::new(slot, sampler(sampling, &prompt), &request)];

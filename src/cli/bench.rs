@@ -13,7 +13,7 @@ use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
-use crate::report::{BenchExtra, BenchRecord, Samples};
+use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream};
 use print::{Format, Printer};
@@ -284,7 +284,7 @@ fn measure(
     let dispatches_per_token = session.dispatches_per_token()?;
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
-        build_commit: option_env!("WINGBEAT_COMMIT").unwrap_or("unknown"),
+        build_commit: BuildReport::new().commit.unwrap_or("unknown"),
         model_type: format!("{} {} {}", model.facts().architecture, print::short(model.n_params()), model.dtype()),
         model_filename: match source {
             ModelSource::Path(path) => path.display().to_string(),
@@ -311,6 +311,7 @@ fn measure(
             dispatches_per_token,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
+            build: BuildReport::new(),
         },
     })
 }

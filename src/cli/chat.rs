@@ -4,6 +4,7 @@ mod complete;
 mod editor;
 mod history;
 mod pipe;
+mod reading;
 mod screen;
 mod slash;
 mod status;
@@ -13,8 +14,7 @@ use super::followers::Close;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
-use super::output::{printable, say};
-use super::progress::{Progress, Unit};
+use super::output::{printable, say, say_error};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
 use super::target::{Existing, StateTarget};
@@ -27,9 +27,11 @@ use crate::sample::Sampling;
 use crate::session::{Finish, Session};
 use editor::{Editor, Input};
 use pipe::Pipe;
+use reading::Reading;
 use screen::{As, Screen};
 use slash::Slash;
 use std::io::{IsTerminal, stderr, stdin};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -102,7 +104,8 @@ pub fn run(args: Args) -> Outcome {
     }
     args.check()?;
     let target = args.save.as_ref().map(|path| args.existing.check_state(path, args.load.as_deref())).transpose()?;
-    let talk = begin(&args)?;
+    let reading = Reading::default();
+    let talk = begin(&args, &reading)?;
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
     let source = if stdin().is_terminal() {
         let history = (!args.no_history).then(history).flatten();
@@ -110,9 +113,12 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::new()?)
     };
-    let mut chat = Chat { talk, screen, source, target, grammar: None, close: args.grammar.close(), failed: None };
+    let mut chat = Chat { talk, screen, source, reading, target, grammar: None, close: args.grammar.close(), failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
+    if args.load.is_some() {
+        chat.show_last_turns();
+    }
     let ended = chat.turns();
     // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
@@ -120,7 +126,7 @@ pub fn run(args: Args) -> Outcome {
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.talk.save(path)));
     match (ended, saved) {
         (Err(Failure::Error(e)), Err(unsaved)) => {
-            say(format_args!("error: {unsaved}"));
+            say_error(args.color, &unsaved);
             return Err(e.into());
         }
         (_, Err(unsaved)) => return Err(unsaved.into()),
@@ -131,7 +137,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Opens the model and reads what comes before the first message.
-fn begin(args: &Args) -> Result<Talk> {
+fn begin(args: &Args, reading: &Reading) -> Result<Talk> {
     let model = args.model.load()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
     let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
@@ -146,9 +152,8 @@ fn begin(args: &Args) -> Result<Talk> {
     let mut session = Session::new(&model, Talk::slots(&model) + usize::from(args.model.state.is_some()))?;
     let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
     signals::stop_on_interrupt(&session.stop_flag());
-    let mut bar = Progress::new("reading", Unit::Tokens);
-    let mut talk = Talk::new(session, format, settings, &mut |done, total| bar.show(done as u64, total as u64))?;
-    drop(bar);
+    let mut talk = Talk::new(session, format, settings, &mut reading.shown())?;
+    talk.set_progress(Box::new(reading.shown()));
     if let Some((slot, loaded)) = start {
         talk.begin_behind(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
     }
@@ -160,6 +165,7 @@ fn begin(args: &Args) -> Result<Talk> {
         talk.load(path)?;
         args.set_anew(&mut talk)?;
     }
+    reading.end();
     Ok(talk)
 }
 
@@ -215,6 +221,7 @@ struct Chat {
     source: Source,
     /// Where to save the chat at its end.
     target: Option<StateTarget>,
+    reading: Reading,
     /// What answers follow, if anything.
     grammar: Option<String>,
     /// Whether an answer that runs out of tokens is closed.
@@ -234,6 +241,13 @@ impl Chat {
             let model = self.talk.model();
             say(format_args!("{} ({}), format {}", model.name(), model.facts().architecture, self.talk.format().name()));
             self.screen.aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D ends");
+        }
+    }
+
+    /// Shows how a chat that was loaded ended, to whoever looks.
+    fn show_last_turns(&self) {
+        if self.is_terminal() {
+            status::last_turns(&self.talk).iter().for_each(|line| self.screen.aside(line));
         }
     }
 
@@ -323,21 +337,26 @@ impl Chat {
             return Ok(Then::Next);
         }
         match slash::parse(line)? {
-            Some(command) => self.command(command),
-            None => self.answer(line),
+            Some(command) => self.command(command, line),
+            None => self.answer(line, line),
         }
     }
 
-    fn answer(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+    /// Says `line` to the conversation; `typed` is what the user wrote for it.
+    fn answer(&mut self, line: &str, typed: &str) -> std::result::Result<Then, Failure> {
         let who = Talk::is_reply(line).then(|| format!("{}{}", self.talk.format().bot(), self.talk.format().interface()));
         self.screen.begin(who);
-        let told = self.talk.say(line, &mut |piece| self.screen.piece(piece));
+        let told = self.talk.say(line, &mut |piece| {
+            self.reading.end();
+            self.screen.piece(piece)
+        });
+        self.reading.end();
         match told? {
             Told::Answer(answer) => {
                 let talk = &self.talk;
                 let thought = answer.thought.trim();
                 let report = ChatReport {
-                    prompt: line,
+                    prompt: typed,
                     branch: talk.branch(),
                     seed: talk.settings().sampling.seed,
                     prompt_tokens: answer.n_prompt,
@@ -383,7 +402,7 @@ impl Chat {
         self.grammar.as_ref().map_or("answers follow no grammar".into(), |name| format!("answers follow {name}"))
     }
 
-    fn command(&mut self, command: Slash) -> std::result::Result<Then, Failure> {
+    fn command(&mut self, command: Slash, typed: &str) -> std::result::Result<Then, Failure> {
         match command {
             Slash::Help => self.screen.tell(&slash::help()),
             Slash::Save(path) => {
@@ -392,8 +411,11 @@ impl Chat {
                 self.screen.aside(format_args!("saved to {}", path.display()));
             }
             Slash::Load(path) => {
-                self.talk.load(&path)?;
+                let loaded = self.talk.load(&path);
+                self.reading.end();
+                loaded?;
                 self.screen.aside(status::place(&self.talk));
+                self.show_last_turns();
             }
             Slash::Fork(name) => {
                 self.talk.fork(&name)?;
@@ -413,13 +435,21 @@ impl Chat {
                 self.screen.aside(status::place(&self.talk));
             }
             Slash::Stats => self.screen.tell(&status::stats(&self.talk.stats())),
-            Slash::Set(Some((name, value))) => {
+            Slash::Clear => {
+                self.talk.say("+reset", &mut |_| ControlFlow::Continue(()))?;
+                self.screen.aside("the chat begins again");
+            }
+            Slash::Retry(settings) => return self.answer(format!("+ {settings}").trim_end(), typed),
+            Slash::Set(Some((name, None))) => self.screen.tell(&format!("{name} is {}", self.talk.settings().get(&name)?)),
+            Slash::Set(Some((name, Some(value)))) => {
                 self.talk.set(&name, &value)?;
                 self.screen.aside(format_args!("{name} is {value}"));
             }
             Slash::Set(None) => self.screen.tell(&status::settings(self.talk.settings())),
             Slash::System(text) => {
-                self.talk.system(&text.replace("\\n", "\n"))?;
+                let begun = self.talk.system(&text.replace("\\n", "\n"));
+                self.reading.end();
+                begun?;
                 self.screen.aside("the chat begins again");
             }
             Slash::Grammar(Some(name)) => {

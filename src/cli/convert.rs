@@ -9,13 +9,15 @@ use super::published;
 use super::target::Existing;
 use super::threads::ThreadArgs;
 use super::values::suggested;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, size};
 use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_path;
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,7 +98,10 @@ pub fn run(args: Args) -> Outcome {
     if let Some(model) = &args.state_of {
         args.existing.check_state(output, None)?;
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
+        let started = Instant::now();
         tuned_into_state(input, model, &options, output)?;
+        let (bytes, seconds) = (size_of(output)?, started.elapsed().as_secs_f64());
+        say(format_args!("wrote {}: a state for {}, {}, in {seconds:.1} s", output.display(), model.display(), size(bytes)));
         return Ok(ExitCode::SUCCESS);
     }
     args.existing.check(output)?;
@@ -115,6 +120,7 @@ pub fn run(args: Args) -> Outcome {
         _ => None,
     };
     let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None };
+    let started = Instant::now();
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
     match &args.quant {
@@ -122,6 +128,8 @@ pub fn run(args: Args) -> Outcome {
         None => convert(&input, output, &what, &mut show)?,
     }
     drop(bar);
+    let seconds = started.elapsed().as_secs_f64();
+    say(format_args!("wrote {}: {}, in {seconds:.1} s", output.display(), written(output)?));
     if let Some(lora) = &lora {
         say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));
     }
@@ -138,4 +146,19 @@ fn refuse_states(input: &Checkpoint) -> Result<()> {
         return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("give it as it is with --state"));
     }
     Ok(())
+}
+
+/// Reads back the header of the file that was written: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
+fn written(path: &Path) -> Result<String> {
+    let checkpoint = Checkpoint::open(path)?;
+    let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
+    for view in checkpoint.names().filter_map(|name| checkpoint.tensor(name)) {
+        *dtypes.entry(view.dtype().name()).or_default() += 1;
+    }
+    let by_dtype: Vec<String> = dtypes.iter().map(|(dtype, n)| format!("{n} {dtype}")).collect();
+    Ok(format!("{} tensors ({}), {}", dtypes.values().sum::<usize>(), by_dtype.join(", "), size(size_of(path)?)))
+}
+
+fn size_of(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path).map_err(|e| Error::io(e, path))?.len())
 }

@@ -3,7 +3,8 @@
 //! The library names a field, such as `device`. Here the field becomes the flag or the environment variable that set it.
 
 use super::model_options::DEVICE;
-use super::output::{Output, say};
+use super::output::{Output, say, say_error};
+use super::style::Color;
 use crate::error::{Error, Kind};
 use crate::report::ErrorReport;
 use clap::error::{ContextKind, ContextValue};
@@ -17,8 +18,7 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     if json {
         let _ = Output::new(true).json(&ErrorReport::from(&e));
     }
-    say(format_args!("error: {e}"));
-    e.excerpt.iter().flat_map(|e| e.lines()).for_each(|line| say(format_args!("  {line}")));
+    say_error(Color::Auto, &e);
     ExitCode::from(e.kind.exit_code())
 }
 

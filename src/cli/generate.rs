@@ -4,10 +4,11 @@ use super::endings::Endings;
 use super::grammar_options::{GrammarArgs, constraint};
 use super::limit::max_tokens;
 use super::model_options::ModelArgs;
-use super::output::{Output, say};
+use super::output::{Output, aside, say};
 use super::progress::{Progress, Unit};
 use super::prompt::{Given, INPUTS, InputArgs, NewlineArgs, no_input};
 use super::sampling_options::SamplingArgs;
+use super::style::Color;
 use super::target::Existing;
 use super::values::OUTPUT;
 use super::{Failure, Outcome, signals, slots};
@@ -15,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
 use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
+use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,6 +98,7 @@ pub fn run(args: Args) -> Outcome {
     let mut sampler = Sampler::new(sampling.clone());
     loaded.begin(&mut sampler, args.sampling.seed());
     let n_before = session.n_tokens(slot)?;
+    let began = Instant::now();
     let prefilled = prefill(&mut session, slot, &prompt);
     if let (Err(e), Some(target)) = (&prefilled, &target)
         && e.kind == Kind::Interrupted
@@ -114,7 +117,7 @@ pub fn run(args: Args) -> Outcome {
     }
     streams.iter_mut().for_each(|s| s.constraint = constraint(follower.as_ref()));
     let mut out = Output::new(args.raw);
-    let (timings, closed) = play(&args, &mut session, &mut streams, &request, &mut out)?;
+    let (timings, first_ms, closed) = play(&args, &mut session, &mut streams, &request, &mut out, began)?;
     if let Some(target) = &target {
         let Stream { tokens, sampler, .. } = &streams[0];
         target.save(&mut |path| save(&args, &loaded, &mut session, (slot, &prompt), tokens, sampler, path))?;
@@ -123,7 +126,7 @@ pub fn run(args: Args) -> Outcome {
         return Err(failure);
     }
     let timings = Timings { prefill_ms, prefill_tokens: prompt.len(), ..timings };
-    finish(&args, &model, &streams, seed, &timings, out)
+    finish(&args, &model, &streams, seed, &timings, first_ms, out)
 }
 
 /// Encodes the prompt. It may be empty where a state gives something to continue.
@@ -160,16 +163,18 @@ fn save(
     session.save(slot, path, tokens.as_deref(), Some(&sampler.memory()))
 }
 
-/// Continues all streams and shows what comes. A failure to show it ends them, and is given back so that the state is kept.
+/// Continues all streams and shows what comes. Returns the timings, and the milliseconds from `began` to the first token. A failure to
+/// show text ends the streams, and is returned so that the state is kept.
 fn play(
     args: &Args,
     session: &mut Session,
     streams: &mut [Stream],
     request: &Request,
     out: &mut Output,
-) -> Result<(Timings, Option<Failure>)> {
+    began: Instant,
+) -> Result<(Timings, Option<f64>, Option<Failure>)> {
     let (is_one, has_vocab) = (streams.len() == 1, session.model().vocab().is_some());
-    let mut closed = None;
+    let (mut closed, mut first_ms) = (None, None);
     let mut show = |event: Event<'_>| -> std::result::Result<(), Failure> {
         if args.jsonl && (event.token.is_some() || !event.piece.is_empty()) {
             let trial = (!is_one).then_some(event.stream);
@@ -183,14 +188,19 @@ fn play(
             _ => out.text(event.piece),
         }
     };
-    let timings = session.continue_many(streams, request, &mut |event| match show(event) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(failure) => {
-            closed = Some(failure);
-            ControlFlow::Break(())
+    let timings = session.continue_many(streams, request, &mut |event| {
+        if event.token.is_some() {
+            first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
+        }
+        match show(event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(failure) => {
+                closed = Some(failure);
+                ControlFlow::Break(())
+            }
         }
     })?;
-    Ok((timings, closed))
+    Ok((timings, first_ms, closed))
 }
 
 /// Every id that led to the slot, as far as it is known.
@@ -202,7 +212,7 @@ fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32
     all
 }
 
-fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &Timings, mut out: Output) -> Outcome {
+fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &Timings, first_ms: Option<f64>, mut out: Output) -> Outcome {
     let has_vocab = model.vocab().is_some();
     if args.json || args.jsonl {
         let several = if streams.len() > 1 { streams } else { &[] };
@@ -215,7 +225,7 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
             prompt_tokens: timings.prefill_tokens,
             first: ChoiceReport::new(&streams[0], has_vocab),
             choices: several.iter().map(choice).collect(),
-            timings: TimingsReport::new(model.load_ms(), timings),
+            timings: TimingsReport { first_token_ms: first_ms, ..TimingsReport::new(model.load_ms(), timings) },
         })?;
     } else if streams.len() > 1 {
         for (i, stream) in streams.iter().enumerate() {
@@ -233,13 +243,26 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     out.finish()?;
     let endings = Endings::of(streams.iter().filter_map(|s| Some((s.finish?, s.complete))));
     endings.lines(model.context()).iter().for_each(|line| say(format_args!("note: {line}")));
-    log::info!(
-        "read {} tokens at {:.1}/s, generated {} at {:.1}/s",
-        timings.prefill_tokens,
-        timings.prefill_tokens_per_second(),
-        timings.decode_tokens,
-        timings.decode_tokens_per_second()
-    );
+    let spent = spent(timings, first_ms);
+    if stderr().is_terminal() && !args.json && !args.jsonl {
+        aside(Color::Auto, spent);
+    } else {
+        log::info!("{spent}");
+    }
     let interrupted = streams.iter().any(|s| s.finish == Some(Finish::Interrupted));
     Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
+}
+
+/// Tokens and speed of the prompt and of the text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens (121.0/s)`.
+fn spent(timings: &Timings, first_ms: Option<f64>) -> String {
+    let (read, made) = (timings.prefill_tokens, timings.decode_tokens);
+    let mut parts = Vec::new();
+    if read > 0 {
+        parts.push(format!("prompt {read} tokens ({:.1}/s)", timings.prefill_tokens_per_second()));
+    }
+    parts.extend(first_ms.map(|ms| format!("first token after {:.2} s", ms / 1e3)));
+    if made > 0 {
+        parts.push(format!("text {made} tokens ({:.1}/s)", timings.decode_tokens_per_second()));
+    }
+    parts.join(", ")
 }

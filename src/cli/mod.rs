@@ -41,17 +41,20 @@ mod target;
 mod threads;
 mod tokenize;
 mod values;
+mod version;
 
 pub use memory::Allocator;
 
+use crate::error::Error;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use help::Shows;
+use output::say;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 /// Runs RWKV models on any GPU, or on the CPU.
 #[derive(Parser)]
-#[command(name = "wingbeat", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "wingbeat", version = version::short(), long_version = version::long(), arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -193,7 +196,16 @@ fn start_log(verbose: u8) {
         _ => "warn,wingbeat=trace",
     };
     let env = env_logger::Env::default().default_filter_or(level);
-    let _ = env_logger::Builder::from_env(env).format_timestamp(None).try_init();
+    let mut builder = env_logger::Builder::from_env(env);
+    // Warnings are for users, and look like our other messages; all else is for whoever asked for a log.
+    builder.format(|_, record| {
+        match record.level() {
+            log::Level::Error | log::Level::Warn => say(format_args!("warning: {}", record.args())),
+            level => say(format_args!("[{level} {}] {}", record.target(), record.args())),
+        }
+        Ok(())
+    });
+    let _ = builder.try_init();
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::progress::{Progress, Unit};
 use super::published;
 use super::threads::ThreadArgs;
 use super::values::suggested;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::Strategy;
 use crate::exec::{Chosen, Plan, choose, tune};

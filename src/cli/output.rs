@@ -1,6 +1,7 @@
 //! Writing to stdout and stderr: a closed pipe is no error, and a terminal gets no control characters from a model.
 
 use super::Failure;
+use super::style::{Color, DIM, explained, marked, painted};
 use crate::error::Error;
 use clap::builder::styling::Style;
 use serde::Serialize;
@@ -90,7 +91,24 @@ fn check(result: io::Result<()>) -> Result<(), Failure> {
 
 /// One line on stderr, whatever a hostile file put into it. Where nobody listens, nobody is told.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()).replace('\n', "\\n"));
+    say_in(Color::Auto, line);
+}
+
+/// The same, with colours as the user wants them.
+pub fn say_in(color: Color, line: fmt::Arguments<'_>) {
+    let line = printable(&line.to_string()).replace('\n', "\\n");
+    let _ = writeln!(io::stderr(), "{}", marked(&line, color.suits(&io::stderr())));
+}
+
+/// A dim line on stderr: something beside the matter.
+pub fn aside(color: Color, line: impl fmt::Display) {
+    let line = printable(&line.to_string()).replace('\n', "\\n");
+    let _ = writeln!(io::stderr(), "{}", painted(&line, DIM, color.suits(&io::stderr())));
+}
+
+/// An error on stderr.
+pub fn say_error(color: Color, e: &Error) {
+    explained(e, io::stderr().is_terminal()).iter().for_each(|line| say_in(color, format_args!("{line}")));
 }
 
 /// JSON without control characters. Those below the blank are escaped in any case.

@@ -12,6 +12,7 @@ pub enum Unit {
     Bytes,
     Tokens,
     Steps,
+    Checks,
     Prompts,
     /// Of which nobody knows how many come.
     EndlessPrompts,
@@ -36,11 +37,12 @@ impl Progress {
         }
         let bar = self.bar.get_or_insert_with(|| {
             let template = match self.unit {
-                Unit::Bytes => "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-                Unit::Tokens => "{msg} {bar:30} {pos}/{len} tokens {per_sec} {eta}",
-                Unit::Steps => "{msg} {bar:30} {pos}/{len}",
-                Unit::Prompts => "{msg} {bar:30} {pos}/{len} prompts {prefix} {eta}",
-                Unit::EndlessPrompts => "{msg} {pos} prompts {prefix} {elapsed}",
+                Unit::Bytes => "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {elapsed} elapsed, {eta} left",
+                Unit::Tokens => "{msg} {bar:30} {pos}/{len} tokens {per_sec}, {elapsed} elapsed, {eta} left",
+                Unit::Steps => "{msg} {bar:30} {pos}/{len}, {elapsed} elapsed, {eta} left",
+                Unit::Checks => "{msg} {bar:30} {pos}/{len} checks, {elapsed} elapsed, {eta} left",
+                Unit::Prompts => "{msg} {bar:30} {pos}/{len} prompts {prefix}, {elapsed} elapsed, {eta} left",
+                Unit::EndlessPrompts => "{msg} {pos} prompts {prefix}, {elapsed} elapsed",
             };
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style);
@@ -51,6 +53,11 @@ impl Progress {
         if done >= total {
             bar.finish_and_clear();
         }
+    }
+
+    /// Whether stderr is a terminal, which shows the bar.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
     }
 
     /// What else there is to say of it, where its unit has a place for that.
@@ -66,5 +73,28 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A duration for people, as exact as an estimate is: `20 s`, `6 min`.
+pub fn about(duration: Duration) -> String {
+    match duration.as_secs_f64() {
+        s if s < 10.0 => format!("{:.0} s", s.ceil().max(1.0)),
+        s if s < 90.0 => format!("{:.0} s", (s / 5.0).ceil() * 5.0),
+        s => format!("{:.0} min", (s / 60.0).ceil()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_are_rounded_up() {
+        let about = |seconds: f64| about(Duration::from_secs_f64(seconds));
+        assert_eq!(
+            [about(0.1), about(7.2), about(21.0), about(89.0), about(95.0), about(361.0)],
+            ["1 s", "8 s", "25 s", "90 s", "2 min", "7 min"]
+        );
     }
 }

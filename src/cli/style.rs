@@ -1,5 +1,6 @@
 //! Colours: where a terminal shows them, unless `NO_COLOR` or `--color` says otherwise.
 
+use crate::error::Error;
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 use std::io::IsTerminal;
@@ -9,6 +10,14 @@ pub const DIM: Style = Style::new().dimmed();
 /// Whose turn it is: the user's, and the model's.
 pub const SIGN: Style = AnsiColor::Cyan.on_default().bold();
 pub const NAME: Style = AnsiColor::Green.on_default().bold();
+
+/// The words that begin a line on stderr, in clap's colours.
+const MARKS: [(&str, Style); 4] = [
+    ("error:", AnsiColor::Red.on_default().bold()),
+    ("warning:", AnsiColor::Yellow.on_default().bold()),
+    ("note:", AnsiColor::Cyan.on_default().bold()),
+    ("hint:", AnsiColor::Green.on_default()),
+];
 
 /// For `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,4 +47,49 @@ fn understood() -> bool {
 /// `text` in a style, where colours are wanted.
 pub fn painted(text: &str, style: Style, wanted: bool) -> String {
     if wanted { format!("{style}{text}{style:#}") } else { text.to_string() }
+}
+
+/// Paints the word that begins a line, if it is one of those that mark an error, a warning, a note or a hint.
+pub fn marked(line: &str, wanted: bool) -> String {
+    let text = line.trim_start();
+    match MARKS.iter().find(|(mark, _)| text.starts_with(mark)) {
+        Some((mark, style)) if wanted => {
+            let (indent, rest) = (&line[..line.len() - text.len()], &text[mark.len()..]);
+            format!("{indent}{}{rest}", painted(mark, *style, true))
+        }
+        _ => line.to_string(),
+    }
+}
+
+/// The lines that explain an error. A terminal gets the hint on a line of its own, as clap prints tips; a file gets one line that holds
+/// all. The excerpt follows, indented.
+pub fn explained(e: &Error, on_terminal: bool) -> Vec<String> {
+    let (mut e, mut hint) = (e.clone(), None);
+    if on_terminal {
+        hint = e.hint.take();
+    }
+    let excerpt = e.excerpt.iter().flat_map(|text| text.lines()).map(|line| format!("  {line}"));
+    let mut lines: Vec<String> = std::iter::once(format!("error: {e}")).chain(excerpt).collect();
+    lines.extend(hint.map(|hint| format!("  hint: {hint}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_mark_of_a_line_is_painted() {
+        assert_eq!(marked("error: no error: here", true), "\u{1b}[1m\u{1b}[31merror:\u{1b}[0m no error: here");
+        assert_eq!(marked("  hint: look", true), "  \u{1b}[32mhint:\u{1b}[0m look");
+        assert_eq!(marked("device: cpu", true), "device: cpu");
+        assert_eq!(marked("error: x", false), "error: x");
+    }
+
+    #[test]
+    fn a_terminal_gets_the_hint_on_its_own_line() {
+        let e = Error::usage("expected a word").at("--flag").hint("give one").within("gpu", 0..3);
+        assert_eq!(explained(&e, false), ["error: --flag: expected a word (give one)", "  gpu", "  ^^^"]);
+        assert_eq!(explained(&e, true), ["error: --flag: expected a word", "  gpu", "  ^^^", "  hint: give one"]);
+    }
 }

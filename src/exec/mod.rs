@@ -100,7 +100,7 @@ pub const MAX_AHEAD: usize = 32;
 pub const NOTHING: u32 = u32::MAX;
 
 /// Where tokens are drawn, if the environment says so.
-fn draws_on_device(default: bool) -> Result<bool> {
+pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::value(DRAWS)?.map_or(default, |place| place == "device"))
 }
 

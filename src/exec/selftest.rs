@@ -1,15 +1,19 @@
 //! Every word's kernels against its twin, on one adapter. What `doctor` and the tests run.
 
+mod cases;
+
+pub use cases::{Extent, cases, takes};
+
 use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::quant::{self, FORMATS, Format, Scaling};
+use crate::quant::{self, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, BLOCK, Cache, Part, Room, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
-use crate::words::{Activation, Entry, Norm, Projection, WORDS};
+use crate::words::{Activation, Norm, Projection, WORDS};
 use std::sync::Arc;
 
 /// What one case came to.
@@ -129,20 +133,6 @@ const GUARD_ROWS: usize = 2;
 
 /// What the steps of cases need.
 const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
-
-/// A word's cases worth running in a format: all, where codes are the numbers; else, of those that read matrices, a third for each
-/// format, so that formats together take them all.
-pub fn cases(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
-    let all = (word.cases)();
-    if format.scaling() == Scaling::None {
-        return all;
-    }
-    let coded: Vec<Case> = all.into_iter().filter(|c| !c.tape.matrices.is_empty()).collect();
-    let turn = FORMATS.iter().position(|f| *f == format).unwrap_or(0);
-    let wanted = |i: usize, n: usize| i % 3 == turn % 3.min(n);
-    let n = coded.len();
-    coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
-}
 
 /// Plays a case on the device and on the host.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {

@@ -1,9 +1,11 @@
 //! One benchmark: llama-bench's keys, so that its readers work, and ours beside them.
 
+use super::BuildReport;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct BenchRecord {
+    /// `unknown` if the program does not know its commit.
     pub build_commit: &'static str,
     pub model_type: String,
     pub model_filename: String,
@@ -64,6 +66,7 @@ pub struct BenchExtra {
     /// Of one decode step; none where nothing was decoded.
     pub p50_ms: Option<f64>,
     pub p95_ms: Option<f64>,
+    pub build: BuildReport,
 }
 
 /// Mean and standard deviation (of a sample: n − 1).

@@ -66,6 +66,9 @@ pub struct TimingsReport {
     pub load_ms: f64,
     pub prefill_ms: f64,
     pub prefill_tokens_per_second: f64,
+    /// From the beginning of the prompt to the first token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_ms: Option<f64>,
     pub decode_ms: f64,
     pub decode_tokens_per_second: f64,
 }
@@ -76,6 +79,7 @@ impl TimingsReport {
             load_ms,
             prefill_ms: t.prefill_ms,
             prefill_tokens_per_second: t.prefill_tokens_per_second(),
+            first_token_ms: None,
             decode_ms: t.decode_ms,
             decode_tokens_per_second: t.decode_tokens_per_second(),
         }

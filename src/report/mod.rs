@@ -5,6 +5,7 @@
 
 mod batch;
 mod bench;
+mod build;
 mod chat;
 mod classify;
 mod device;
@@ -16,6 +17,7 @@ mod score;
 
 pub use batch::{BatchFailure, BatchLine, BatchReport, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
+pub use build::BuildReport;
 pub use chat::ChatReport;
 pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceReport, Features, Limits, device_of, devices};

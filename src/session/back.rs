@@ -38,6 +38,11 @@ impl Session {
     /// Makes a slot stand after exactly these tokens, its logits ready. What it has read of them is kept, if the model can go back to
     /// it; the rest is read. Gives how many were kept.
     pub fn read_to(&mut self, slot: Slot, tokens: &[u32]) -> Result<usize> {
+        self.read_to_with(slot, tokens, &mut |_, _| ())
+    }
+
+    /// [`Session::read_to`] with progress: tokens read, and tokens to read in all.
+    pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
         let memory = self.memory(slot)?;
         let known = memory.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         if known == tokens.len() && known == memory.n_tokens && !memory.logits.is_empty() {
@@ -49,7 +54,7 @@ impl Session {
         if kept < self.n_tokens(slot)? {
             self.rewind(slot, kept)?;
         }
-        self.prefill(slot, &tokens[kept..])?;
+        self.prefill_many(&[(slot, &tokens[kept..])], progress)?;
         Ok(kept)
     }
 }

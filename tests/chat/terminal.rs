@@ -253,7 +253,7 @@ fn commands_say_what_they_did() {
     let home = home();
     let mut terminal = chat(&["--seed", "5"], &home);
     let help = terminal.say("/help");
-    for line in ["/save FILE", "/set [NAME X]", "+prompt FILE", "+++", "-temp=X -top_p=X", "Ctrl-C"] {
+    for line in ["/save FILE", "/set [NAME [X]]", "+prompt FILE", "+++", "-temp=X -top_p=X", "Ctrl-C"] {
         assert!(help.contains(&format!("\n  {line} ")), "{line}: {help}");
     }
     assert_eq!(terminal.say("/set temperature 0.25"), "temperature is 0.25");

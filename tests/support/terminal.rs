@@ -136,6 +136,15 @@ impl Terminal {
         parser
     }
 
+    /// Waits for the end: all that came, escape sequences and all.
+    pub fn until_end(&mut self) -> String {
+        self.child.wait().unwrap();
+        while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(1)) {
+            self.seen.extend(bytes);
+        }
+        String::from_utf8_lossy(&self.seen).replace("\r\n", "\n")
+    }
+
     /// Waits for the end: the exit code, and what came since the last wait.
     pub fn end(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap();

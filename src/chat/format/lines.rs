@@ -3,7 +3,7 @@
 use super::super::prompt_file::folded;
 use super::super::rules::{Place, blank_line};
 use super::super::think::Begins;
-use super::super::{Message, Role};
+use super::super::{Message, Role, Said};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
 
@@ -74,6 +74,21 @@ impl Lines {
             Ending::BlankLine => "\n\n".into(),
             Ending::NextTurn => self.next_turn(),
         }
+    }
+
+    /// Takes the last `n` turns of a conversation's text apart. A message that holds a line like the beginning of a turn is cut there:
+    /// for showing, not for reading again.
+    pub fn said(&self, text: &str, n: usize) -> Vec<Said> {
+        let Lines { user, bot, interface, .. } = self;
+        let text = format!("\n\n{}", text.trim_start_matches('\n'));
+        let answers = format!("\n\n{bot}{interface}");
+        let turns: Vec<&str> = text.split(&self.next_turn()).skip(1).collect();
+        let said = |name: &str, text: &str| Said { name: name.into(), text: text.trim().into() };
+        let apart = |turn: &&str| match turn.split_once(&answers) {
+            Some((question, answer)) => vec![said(user, question), said(bot, answer)],
+            None => vec![said(user, turn)],
+        };
+        turns[turns.len().saturating_sub(n)..].iter().flat_map(apart).collect()
     }
 
     /// All messages as one text, up to where the model goes on.

@@ -27,12 +27,17 @@ impl SharedProcessor {
     }
 }
 
+/// Hears tokens read, and tokens to read in all.
+pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
+
 pub struct Core {
     pub session: Session,
     pub vocab: Vocab,
     pub settings: Settings,
     pub processor: Option<SharedProcessor>,
     pub rules: Option<MakeConstraint>,
+    /// Hears how much of a text is read.
+    pub on_read: OnRead,
     /// What every text begins behind, if that is not nothing: a state that never changes, and the tokens that led there.
     pub start: Option<(Slot, Vec<u32>)>,
     /// Numbers of the random stream that were taken.
@@ -46,7 +51,7 @@ impl Core {
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
         let stop = session.stop_flag();
-        Ok(Core { session, vocab, settings, processor: None, rules: None, start: None, draws: 0, stop })
+        Ok(Core { session, vocab, settings, processor: None, rules: None, on_read: Box::new(|_, _| ()), start: None, draws: 0, stop })
     }
 
     /// The ids of a text within a conversation.

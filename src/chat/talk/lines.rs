@@ -16,7 +16,7 @@ use super::free;
 use super::reply::{Reply, reply};
 use super::saved::{Adjust, Kept, Saved, no_room};
 use super::way::{Way, read_prompt_file};
-use super::{Answered, OnPiece, Told};
+use super::{Answered, OnPiece, Said, Told};
 use crate::error::{Error, Result};
 use crate::session::Timings;
 use std::path::Path;
@@ -241,6 +241,11 @@ impl Way for InLines {
 
     fn transcript(&self) -> &[u32] {
         &self.branches.here.chat.tokens
+    }
+
+    fn said(&self, core: &Core) -> Vec<Said> {
+        let text = core.vocab.decode(self.transcript());
+        self.branches.here.lines().said(&String::from_utf8_lossy(&text), self.n_turns())
     }
 
     fn kept(&self) -> Vec<(&'static str, &Saved)> {

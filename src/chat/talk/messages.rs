@@ -13,7 +13,7 @@ use super::core::{Core, SharedProcessor};
 use super::file::{Loaded, Record};
 use super::saved::Saved;
 use super::way::{Way, read_prompt_file};
-use super::{Answered, OnPiece, Told};
+use super::{Answered, OnPiece, Said, Told};
 use crate::error::{Error, Result};
 use crate::session::{Finish, Slot};
 use std::path::Path;
@@ -86,7 +86,7 @@ impl InMessages {
         let mut splitter = Splitter::new(begins, Vec::new());
         let processor = core.processor.as_ref().map(SharedProcessor::lend);
         let constraint = core.constraint(&Place::of_message(opening))?;
-        let turn = Turn { processor, constraint, ..Turn::new(self.slot, history, query) };
+        let turn = Turn { processor, constraint, on_read: Some(&mut *core.on_read), ..Turn::new(self.slot, history, query) };
         let reply = answer(&mut core.session, &core.vocab, turn, &options, &mut |delta| match delta {
             Delta::Begin { name: "" } => std::ops::ControlFlow::Continue(()),
             Delta::Begin { name } => splitter.push(&format!("{name}\n"), on_piece),
@@ -221,6 +221,18 @@ impl Way for InMessages {
 
     fn transcript(&self) -> &[u32] {
         &self.read
+    }
+
+    fn said(&self, _core: &Core) -> Vec<Said> {
+        let named = |m: &Message| {
+            let name = match m.role {
+                Role::Assistant => self.format.bot(),
+                Role::Observation => "Tool",
+                Role::System | Role::User => self.format.user(),
+            };
+            Said { name: name.into(), text: m.content.clone() }
+        };
+        self.branches.here.history.iter().map(named).collect()
     }
 
     fn kept(&self) -> Vec<(&'static str, &Saved)> {

@@ -79,6 +79,14 @@ pub struct Answered {
     pub timings: Timings,
 }
 
+/// A message or an answer of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Who said it, as the format calls them.
+    pub name: String,
+    pub text: String,
+}
+
 /// How it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
@@ -304,6 +312,17 @@ impl Talk {
     /// Every token that the model has read of the conversation.
     pub fn transcript(&self) -> &[u32] {
         self.way.transcript()
+    }
+
+    /// Returns what was said in the turns so far, oldest first. A format of lines keeps text alone, which is taken apart at the names.
+    pub fn said(&self) -> Vec<Said> {
+        self.way.said(&self.core)
+    }
+
+    /// Calls `on_read` while a text is read: a message, a prompt file, what a saved chat begins with. Arguments: tokens read, and tokens to
+    /// read in all.
+    pub fn set_progress(&mut self, on_read: Box<dyn FnMut(usize, usize) + Send>) {
+        self.core.on_read = on_read;
     }
 
     /// The same as text, special tokens left out.

@@ -109,7 +109,13 @@ impl Core {
             if i > 0 {
                 self.check_stop()?;
             }
-            self.session.prefill_many(&[(saved.slot, chunk)], &mut |done, _| progress(i * chunk_len + done, tokens.len()))?;
+            let on_read = &mut self.on_read;
+            let mut tell = |done: usize, _| {
+                let done = i * chunk_len + done;
+                on_read(done, tokens.len());
+                progress(done, tokens.len());
+            };
+            self.session.prefill_many(&[(saved.slot, chunk)], &mut tell)?;
         }
         saved.tokens.extend_from_slice(tokens);
         saved.adjust = adjust;

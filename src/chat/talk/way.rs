@@ -5,7 +5,7 @@ use super::branches::Named;
 use super::command::Line;
 use super::core::Core;
 use super::saved::Saved;
-use super::{OnPiece, Told};
+use super::{OnPiece, Said, Told};
 use crate::error::Result;
 use std::path::Path;
 
@@ -21,6 +21,8 @@ pub trait Way: Send {
     fn remove(&mut self, core: &mut Core, name: &str) -> Result<()>;
     fn format(&self) -> &Format;
     fn n_turns(&self) -> usize;
+    /// What was said in the turns so far, oldest first, with the names of who said it.
+    fn said(&self, core: &Core) -> Vec<Said>;
     /// What the model has read of the conversation.
     fn transcript(&self) -> &[u32];
     /// The states that are kept, by the original's names.

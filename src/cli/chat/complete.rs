@@ -1,6 +1,6 @@
 //! What Tab completes: commands, names of branches and settings, and files. A backslash becomes a new line.
 
-use super::slash::{COMMANDS, PLUS, Takes};
+use super::slash::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -37,7 +37,8 @@ impl Completion {
 
 /// All commands, and what stands behind each.
 fn commands() -> impl Iterator<Item = (&'static str, Takes)> {
-    COMMANDS.iter().map(|c| (c.name, c.takes)).chain(PLUS.iter().map(|p| (p.name, p.takes)))
+    let aliases = ALIASES.iter().map(|(alias, _)| (*alias, Takes::Nothing));
+    COMMANDS.iter().map(|c| (c.name, c.takes)).chain(aliases).chain(PLUS.iter().map(|p| (p.name, p.takes)))
 }
 
 fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> {
@@ -97,6 +98,10 @@ mod tests {
     fn commands_names_and_files() {
         assert_eq!(offered("/sa"), (0, vec!["/save ".to_string()]));
         assert_eq!(offered("/und"), (0, vec!["/undo".to_string()]));
+        assert_eq!(
+            (offered("/cl"), offered("/re"), offered("/by")),
+            ((0, vec!["/clear".into()]), (0, vec!["/retry".into()]), (0, vec!["/bye".into()]))
+        );
         assert_eq!(offered("+re"), (0, vec!["+reset".to_string()]));
         assert_eq!(offered("/switch ma"), (8, vec!["main".to_string(), "map".to_string()]));
         assert_eq!(offered("/set te"), (5, vec!["temperature ".to_string()]));

@@ -3,14 +3,14 @@
 use super::status::{ending, spoken};
 use crate::chat::{Answered, Piece};
 use crate::cli::Failure;
-use crate::cli::output::{Output, printable, say};
-use crate::cli::style::{Color, DIM, NAME, painted};
+use crate::cli::output::{Output, aside, say, say_error};
+use crate::cli::style::{Color, DIM, NAME};
 use crate::error::Error;
 use crate::report::{ChatReport, ErrorReport};
 use crate::session::Finish;
 use clap::builder::styling::Style;
 use std::fmt;
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr, stdout};
 use std::ops::ControlFlow;
 
 /// How answers are shown.
@@ -25,7 +25,8 @@ pub struct Screen {
     shows: As,
     /// Whether answers go to a terminal, and whether what is beside them does.
     is_terminal: [bool; 2],
-    is_coloured: [bool; 2],
+    is_coloured: bool,
+    color: Color,
     /// Who gives the answer that is coming, until the first of it is shown.
     who: Option<String>,
     /// Whether the last of it was reasoning.
@@ -40,7 +41,8 @@ impl Screen {
             out: Output::new(raw),
             shows,
             is_terminal: [stdout().is_terminal(), stderr().is_terminal()],
-            is_coloured: [color.suits(&stdout()), color.suits(&stderr())],
+            is_coloured: color.suits(&stdout()),
+            color,
             who: None,
             is_thinking: false,
             failure: None,
@@ -118,7 +120,7 @@ impl Screen {
     /// Where an answer failed: what there is of it ends its line.
     pub fn fail(&mut self, e: &Error) -> Result<(), Failure> {
         self.object(e)?;
-        say(format_args!("error: {e}"));
+        say_error(self.color, e);
         Ok(())
     }
 
@@ -145,8 +147,7 @@ impl Screen {
 
     /// Something beside the matter, on stderr.
     pub fn aside(&self, line: impl fmt::Display) {
-        let line = printable(&line.to_string()).replace('\n', "\\n");
-        let _ = writeln!(stderr(), "{}", painted(&line, DIM, self.is_coloured[1]));
+        aside(self.color, line);
     }
 
     /// Several lines for the user, on stderr.
@@ -159,6 +160,6 @@ impl Screen {
     }
 
     fn painted(&mut self, text: &str, style: Style) -> Result<(), Failure> {
-        if self.is_coloured[0] { self.out.styled(text, style) } else { self.out.text(text) }
+        if self.is_coloured { self.out.styled(text, style) } else { self.out.text(text) }
     }
 }

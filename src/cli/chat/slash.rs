@@ -26,9 +26,13 @@ pub enum Slash {
     Switch(Option<String>),
     Forget(String),
     Undo,
+    /// What stands before the command is forgotten.
+    Clear,
+    /// Another answer to the last message, with settings for it alone.
+    Retry(String),
     Stats,
-    /// None lists the settings.
-    Set(Option<(String, String)>),
+    /// A name and a value. `None` lists all settings; a name without a value shows one.
+    Set(Option<(String, Option<String>)>),
     /// Empty takes it away.
     System(String),
     History,
@@ -49,7 +53,7 @@ pub struct Command {
 }
 
 pub const COMMANDS: &[Command] = &[
-    Command { name: "/help", takes: Takes::Nothing, argument: "", meaning: "this list", make: |rest| alone(rest, Slash::Help) },
+    Command { name: "/help", takes: Takes::Nothing, argument: "", meaning: "this list (also /?)", make: |rest| alone(rest, Slash::Help) },
     Command {
         name: "/save",
         takes: Takes::File,
@@ -93,6 +97,20 @@ pub const COMMANDS: &[Command] = &[
         make: |rest| alone(rest, Slash::Undo),
     },
     Command {
+        name: "/retry",
+        takes: Takes::Nothing,
+        argument: "[-temp=X]",
+        meaning: "another answer to the last message, as +",
+        make: |rest| rest.split_whitespace().all(is_override).then(|| Slash::Retry(rest.to_string())),
+    },
+    Command {
+        name: "/clear",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "forget the chat and begin again; settings stay, as with +reset",
+        make: |rest| alone(rest, Slash::Clear),
+    },
+    Command {
         name: "/stats",
         takes: Takes::Nothing,
         argument: "",
@@ -102,13 +120,13 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "/set",
         takes: Takes::Setting,
-        argument: "[NAME X]",
-        meaning: "change a setting: /set temperature 0.8; alone: list them",
+        argument: "[NAME [X]]",
+        meaning: "change a setting: /set temperature 0.8; without X: show it; alone: list all",
         make: |rest| match some(rest) {
             None => Some(Slash::Set(None)),
             Some(text) => {
-                let (name, value) = text.split_once(|c: char| c == '=' || c.is_whitespace())?;
-                some(value.trim()).map(|value| Slash::Set(Some((name.to_string(), value.to_string()))))
+                let (name, value) = text.split_once(|c: char| c == '=' || c.is_whitespace()).unwrap_or((text, ""));
+                Some(Slash::Set(Some((name.to_string(), some(value.trim()).map(Into::into)))))
             }
         },
     },
@@ -133,8 +151,17 @@ pub const COMMANDS: &[Command] = &[
         meaning: "answers follow a grammar (GBNF; a schema where its name ends with .json); json: a JSON object; value: any JSON value; none: no grammar",
         make: |rest| Some(Slash::Grammar(some(rest).map(Into::into))),
     },
-    Command { name: "/exit", takes: Takes::Nothing, argument: "", meaning: "leave", make: |rest| alone(rest, Slash::Exit) },
+    Command {
+        name: "/exit",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "leave (also /quit, /bye)",
+        make: |rest| alone(rest, Slash::Exit),
+    },
 ];
+
+/// What other programs call our commands.
+pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 /// One of ChatRWKV's commands, for `/help` and Tab.
 pub struct Plus {
@@ -173,8 +200,7 @@ pub fn parse(line: &str) -> Result<Option<Slash>> {
     }
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let lower = name.trim_end().to_lowercase();
-    // As other programs call it.
-    let lower = if ["/quit", "/bye", "/q"].contains(&lower.as_str()) { "/exit".into() } else { lower };
+    let lower = ALIASES.iter().find(|(alias, _)| *alias == lower).map_or(lower, |(_, name)| name.to_string());
     let Some(command) = COMMANDS.iter().find(|c| c.name == lower) else {
         let e = Error::input(format!("there is no command {}", lower.escape_debug()));
         let else_say = "to say it to the model, put a space before it";
@@ -222,6 +248,11 @@ fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
+/// A setting for one answer.
+fn is_override(word: &str) -> bool {
+    ["-temp=", "-top_p="].iter().any(|mark| word.starts_with(mark))
+}
+
 fn alone(rest: &str, slash: Slash) -> Option<Slash> {
     rest.is_empty().then_some(slash)
 }
@@ -236,11 +267,11 @@ mod tests {
         assert_eq!(read("/save my chat.json "), Slash::Save("my chat.json".into()));
         assert_eq!(read("/LOAD x"), Slash::Load("x".into()));
         assert_eq!((read("/switch"), read("/switch b")), (Slash::Switch(None), Slash::Switch(Some("b".into()))));
-        let set = Slash::Set(Some(("temperature".into(), "0.8".into())));
-        assert_eq!(
-            (read("/set temperature 0.8"), read("/set temperature=0.8")),
-            (set, Slash::Set(Some(("temperature".into(), "0.8".into()))))
-        );
+        let set = |value: Option<&str>| Slash::Set(Some(("temperature".into(), value.map(Into::into))));
+        assert_eq!((read("/set temperature 0.8"), read("/set temperature=0.8")), (set(Some("0.8")), set(Some("0.8"))));
+        assert_eq!(read("/set temperature"), set(None));
+        assert_eq!((read("/clear"), read("/retry"), read("/?")), (Slash::Clear, Slash::Retry(String::new()), Slash::Help));
+        assert_eq!((read("/retry -temp=2"), read("/bye")), (Slash::Retry("-temp=2".into()), Slash::Exit));
         assert_eq!(read("/system Be brief.\nBe kind."), Slash::System("Be brief.\nBe kind.".into()));
         assert_eq!((read("/help"), read("/undo"), read("/stats"), read("/exit")), (Slash::Help, Slash::Undo, Slash::Stats, Slash::Exit));
         assert_eq!((read("/set"), read("/fork a")), (Slash::Set(None), Slash::Fork("a".into())));
@@ -259,7 +290,7 @@ mod tests {
         assert!(said("/sav x").contains("/save?"), "{}", said("/sav x"));
         assert!(!said("/xyzzy").contains('?'), "{}", said("/xyzzy"));
         assert!(said("/save").contains("/save FILE"), "{}", said("/save"));
-        assert!(said("/set temperature").contains("/set [NAME X]"), "{}", said("/set temperature"));
+        assert!(said("/retry again").contains("/retry [-temp=X]"), "{}", said("/retry again"));
         assert!(said("/undo 3").contains("\"3\""), "{}", said("/undo 3"));
     }
 }

@@ -9,6 +9,29 @@ pub fn place(talk: &Talk) -> String {
     format!("branch {}, {}, {} tokens", talk.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
+/// Turns that are shown of a chat that was loaded, and characters of each message and answer.
+const SHOWN_TURNS: usize = 3;
+const SHOWN_CHARS: usize = 600;
+
+/// The end of the conversation so far, a line of text each: what was said in the last turns, and by whom.
+pub fn last_turns(talk: &Talk) -> Vec<String> {
+    let (said, interface) = (talk.said(), talk.format().interface());
+    let user = talk.format().user();
+    let begins: Vec<usize> = (0..said.len()).filter(|&i| said[i].name == user).collect();
+    let from = begins.iter().rev().nth(SHOWN_TURNS - 1).copied().unwrap_or(0);
+    let mut lines = Vec::new();
+    if from > 0 {
+        lines.push(format!("… {} before", times(begins.iter().filter(|&&i| i < from).count())));
+    }
+    for one in &said[from..] {
+        let n = one.text.chars().count();
+        let cut = if n > SHOWN_CHARS { "…" } else { "" };
+        let text: String = one.text.chars().skip(n.saturating_sub(SHOWN_CHARS)).collect();
+        lines.extend(format!("{}{interface} {cut}{text}", one.name).lines().map(Into::into));
+    }
+    lines
+}
+
 /// All branches, with a star at the one that is gone on in.
 pub fn branches(talk: &Talk) -> String {
     let star = |name: &String| format!("{} {name}", if name == talk.branch() { '*' } else { ' ' });

@@ -1,16 +1,19 @@
-//! Every word's cases in every weight format and in every family of kernels, against the twins.
+//! Every word's kernels against the twins: in the family of kernels that models use here, or in every family.
 
+use super::progress::Checks;
 use crate::error::Result;
+use crate::exec::draws_on_device;
 use crate::exec::gpu::{Adapter, Device};
-use crate::exec::selftest::{self, Outcome};
-use crate::quant::FORMATS;
+use crate::exec::selftest::{self, Extent, Outcome};
+use crate::quant::{FORMATS, Format};
 use crate::tape::{Caps, Class};
 use crate::words::WORDS;
 use serde::Serialize;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one family of kernels came to.
+/// The results of one family of kernels.
 #[derive(Debug, Serialize)]
 pub struct Family {
     /// `groups` or `lanes`.
@@ -23,16 +26,13 @@ pub struct Family {
     pub cooperative: bool,
     /// Whether a model would use it here.
     pub is_default: bool,
+    /// Cases that were run.
     pub n_cases: usize,
+    /// Cases that were to be run: more if somebody stopped the check.
+    pub n_planned: usize,
     /// The case nearest to its bound, with its error.
     pub worst: Option<String>,
     pub wrong: Vec<String>,
-}
-
-impl Family {
-    pub fn is_right(&self) -> bool {
-        self.wrong.is_empty()
-    }
 }
 
 impl fmt::Display for Family {
@@ -42,6 +42,9 @@ impl fmt::Display for Family {
         let name = format!("{}{marks}", self.class);
         let right = self.n_cases - self.wrong.len();
         write!(f, "{name:<30} {right} of {} cases right", self.n_cases)?;
+        if self.n_cases < self.n_planned {
+            write!(f, ", {} not checked", self.n_planned - self.n_cases)?;
+        }
         if let Some(worst) = &self.worst {
             write!(f, ", nearest to its bound {worst}")?;
         }
@@ -49,12 +52,146 @@ impl fmt::Display for Family {
     }
 }
 
-/// All families. A case that fails to run counts as wrong; a device that cannot be opened is an error.
-pub fn check(adapter: &Adapter) -> Result<Vec<Family>> {
-    let own = adapter.caps(false)?;
-    let opened = Device::open(adapter, false)?;
-    // What models use: cooperative matrices that are wrong are left out.
-    let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
+/// An adapter and what to check on it.
+pub struct Kernels {
+    adapter: Adapter,
+    opened: Device,
+    /// What kernels may count on in each family, and whether models use that family here.
+    families: Vec<(Caps, bool)>,
+    extent: Extent,
+    /// Whether the sampler's kernel is checked: the quick check leaves it out if models draw on the host.
+    with_draws: bool,
+}
+
+/// What a thread checks before it takes the next job: all words in a format, or the sampler's kernel.
+#[derive(Clone, Copy)]
+struct Job {
+    family: usize,
+    format: Option<&'static dyn Format>,
+}
+
+/// Threads that check side by side, each with a device of its own: most of the time goes into the driver's compiler, which uses one core.
+const MAX_THREADS: usize = 4;
+
+impl Kernels {
+    /// Opens the adapter.
+    ///
+    /// # Errors
+    /// `Device` if the adapter cannot be opened.
+    pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
+        let own = adapter.caps(false)?;
+        let opened = Device::open(adapter, false)?;
+        // What models use: cooperative matrices that are wrong are left out.
+        let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
+        let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
+        let families = match extent {
+            Extent::Quick => vec![(Caps { cooperative: settled, ..own }, true)],
+            Extent::Full => every_family(&own, settled),
+        };
+        Ok(Kernels { adapter: adapter.clone(), opened, families, extent, with_draws })
+    }
+
+    /// How many checks [`Kernels::run`] makes.
+    pub fn n_checks(&self) -> usize {
+        self.families.len() * self.n_cases()
+    }
+
+    /// Cases of a family, and the sampler's.
+    fn n_cases(&self) -> usize {
+        let pairs = FORMATS.iter().flat_map(|format| WORDS.iter().map(move |word| (word, *format)));
+        pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
+    }
+
+    /// Runs all families, until the user stops the check. A case that fails to run counts as wrong.
+    pub fn run(&self, checks: &Mutex<Checks>) -> Vec<Family> {
+        let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
+        let jobs: Vec<Job> =
+            (0..self.families.len()).flat_map(|family| formats.clone().map(move |format| Job { family, format })).collect();
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::new());
+        let work = |opened: &Device| {
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let outcomes = self.job(*job, opened, checks);
+                lock(&done).push((job.family, outcomes));
+                if lock(checks).is_stopped() {
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+            for _ in 1..n_threads.min(jobs.len()) {
+                // A driver that does not open twice leaves the work to the first device.
+                scope.spawn(|| Device::open(&self.adapter, false).map(|device| work(&device)));
+            }
+            work(&self.opened);
+        });
+        let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let of = |i: usize| done.iter().filter(move |(family, _)| *family == i).flat_map(|(_, outcomes)| outcomes);
+        self.families.iter().enumerate().map(|(i, (caps, is_default))| self.family(caps, *is_default, of(i))).collect()
+    }
+
+    fn job(&self, job: Job, opened: &Device, checks: &Mutex<Checks>) -> Vec<Result<Outcome>> {
+        let device = Arc::new(opened.with_caps(self.families[job.family].0.clone()));
+        let mut outcomes = Vec::new();
+        let mut judge = |outcome: Result<Outcome>| {
+            let is_right = outcome.as_ref().is_ok_and(Outcome::is_right);
+            outcomes.push(outcome);
+            lock(checks).add(is_right)
+        };
+        let Some(format) = job.format else {
+            let _ = judge(selftest::draws(&device));
+            return outcomes;
+        };
+        for case in WORDS.iter().flat_map(|word| selftest::cases(word, format, self.extent)) {
+            let Caps { class, batch_invariant, .. } = &device.caps;
+            log::debug!("{class:?}, deterministic {batch_invariant}: {} as {}", case.name, format.name()); // where a driver crashed
+            if judge(selftest::run(case, format, &device)).is_break() {
+                break;
+            }
+        }
+        outcomes
+    }
+
+    fn family<'a>(&self, caps: &Caps, is_default: bool, outcomes: impl Iterator<Item = &'a Result<Outcome>>) -> Family {
+        let class = match caps.class {
+            Class::Groups => "groups",
+            Class::Lanes => "lanes",
+        };
+        let mut family = Family {
+            class,
+            deterministic: caps.batch_invariant,
+            subgroups: caps.subgroups,
+            cooperative: caps.cooperative.is_some(),
+            is_default,
+            n_cases: 0,
+            n_planned: self.n_cases(),
+            worst: None,
+            wrong: Vec::new(),
+        };
+        let mut nearest = 0.0;
+        for outcome in outcomes {
+            family.n_cases += 1;
+            match outcome {
+                Ok(o) if o.is_right() && o.error > nearest * o.bound => {
+                    nearest = o.error / o.bound;
+                    family.worst = Some(text(o));
+                }
+                Ok(o) if o.is_right() => {}
+                Ok(o) => family.wrong.push(text(o)),
+                Err(e) => family.wrong.push(e.to_string()),
+            }
+        }
+        family
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Both classes of kernels, deterministic or not, and with what the adapter has beyond them.
+fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();
     for class in [Class::Groups, Class::Lanes] {
@@ -66,46 +203,12 @@ pub fn check(adapter: &Adapter) -> Result<Vec<Family>> {
     if own.subgroups {
         variants.insert(0, Caps { subgroups: true, ..every(Class::Groups, false) });
     }
-    let family = |caps: Caps| {
+    let is_default = |caps: &Caps| {
         // A model here, deterministic or not.
         let used = Caps { batch_invariant: caps.batch_invariant, ..own.clone() };
-        let is_default =
-            caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == settled);
-        family(&Arc::new(opened.with_caps(caps)), is_default)
+        caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == settled)
     };
-    Ok(variants.into_iter().map(family).collect())
-}
-
-fn family(device: &Arc<Device>, is_default: bool) -> Family {
-    let class = match device.caps.class {
-        Class::Groups => "groups",
-        Class::Lanes => "lanes",
-    };
-    let (deterministic, subgroups, cooperative) = (device.caps.batch_invariant, device.caps.subgroups, device.caps.cooperative.is_some());
-    let mut family = Family { class, deterministic, subgroups, cooperative, is_default, n_cases: 0, worst: None, wrong: Vec::new() };
-    let mut nearest = 0.0;
-    let mut judge = |outcome: Result<Outcome>| match outcome {
-        Ok(o) if o.is_right() => {
-            if o.error > nearest * o.bound {
-                nearest = o.error / o.bound;
-                family.worst = Some(text(&o));
-            }
-        }
-        Ok(o) => family.wrong.push(text(&o)),
-        Err(e) => family.wrong.push(e.to_string()),
-    };
-    for entry in WORDS {
-        for format in FORMATS {
-            for case in selftest::cases(entry, *format) {
-                family.n_cases += 1;
-                log::debug!("{class}, deterministic {deterministic}: {} as {}", case.name, format.name()); // where a driver crashed
-                judge(selftest::run(case, *format, device));
-            }
-        }
-    }
-    family.n_cases += 1;
-    judge(selftest::draws(device));
-    family
+    variants.into_iter().map(|caps| (caps.clone(), is_default(&caps))).collect()
 }
 
 fn text(o: &Outcome) -> String {

@@ -1,43 +1,61 @@
 //! `doctor`: is this machine fit, and if not, why? A page to paste into a bug report.
 //!
-//! What the host offers, every word's kernels against their twins, the official logits of the built-in model, and how fast
-//! weights are read. Exit 3 where a kernel is wrong, or the device cannot be examined.
+//! What the host offers, the official logits of the built-in model, every word's kernels against their twins, and how fast weights
+//! are read. Exit 3 if a result is wrong or the device cannot be examined; 130 if the user stopped the check.
 
 mod golden;
 mod host;
 mod kernels;
+mod progress;
 
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
+use super::progress::about;
 use super::target::Existing;
 use super::values::OUTPUT;
-use super::{Failure, Outcome, ceiling, devices};
+use super::{Failure, Outcome, ceiling, devices, signals};
 use crate::error::{Error, Kind, Result};
-use crate::exec::gpu::{Adapter, Backend, Device, adapters};
+use crate::exec::gpu::{Adapter, AdapterKind, Backend, Device, adapters};
+use crate::exec::selftest::Extent;
 use crate::exec::{Choice, Chosen, choose};
-use crate::report::{self, DeviceReport};
+use crate::report::{self, BuildReport, DeviceReport};
 use golden::Golden;
 use host::Finding;
-use kernels::Family;
+use kernels::{Family, Kernels};
+use progress::{Checks, Counts};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a check takes, for the estimate: mostly the driver's compiling.
+const SOFTWARE_SECONDS: f64 = 0.25;
+const GPU_SECONDS: f64 = 0.05;
 
 const EXAMPLES: &str = "\
 Examples:
   wingbeat doctor
+  wingbeat doctor --full
   wingbeat doctor --device gpu:1 --out page.txt
   wingbeat doctor --device cpu --json";
 
 /// Check drivers, kernels and results on this machine
+///
+/// The quick check runs every kernel in every weight format at a few sizes, in the variant that models use on the adapter. --full runs
+/// every case in every variant: minutes on a software adapter. Ctrl-C ends either with the page of what was checked until then.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
+    /// Run every case of every kernel, in every variant that the adapter offers
+    #[arg(long)]
+    full: bool,
     /// Print one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
@@ -60,22 +78,28 @@ struct Report {
 #[derive(Serialize)]
 struct Host {
     version: &'static str,
+    build: BuildReport,
     host: Vec<Finding>,
     devices: Vec<DeviceReport>,
     /// The device that is checked.
     device: String,
 }
 
-/// What came of it.
+/// What was checked, and how it ended.
 #[derive(Serialize)]
 struct Results {
+    /// Whether every case was to be run.
+    full: bool,
+    /// Whether the user stopped before the end.
+    interrupted: bool,
+    checks: Counts,
     /// Empty for the host's own cores: they are what kernels are judged by.
     kernels: Vec<Family>,
     golden: Golden,
     bandwidth: Option<Bandwidth>,
     /// Why some results are missing.
     failure: Option<String>,
-    /// Whether all results are there and right.
+    /// Whether all results that were asked for are there and right.
     ok: bool,
 }
 
@@ -90,8 +114,12 @@ pub fn run(args: Args) -> Outcome {
     args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;
     let choice = choose_or_software(&args.on, backend)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signals::stop_on_interrupt(&stop);
+    let build = BuildReport::new();
     let host = Host {
-        version: env!("CARGO_PKG_VERSION"),
+        version: build.version,
+        build,
         host: host::findings(),
         devices: report::devices(backend, &choice.id),
         device: choice.id.clone(),
@@ -100,9 +128,13 @@ pub fn run(args: Args) -> Outcome {
     if !args.json {
         page.add(&host.page())?;
     }
-    say(format_args!("checking {}: this takes some seconds", choice.why));
-    let results = examine(&choice, backend);
-    let ok = results.ok;
+    let extent = if args.full { Extent::Full } else { Extent::Quick };
+    let results = examine(&choice, backend, extent, stop);
+    let code = match &results {
+        Results { interrupted: true, .. } => Kind::Interrupted.exit_code(),
+        Results { ok: false, .. } => Kind::Device.exit_code(),
+        _ => 0,
+    };
     if let Some(failure) = &results.failure {
         say(format_args!("error: {failure}"));
     }
@@ -113,7 +145,7 @@ pub fn run(args: Args) -> Outcome {
         page.add(&results.page())?;
     }
     page.out.finish()?;
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(Kind::Device.exit_code()) })
+    Ok(ExitCode::from(code))
 }
 
 /// Without a wish, the best adapter even if a CPU plays it: a kernel is right or wrong there, too.
@@ -126,17 +158,48 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
 }
 
 /// What cannot be examined is a result, too: the page is for those whose device fails.
-fn examine(choice: &Choice, backend: Backend) -> Results {
+fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(e.to_string());
-    let (kernels, bandwidth) = match &choice.chosen {
-        Chosen::Gpu(adapter) => (kernels::check(adapter).map_err(&mut keep).ok(), speed(adapter).map_err(&mut keep).ok()),
-        Chosen::Cpu => (None, None),
+    let adapter = match &choice.chosen {
+        Chosen::Gpu(adapter) => Some(adapter),
+        Chosen::Cpu => None,
     };
-    let kernels = kernels.unwrap_or_default();
-    let golden = golden::check(&choice.id, backend);
-    let ok = failure.is_none() && golden.is_right() && kernels.iter().all(Family::is_right);
-    Results { kernels, golden, bandwidth, failure, ok }
+    let to_check = adapter.and_then(|adapter| Kernels::open(adapter, extent).map_err(&mut keep).ok());
+    // The official logits are a check, too.
+    let n_checks = 1 + to_check.as_ref().map_or(0, Kernels::n_checks);
+    announce(choice, extent, n_checks);
+    let checks = Mutex::new(Checks::new(n_checks, stop));
+    let (golden, kernels) = std::thread::scope(|scope| {
+        let golden = scope.spawn(|| {
+            let golden = golden::check(&choice.id, backend);
+            let _ = checks.lock().unwrap_or_else(PoisonError::into_inner).add(golden.is_right());
+            golden
+        });
+        let kernels = to_check.map(|kernels| kernels.run(&checks)).unwrap_or_default();
+        (golden.join().unwrap_or_else(|panic| resume_unwind(panic)), kernels)
+    });
+    let checks = checks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let interrupted = checks.is_interrupted();
+    let bandwidth = adapter.filter(|_| !checks.is_stopped()).and_then(|adapter| speed(adapter).map_err(&mut keep).ok());
+    let counts = checks.counts;
+    let ok = failure.is_none() && !interrupted && counts.right == counts.planned;
+    Results { full: extent == Extent::Full, interrupted, checks: counts, kernels, golden, bandwidth, failure, ok }
+}
+
+/// Says what is checked and how long it will take: what a check takes on two cores with llvmpipe, and on a discrete GPU.
+fn announce(choice: &Choice, extent: Extent, n_checks: usize) {
+    let seconds_each = match &choice.chosen {
+        Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Cpu => SOFTWARE_SECONDS,
+        _ => GPU_SECONDS,
+    };
+    let estimate = about(Duration::from_secs_f64(5.0 + n_checks as f64 * seconds_each));
+    let why = &choice.why;
+    match (n_checks, extent) {
+        (1, _) => say(format_args!("checking {why}")),
+        (n, Extent::Quick) => say(format_args!("checking {why}: quick check of {n} cases, about {estimate} (--full runs every case)")),
+        (n, Extent::Full) => say(format_args!("checking {why}: {n} cases, about {estimate}")),
+    }
 }
 
 fn speed(adapter: &Adapter) -> Result<Bandwidth> {
@@ -169,7 +232,9 @@ impl Page {
 
 impl Host {
     fn page(&self) -> String {
-        let mut lines = vec![format!("wingbeat {} on {} {}", self.version, std::env::consts::OS, std::env::consts::ARCH)];
+        let mut lines = vec![format!("wingbeat {} on {} {}", self.build.short(), std::env::consts::OS, std::env::consts::ARCH)];
+        let (wgpu, backends) = (self.build.wgpu.unwrap_or("unknown"), self.build.backends.join(", "));
+        lines.push(format!("wgpu {wgpu} with {backends}; {}", self.build.profile.unwrap_or("unknown profile")));
         lines.extend(["".into(), "host".into()]);
         for f in &self.host {
             lines.push(format!("  {:<8} {}", f.level, f.text));
@@ -184,9 +249,13 @@ impl Host {
 impl Results {
     fn page(&self) -> String {
         let mut lines = vec!["".to_string(), "kernels against their twins".into()];
+        let (failed, stopped) = (self.failure.is_some(), self.interrupted);
         if self.kernels.is_empty() {
-            let failed = self.failure.is_some();
-            lines.push(if failed { "  not examined" } else { "  none: the host's own cores are what kernels are judged by" }.into());
+            lines.push(match (stopped, failed) {
+                (true, _) => "  not checked".into(),
+                (_, true) => "  not examined".into(),
+                _ => "  none: the host's own cores are what kernels are judged by".into(),
+            });
         }
         for family in &self.kernels {
             lines.push(format!("  {family}"));
@@ -196,18 +265,64 @@ impl Results {
         lines.extend(["".into(), "bandwidth".into()]);
         lines.push(match &self.bandwidth {
             Some(b) => format!("  {:.1} GB/s: {}", b.read_gb_s, b.what),
-            None if self.failure.is_some() => "  not measured".into(),
+            None if failed || stopped => "  not measured".into(),
             None => "  not measured on the host's own cores".into(),
         });
         if let Some(failure) = &self.failure {
             lines.extend(["".into(), "failure".into(), format!("  {failure}")]);
         }
-        let verdict = match (&self.failure, self.ok) {
-            (Some(_), _) => "RESULTS ARE MISSING: please report this page",
-            (None, false) => "RESULTS ARE WRONG: please report this page",
-            (None, true) => "all results are right",
-        };
-        lines.extend(["".into(), verdict.into()]);
+        lines.extend(["".into(), self.verdict()]);
         lines.join("\n") + "\n"
+    }
+
+    fn verdict(&self) -> String {
+        let Counts { planned, done, right } = self.checks;
+        let is_wrong = right < done;
+        match (self.interrupted, &self.failure) {
+            (true, _) => {
+                let report = if is_wrong { ": RESULTS ARE WRONG, please report this page" } else { "" };
+                format!("interrupted: {right} of {done} checks right, {} not made{report}", planned - done)
+            }
+            (_, Some(_)) => "RESULTS ARE MISSING: please report this page".into(),
+            _ if is_wrong => "RESULTS ARE WRONG: please report this page".into(),
+            _ if self.full || self.kernels.is_empty() => "all results are right".into(),
+            _ => format!("all results are right: {right} of {planned} in a quick check; wingbeat doctor --full runs every case"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(full: bool, interrupted: bool, checks: [usize; 3]) -> Results {
+        let [planned, done, right] = checks;
+        let kernels = vec![Family {
+            class: "lanes",
+            deterministic: false,
+            subgroups: false,
+            cooperative: false,
+            is_default: true,
+            n_cases: done,
+            n_planned: planned,
+            worst: None,
+            wrong: vec!["a case".into(); done - right],
+        }];
+        let checks = Counts { planned, done, right };
+        let ok = !interrupted && right == planned;
+        Results { full, interrupted, checks, kernels, golden: Golden::default(), bandwidth: None, failure: None, ok }
+    }
+
+    #[test]
+    fn every_page_ends_with_a_verdict() {
+        let verdict = |r: Results| r.page().lines().last().unwrap().to_string();
+        let quick = verdict(results(false, false, [90, 90, 90]));
+        assert_eq!(quick, "all results are right: 90 of 90 in a quick check; wingbeat doctor --full runs every case");
+        assert_eq!(verdict(results(true, false, [900, 900, 900])), "all results are right");
+        assert_eq!(verdict(results(false, false, [90, 90, 89])), "RESULTS ARE WRONG: please report this page");
+        assert_eq!(verdict(results(true, true, [900, 40, 40])), "interrupted: 40 of 40 checks right, 860 not made");
+        assert!(verdict(results(true, true, [900, 40, 39])).ends_with("RESULTS ARE WRONG, please report this page"));
+        assert!(verdict(Results { failure: Some("lost".into()), ..results(false, false, [90, 90, 90]) }).contains("MISSING"));
+        assert!(results(true, true, [900, 40, 40]).page().contains("40 of 40 cases right, 860 not checked"));
     }
 }

@@ -206,6 +206,13 @@ pub fn adapters(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
+/// Returns the names of the graphics APIs that are compiled in, as `--backend` takes them. The API that does nothing is left out.
+pub fn compiled_backends() -> Vec<&'static str> {
+    let compiled = wgpu::Instance::enabled_backend_features();
+    let is_compiled = |b: &wgpu::Backend| *b != wgpu::Backend::Noop && compiled.contains(wgpu::Backends::from(*b));
+    wgpu::Backend::ALL.into_iter().filter(is_compiled).map(wgpu::Backend::to_str).collect()
+}
+
 /// The first thing that went wrong on a device since it was asked last.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Mutex<Option<Error>>>);

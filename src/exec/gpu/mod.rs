@@ -19,7 +19,9 @@ mod upload;
 mod weights;
 
 pub use compose::{Recipe, compose};
-pub use device::{Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters};
+pub use device::{
+    Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters, compiled_backends,
+};
 pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;
 pub use model::GpuModel;

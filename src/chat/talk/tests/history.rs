@@ -247,3 +247,30 @@ fn a_conversation_is_one_file() {
         assert_eq!((exported(&mut other, "chat"), other.stats().n_free), (before.clone(), n_free), "{want}");
     }
 }
+
+#[test]
+fn what_was_said_is_known_by_turns_and_reading_is_heard() {
+    let mut talk = bob_and_alice();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = heard.clone();
+    talk.set_progress(Box::new(move |done, total| ear.lock().unwrap().push((done, total))));
+    let script = Script::of(&mut talk);
+    for (question, reply) in [("x", " one\n\n"), ("two\\nlines", " three\n\n")] {
+        script.says_text(reply);
+        answer(&mut talk, question);
+    }
+    let said: Vec<(String, String)> = talk.said().into_iter().map(|s| (s.name, s.text)).collect();
+    let expected = [("Bob", "x"), ("Alice", "one"), ("Bob", "two\nlines"), ("Alice", "three")];
+    assert_eq!(said, expected.map(|(name, text)| (name.to_string(), text.to_string())), "the first prompt is no turn");
+    let n = encode("Bob: x\n\nAlice:").len();
+    assert_eq!(heard.lock().unwrap().first(), Some(&(n, n)));
+
+    // Reading in pieces is told as one text.
+    talk.set("CHUNK_LEN", "4").unwrap();
+    heard.lock().unwrap().clear();
+    talk.system("Be brief, be kind, be quick.").unwrap();
+    let heard = heard.lock().unwrap();
+    let total = heard[0].1;
+    assert!(heard.len() > 2 && heard.iter().all(|(done, all)| *all == total && *done <= total), "{heard:?}");
+    assert_eq!(heard.last(), Some(&(total, total)));
+}

@@ -56,6 +56,8 @@ fn a_conversation_has_a_history() {
     assert_eq!((rendered(&talk).as_str(), talk.stats().n_turns), (history, 2));
     assert_eq!(talk.stats().n_left, Some(512 - talk.transcript().len()));
     assert_eq!(talk.transcripts(), [("chat", talk.transcript())]);
+    let said: Vec<String> = talk.said().iter().map(|s| format!("{}: {}", s.name, s.text)).collect();
+    assert_eq!(said, ["User: hi\n\nyou", "Assistant: hello", "User: two", "Assistant: B"]);
 
     talk.fork("other").unwrap();
     talk.undo().unwrap();

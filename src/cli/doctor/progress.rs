@@ -1,0 +1,59 @@
+//! Counts checks, shows how far they are and how long the rest will take, and stops them when the user says so.
+
+use crate::cli::output::say;
+use crate::cli::progress::{self, Progress, Unit};
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Without a terminal, a line this often.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// How many checks there are, were made and were right.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    pub planned: usize,
+    pub done: usize,
+    pub right: usize,
+}
+
+pub struct Checks {
+    pub counts: Counts,
+    stop: Arc<AtomicBool>,
+    bar: Progress,
+    began: Instant,
+    said: Instant,
+}
+
+impl Checks {
+    pub fn new(planned: usize, stop: Arc<AtomicBool>) -> Checks {
+        let now = Instant::now();
+        let counts = Counts { planned, ..Counts::default() };
+        Checks { counts, stop, bar: Progress::new("checking", Unit::Checks), began: now, said: now }
+    }
+
+    /// Counts a check. Breaks if the user said stop.
+    pub fn add(&mut self, is_right: bool) -> ControlFlow<()> {
+        let Counts { planned, done, right } = &mut self.counts;
+        *done += 1;
+        *right += usize::from(is_right);
+        self.bar.show(*done as u64, *planned as u64);
+        if !self.bar.is_terminal() && self.said.elapsed() >= EVERY {
+            let left = self.began.elapsed().mul_f64((*planned - *done) as f64 / *done as f64);
+            say(format_args!("checked {done} of {planned}, about {} left", progress::about(left)));
+            self.said = Instant::now();
+        }
+        if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the user stopped before every check was made.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_stopped() && self.counts.done < self.counts.planned
+    }
+}

@@ -1,0 +1,97 @@
+//! What this program was built from: for `--version`, bug reports and benchmarks.
+
+use crate::exec::gpu::compiled_backends;
+use serde::Serialize;
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BuildReport {
+    pub version: &'static str,
+    /// The commit that was checked out, in full. `None` in a dev build, and if the sources have no history.
+    pub commit: Option<&'static str>,
+    /// The target triple.
+    pub target: Option<&'static str>,
+    /// Cargo's profile and optimisation level.
+    pub profile: Option<&'static str>,
+    /// Cargo features of this crate.
+    pub features: Vec<&'static str>,
+    /// The version of wgpu in the lock file.
+    pub wgpu: Option<&'static str>,
+    /// Graphics APIs that are compiled in.
+    pub backends: Vec<&'static str>,
+}
+
+/// Digits of a commit in one line.
+const SHORT: usize = 7;
+
+impl BuildReport {
+    pub fn new() -> BuildReport {
+        let features =
+            [("cli", cfg!(feature = "cli")), ("embedded-model", cfg!(feature = "embedded-model")), ("grammar", cfg!(feature = "grammar"))];
+        BuildReport {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("WINGBEAT_BUILD_COMMIT"),
+            target: option_env!("WINGBEAT_BUILD_TARGET"),
+            profile: option_env!("WINGBEAT_BUILD_PROFILE"),
+            features: features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect(),
+            wgpu: option_env!("WINGBEAT_BUILD_WGPU"),
+            backends: compiled_backends(),
+        }
+    }
+
+    /// `0.1.0 (commit abc1234)`
+    pub fn short(&self) -> String {
+        let BuildReport { version, commit, profile, .. } = self;
+        match commit {
+            Some(commit) => format!("{version} (commit {})", short(commit)),
+            None if profile.is_some_and(|p| p.starts_with("debug")) => format!("{version} (dev build)"),
+            None => version.to_string(),
+        }
+    }
+}
+
+impl Default for BuildReport {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Several lines: the short form, then a fact a line.
+impl fmt::Display for BuildReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())?;
+        let known = |value: Option<&str>| value.unwrap_or("unknown").to_string();
+        let rows = [
+            ("commit", known(self.commit)),
+            ("target", known(self.target)),
+            ("profile", known(self.profile)),
+            ("features", self.features.join(", ")),
+            ("wgpu", known(self.wgpu)),
+            ("backends", self.backends.join(", ")),
+        ];
+        rows.iter().try_for_each(|(name, value)| write!(f, "\n{name:<9} {value}"))
+    }
+}
+
+/// The first digits of a hash, with what stands after its last digit.
+fn short(commit: &str) -> String {
+    let (digits, rest) = commit.split_at(commit.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(commit.len()));
+    format!("{}{rest}", &digits[..digits.len().min(SHORT)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_names_the_commit_if_it_is_known() {
+        let build = |commit, profile| BuildReport { version: "1.2.3", commit, profile: Some(profile), ..BuildReport::new() };
+        let hash = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(build(Some(hash), "release, opt-level 3").short(), "1.2.3 (commit 0123456)");
+        assert_eq!(build(Some("0123456789abcdef-dirty"), "release, opt-level 3").short(), "1.2.3 (commit 0123456-dirty)");
+        assert_eq!(build(None, "release, opt-level 3").short(), "1.2.3");
+        assert_eq!(build(None, "debug, opt-level 2").short(), "1.2.3 (dev build)");
+        let page = build(Some(hash), "release, opt-level 3").to_string();
+        assert!(page.starts_with("1.2.3 (commit 0123456)\ncommit    0123456789abcdef"), "{page}");
+    }
+}
