@@ -71,3 +71,139 @@ fn a_text_that_is_cut_under_rules_is_said() {
     let spoken = feed(&["chat", "--grammar", grammar], b"/set CHAT_LEN_MAX 2\nHello\n");
     assert!(stderr(&spoken).contains("does not follow its grammar"), "{}", stderr(&spoken));
 }
+
+/// Halves of a text, cut after each token, together equal the whole.
+fn halves_make_the_whole(prompt: &[&str], n: usize, rest: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    let generate = |head: &[&str], n: usize, more: &[&str]| {
+        let n = n.to_string();
+        stdout(&run(&[&["generate"], head, &["-n", &n], &words(rest), more].concat()))
+    };
+    let whole = generate(prompt, n, &["--save-state", state, "--force"]);
+    for k in 0..n {
+        let first = generate(prompt, k, &["--save-state", state, "--force"]);
+        assert!(!first.contains('\u{fffd}'), "{k}: {first:?}");
+        let second = generate(&["--state", state], n - k, &["--save-state", state, "--force"]);
+        assert_eq!(first + &second, whole, "cut after {k} tokens");
+    }
+    whole
+}
+
+/// Biases that make greedy decoding go through these ids again and again.
+fn cycle(ids: &[u32]) -> String {
+    let ids: Vec<String> = ids.iter().map(|id| format!("--logit-bias {id}=1000")).collect();
+    format!("{} --temp 0 --presence-penalty 1000 --frequency-penalty 1000 --penalty-decay 1 --ignore-eos", ids.join(" "))
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn a_state_saved_within_a_character_goes_on_within_it() {
+    let vocab = wingbeat::vocab::Vocab::tiny();
+    let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
+    // Ties go to the smaller id, so bytes come in the order of their ids.
+    let text = "\u{e9}\u{20ac}\u{1f600}";
+    let mut ids: Vec<u32> = text.bytes().map(id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    halves_make_the_whole(&["In the"], 14, &cycle(&ids));
+    // A prompt that ends within a character: what comes first completes it.
+    let prompt = format!("{},{}", id(0xe2), id(0x82));
+    let whole = halves_make_the_whole(&["--tokens", &prompt], 4, &format!("--temp 0 --logit-bias {}=1000", id(0xac)));
+    assert!(whole.starts_with("\u{20ac}"), "{whole:?}");
+    // Without a state to keep it in, an incomplete character is shown.
+    let cut = stdout(&run(&[&["generate", "In the"], words(&format!("-n 1 --temp 0 --logit-bias {}=1000", id(0xe2))).as_slice()].concat()));
+    assert_eq!(cut, "\u{fffd}");
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn text_that_may_begin_a_stop_text_is_kept_in_the_state() {
+    let whole = stdout(&run(&words("generate In -n 12 --temp 0")));
+    let stop = |from: usize, to: usize| whole.chars().skip(from).take(to - from).collect::<String>().replace(' ', "_");
+    assert!(whole.chars().count() > 16, "{whole:?}");
+    // A stop text that comes, and one whose beginning comes.
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    for (stop, n) in [(stop(6, 14), 8), (stop(6, 14) + "~", 12)] {
+        let stop = stop.replace('_', " ");
+        let generate = |head: &[&str], n: usize| {
+            let n = n.to_string();
+            stdout(&run(&[&["generate"], head, &["-n", &n, "--temp", "0", "--stop", &stop, "--save-state", state, "--force"]].concat()))
+        };
+        let whole = generate(&["In"], n);
+        for k in 0..n {
+            let first = generate(&["In"], k);
+            let is_stopped = first == whole
+                && k > 0
+                && json(&run(&["generate", "In", "--temp", "0", "--stop", &stop, "-n", &k.to_string(), "--json"]))["finish"] == "stop";
+            if is_stopped {
+                break;
+            }
+            assert_eq!(first + &generate(&["--state", state], n - k), whole, "{stop:?}, cut after {k} tokens");
+        }
+    }
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn batch_goes_on_within_a_character() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s.st");
+    let state = state.to_str().unwrap();
+    let vocab = wingbeat::vocab::Vocab::tiny();
+    let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
+    let first = stdout(&run(&[
+        &["generate", "In"],
+        words(&format!("-n 1 --temp 0 --logit-bias {}=1000 --save-state {state}", id(0xc3))).as_slice(),
+    ]
+    .concat()));
+    assert_eq!(first, "");
+    let line = format!(
+        "{{\"id\": 1, \"prompt\": \"\", \"max_tokens\": 1, \"temperature\": 0, \"logit_bias\": {{\"{}\": 1000}}}}\n{{\"id\": 2, \"prompt\": \" x\", \"max_tokens\": 1}}",
+        id(0xa9)
+    );
+    let output = stdout(&feed(&["batch", "-", "--state", state], line.as_bytes()));
+    let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let text = |id: u64| lines.iter().find(|line| line["id"] == id).unwrap()["text"].as_str().unwrap();
+    assert_eq!(text(1), "\u{e9}");
+    assert!(!text(2).contains('\u{fffd}'), "{}", text(2));
+}
+
+/// JSON of the tiny model, whatever the number of tokens.
+#[cfg(feature = "embedded-model")]
+#[test]
+fn json_that_runs_out_of_tokens_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = br#"{"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1}}, "required": ["name", "tags"]}"#;
+    let schema = crate::cli::put(&folder, "s.json", schema);
+    let schema = schema.to_str().unwrap();
+    for n in [1, 12, 20, 33] {
+        for rules in ["--json-object", "--json-value", &format!("--json-schema {schema}")] {
+            for draw in ["--temp 0", "--trials 4 --seed 1"] {
+                let report = json(&run(&words(&format!("generate In -n {n} {rules} {draw} --json"))));
+                let choices = report["choices"].as_array().cloned().unwrap_or_else(|| vec![report.clone()]);
+                for choice in choices {
+                    let parsed = serde_json::from_str::<Value>(choice["text"].as_str().unwrap());
+                    assert_eq!(parsed.is_ok(), choice["complete"] == true, "{n} {rules} {draw}: {choice}");
+                    assert!(parsed.is_ok() || n == 1 && rules.contains("schema"), "{n} {rules} {draw}: {choice}");
+                    let is_object = rules.contains("value") || parsed.is_err() || parsed.unwrap().is_object();
+                    assert!(is_object && choice["tokens"].as_array().unwrap().len() <= n, "{choice}");
+                }
+            }
+        }
+    }
+    let open = json(&run(&words("generate In -n 5 --json-object --no-close --temp 0 --json")));
+    assert_eq!((open["complete"].as_bool(), open["finish"].as_str()), (Some(false), Some("length")), "{open}");
+    let line = r#"{"id": 1, "prompt": "In", "max_tokens": 6, "json_object": true, "temperature": 0}
+{"id": 2, "prompt": "In", "max_tokens": 6, "json_object": true, "close": false, "temperature": 0}"#;
+    let output = stdout(&feed(&["batch", "-", "--json-value"], line.as_bytes()));
+    for line in output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        assert_eq!(line["complete"], line["id"] == 1, "{line}");
+    }
+    let answer = json(&feed(&["chat", "--json", "--json-object", "--temp", "0"], b"/set CHAT_LEN_MAX 6\nHello\n"));
+    let value: Value = serde_json::from_str(answer["text"].as_str().unwrap()).unwrap();
+    assert!(value.is_object() && answer["complete"] == true, "{answer}");
+}

@@ -29,7 +29,8 @@ fn a_hostile_line_of_a_batch_is_an_error_of_its_own() {
     let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let output = feed(&words("batch - -n 4"), input.as_bytes());
     let results: Vec<Value> = String::from_utf8_lossy(&output.stdout).lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-    let of = |i: usize| results.iter().find(|r| r["id"] == i.to_string()).unwrap_or_else(|| panic!("{i}: {}", stderr(&output)));
+    let of =
+        |i: usize| results.iter().find(|r| r["id"].as_str() == Some(&i.to_string())).unwrap_or_else(|| panic!("{i}: {}", stderr(&output)));
     assert_eq!(of(3)["text"], "good");
     for i in (0..lines.len()).filter(|&i| i != 3) {
         let said = of(i)["error"]["message"].as_str().unwrap();

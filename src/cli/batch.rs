@@ -301,12 +301,14 @@ impl Run<'_> {
         }
         let seed = sampling.seed;
         let mut sampler = Sampler::new(sampling);
+        let mut pending = Vec::new();
         let from = self.base.as_ref().map(|(slot, loaded)| {
+            pending.clone_from(&loaded.pending);
             // What the text before has used is penalised; the random stream is its own.
             loaded.begin(&mut sampler, Some(seed));
             *slot
         });
-        Ok((Job { from, constraint, ..Job::new(prompt, sampler, request) }, question))
+        Ok((Job { from, constraint, pending, ..Job::new(prompt, sampler, request) }, question))
     }
 
     /// Messages in the model's own form.

@@ -15,7 +15,7 @@ use super::{Failure, Outcome, signals, slots};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
-use crate::session::{Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
+use crate::session::{Beside, Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,9 @@ pub fn run(args: Args) -> Outcome {
     {
         let read = &prompt[..session.n_tokens(slot)? - n_before];
         sampler.read(read);
-        target.save(&mut |path| save(&args, &loaded, &mut session, (slot, read), &[], &sampler, path))?;
+        let mut stream = Stream::new(slot, sampler.clone(), &request);
+        stream.begin_after(&loaded.pending, read, model.vocab());
+        target.save(&mut |path| save(&args, &loaded, &mut session, read, &stream, path))?;
         say(format_args!("note: the state that is saved has read {} of {} tokens of the prompt", read.len(), prompt.len()));
     }
     let prefill_ms = prefilled?;
@@ -115,12 +117,15 @@ pub fn run(args: Args) -> Outcome {
     for i in 1..n_trials {
         streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &request));
     }
-    streams.iter_mut().for_each(|s| s.constraint = constraint(follower.as_ref()));
+    for stream in &mut streams {
+        stream.constraint = constraint(follower.as_ref());
+        stream.begin_after(&loaded.pending, &prompt, model.vocab());
+        stream.keeps_end = target.is_some();
+    }
     let mut out = Output::new(args.raw);
     let (timings, first_ms, closed) = play(&args, &mut session, &mut streams, &request, &mut out, began)?;
     if let Some(target) = &target {
-        let Stream { tokens, sampler, .. } = &streams[0];
-        target.save(&mut |path| save(&args, &loaded, &mut session, (slot, &prompt), tokens, sampler, path))?;
+        target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &streams[0], path))?;
     }
     if let Some(failure) = closed {
         return Err(failure);
@@ -149,18 +154,12 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Saves a slot after the tokens of the prompt and those generated.
-fn save(
-    args: &Args,
-    loaded: &LoadedState,
-    session: &mut Session,
-    (slot, prompt): (Slot, &[u32]),
-    made: &[u32],
-    sampler: &Sampler,
-    path: &Path,
-) -> Result<()> {
-    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, slot, prompt, made));
-    session.save(slot, path, tokens.as_deref(), Some(&sampler.memory()))
+/// Saves the state of a stream, after the tokens of the prompt and those generated.
+fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
+    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
+    let (sampler, pending) = (stream.sampler.memory(), stream.pending());
+    let beside = Beside { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..Beside::default() };
+    session.save_with(stream.slot, path, beside)
 }
 
 /// Continues all streams and shows what comes. Returns the timings, and the milliseconds from `began` to the first token. A failure to

@@ -18,9 +18,9 @@ const LONGEST: usize = 16 << 10;
 /// Bytes that may be tried for a shorter ending, at the beginning of a text.
 const TRIES: usize = 4000;
 
-/// So many choices are tried at one place. Where there are more, the place is free text, and only the likeliest are tried.
-const CHOICES: usize = 16;
-const FREE_CHOICES: usize = 4;
+/// Where more bytes may come, digits stand for one another, and letters do.
+const CHOICES: usize = 8;
+const ALIKE: usize = 2;
 
 /// How much later a byte is tried that is part of tokens only.
 const WITHIN: usize = 5;
@@ -162,7 +162,6 @@ impl Closer {
         let (mut at, mut from, mut left) = (start.fork(), 0, TRIES);
         while from < text.len() && left > 0 {
             let mut others = self.order.choices(&at.allowed().ok()?);
-            others.truncate(if others.len() <= CHOICES { CHOICES } else { FREE_CHOICES });
             others.retain(|&byte| byte != text[from]);
             for byte in others {
                 let longest = left.min(text.len() - from + 8);
@@ -200,10 +199,10 @@ fn ending(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
             text.extend_from_slice(known);
             return Some(text);
         }
-        // The first choice 32 times, the second 64 times, the third 128 times, and so on in a circle: what does not lead out is given up, and
+        // The first choice 16 times, the second 32 times, the third 64 times, and so on in a circle: what does not lead out is given up, and
         // what does has the time to end what was begun before.
         let n = visits.entry(place).or_default();
-        let byte = *choices.get((*n / 32 + 1).ilog2() as usize % choices.len().max(1))?;
+        let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
         at.read(&[byte]).ok()?;
         text.push(byte);
@@ -241,7 +240,16 @@ impl Order {
         let is_text = may(b'q') && may(b'z');
         let found = |byte: u8| self.found[usize::from(byte)];
         let mut bytes: Vec<u8> = (0..=u8::MAX).filter(|&byte| may(byte) && found(byte) != Found::Nowhere).collect();
-        bytes.sort_by_key(|&byte| rank(byte, is_text) + if found(byte) == Found::Alone { 0 } else { WITHIN });
+        let key = |byte: u8| rank(byte, is_text) + if found(byte) == Found::Alone { 0 } else { WITHIN };
+        bytes.sort_by_key(|&byte| key(byte));
+        if bytes.len() > CHOICES {
+            let (mut last, mut n) = (0, 0);
+            bytes.retain(|&byte| {
+                n = if key(byte) == last { n + 1 } else { 1 };
+                last = key(byte);
+                n <= ALIKE
+            });
+        }
         bytes
     }
 }
@@ -253,11 +261,12 @@ fn rank(byte: u8, is_text: bool) -> usize {
         b'\n' if is_text => 1,
         b'}' => 2,
         b']' | b')' | b'>' => 3,
-        b'0'..=b'9' => 4,
-        b'"' => 5,
-        b'n' if !is_text => 6,
-        b't' | b'f' if !is_text => 7,
-        b'[' => 8,
+        b',' | b':' if !is_text => 4,
+        b'0'..=b'9' => 5,
+        b'"' => 6,
+        b'n' if !is_text => 7,
+        b't' | b'f' if !is_text => 8,
+        b'[' => 9,
         b'{' => 9,
         b'a'..=b'z' => 10,
         b'A'..=b'Z' => 11,

@@ -24,12 +24,15 @@ pub struct Job {
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot of the session that it goes on from, and that stays as it is. None: from the beginning.
     pub from: Option<Slot>,
+    /// What the text before kept back at its end, where `from` comes from a state file
+    /// ([`LoadedState::pending`](super::LoadedState::pending)).
+    pub pending: Vec<u8>,
 }
 
 impl Job {
     /// From the beginning; nothing changes or constrains its logits.
     pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
-        Job { prompt, sampler, request, processor: None, constraint: None, from: None }
+        Job { prompt, sampler, request, processor: None, constraint: None, from: None, pending: Vec::new() }
     }
 }
 
@@ -154,7 +157,7 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
@@ -162,6 +165,7 @@ impl Batcher {
         sampler.read(&prompt);
         let mut stream = Stream::new(slot, sampler, &request);
         (stream.processor, stream.constraint) = (processor, constraint);
+        stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;

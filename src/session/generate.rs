@@ -73,20 +73,23 @@ impl<'a> Batch<'a> {
     /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
-        let before = stream.text.len();
         let is_text = stream.take(token, self.vocab);
         self.n_taken += usize::from(is_text);
-        let event = Event { stream: i, token: is_text.then_some(token), piece: &stream.text[before..], n_together };
+        let event = Event { stream: i, token: is_text.then_some(token), piece: stream.new_text(), n_together };
         self.broken |= (self.on_event)(event).is_break();
         is_text
     }
 
     /// Ends a stream without a token.
     pub fn end(&mut self, i: usize, finish: Finish) {
-        let stream = &mut self.streams[i];
-        let before = stream.text.len();
-        stream.end(finish);
-        self.broken |= (self.on_event)(Event { stream: i, token: None, piece: &stream.text[before..], n_together: 0 }).is_break();
+        self.streams[i].end(finish);
+        self.tell(i);
+    }
+
+    /// Brings text of a stream that came without a token.
+    fn tell(&mut self, i: usize) {
+        let piece = self.streams[i].new_text();
+        self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0 }).is_break();
     }
 
     /// Ends what has not ended.
@@ -196,6 +199,7 @@ impl Session {
         let mut sampler = Sampler::new(sampling.clone());
         sampler.read(&prompt);
         let mut streams = [Stream::new(slot, sampler, request)];
+        streams[0].begin_after(&[], &prompt, self.model().vocab());
         let mut timings = self.continue_many(&mut streams, request, &mut |event| on_piece(event.piece))?;
         (timings.prefill_ms, timings.prefill_tokens) = (prefill_ms, prompt.len());
         let [stream] = streams;
@@ -226,6 +230,11 @@ impl Session {
             self.bound(stream, request, 0)?;
         }
         let mut batch = Batch::new(streams, vocab.as_ref(), on_event);
+        for i in 0..batch.streams.len() {
+            if batch.streams[i].text.len() > batch.streams[i].n_told_text {
+                batch.tell(i);
+            }
+        }
         let mut drawn = Vec::new();
         let mut next = Vec::new();
         while !batch.broken && batch.streams.iter().any(|s| s.finish.is_none()) {

@@ -3,7 +3,7 @@
 use super::identity::weights_hash;
 use super::opened::{Opened, TUNED, tuned};
 use super::{Memory, ModelSource, Options, Session, Slot};
-use crate::error::{Error, Result, room};
+use crate::error::{Error, Result, room, short};
 use crate::sample::{self, Sampler};
 use crate::tape::{Cache, State};
 use crate::tensor::DType;
@@ -20,6 +20,8 @@ const FORMAT_VERSION: &str = "1";
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// Tokens whose ids a file may keep.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
+/// The key of what a text kept back at its end. Older files lack it.
+const PENDING: &str = "pending_bytes";
 
 /// What a state file is to keep beside the slot.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,6 +29,8 @@ pub struct Beside<'a> {
     /// Those that led here.
     pub tokens: Option<&'a [u32]>,
     pub sampler: Option<&'a sample::Memory>,
+    /// What a text kept back at its end ([`Stream::pending`](super::Stream::pending)).
+    pub pending: &'a [u8],
     /// The caller's own, by key: none that the file has in any case.
     pub metadata: &'a [(&'a str, String)],
 }
@@ -38,6 +42,8 @@ pub struct LoadedState {
     pub tokens: Option<Vec<u32>>,
     /// Penalty counts, the place of the random stream and what else the sampler remembers, where it was saved.
     pub sampler: Option<sample::Memory>,
+    /// What the text kept back at its end, for [`Stream::begin_after`](super::Stream::begin_after).
+    pub pending: Vec<u8>,
     /// All that the file says beside its tensors, the caller's own with it.
     pub metadata: BTreeMap<String, String>,
     /// Something the user should know: a tuned state, a hash that was not checked.
@@ -64,12 +70,12 @@ impl LoadedState {
 impl Session {
     /// Writes a slot's state. `tokens` and `sampler` are kept where given.
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
-        self.save_with(slot, path, Beside { tokens, sampler, metadata: &[] })
+        self.save_with(slot, path, Beside { tokens, sampler, ..Beside::default() })
     }
 
     /// The same with more beside it.
     pub fn save_with(&mut self, slot: Slot, path: &Path, beside: Beside<'_>) -> Result<()> {
-        let Beside { tokens, sampler, metadata } = beside;
+        let Beside { tokens, sampler, pending, metadata } = beside;
         let memory = self.memory(slot)?.clone();
         let tape = self.model().tape().clone();
         let mut file = StateFile::new(self.model().facts().architecture, self.model().weights_hash());
@@ -102,6 +108,9 @@ impl Session {
             if let Some(mu) = sampler.mu {
                 file.put("mirostat_mu", mu.to_string());
             }
+        }
+        if !pending.is_empty() {
+            file.put(PENDING, pending.iter().map(|byte| format!("{byte:02x}")).collect());
         }
         metadata.iter().for_each(|(key, value)| file.put(key, value.clone()));
         file.write(path)
@@ -184,6 +193,7 @@ impl Session {
             caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
         }
         let kept = Kept { states: parts, caches, logits, n_tokens, tokens: loaded.tokens.clone().unwrap_or_default() };
+        loaded.pending = metadata.get(PENDING).map_or(Ok(Vec::new()), |text| from_hex(text))?;
         loaded.metadata = metadata;
         Ok((self.restore(kept)?, loaded))
     }
@@ -380,6 +390,15 @@ fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec
     let mut numbers = room(n, "a list of numbers").map_err(at)?;
     numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
     Ok(Some(numbers))
+}
+
+/// Bytes as two digits each.
+fn from_hex(text: &str) -> Result<Vec<u8>> {
+    let wrong = || Error::file(format!("expected pairs of hexadecimal digits as {PENDING}, found {:?}", short(text, 40)));
+    let digits = text.as_bytes().chunks_exact(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = if digits.remainder().is_empty() { digits.map(byte).collect() } else { None };
+    bytes.ok_or_else(wrong)
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {

@@ -74,6 +74,11 @@ pub struct Stream {
     /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
     /// follow. Stop texts end it as they do any text.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// Keeps back at its end what is not certain yet, for [`pending`](Self::pending): the bytes of an incomplete character, and text with which
+    /// a stop text may begin. Not after a stop id or a stop text.
+    pub keeps_end: bool,
+    /// Bytes of the text that an event has brought.
+    pub(super) n_told_text: usize,
     /// The text is closed because its tokens run out: it ends as a cut text does, though whole.
     is_closing: bool,
     /// Tokens that the constraint was told.
@@ -100,6 +105,8 @@ impl Stream {
             complete: None,
             processor: None,
             constraint: None,
+            keeps_end: false,
+            n_told_text: 0,
             is_closing: false,
             n_told: 0,
             limit: request.max_tokens,
@@ -109,6 +116,43 @@ impl Stream {
             stops: StopTexts::new(request.stop_texts.clone()),
             scratch: Vec::new(),
         }
+    }
+
+    /// Begins behind a text. `pending` was kept back when the text before ended ([`pending`](Self::pending)), and `prompt` was read since. Without a
+    /// prompt, the text goes on where it was; after one, only a character that the prompt left incomplete is completed.
+    pub fn begin_after(&mut self, pending: &[u8], prompt: &[u32], vocab: Option<&Vocab>) {
+        if prompt.is_empty() {
+            self.push(pending);
+            return;
+        }
+        let mut bytes = Utf8Stream::after(pending).pending().to_vec();
+        // The last tokens hold the character, if there is one.
+        let n_before = prompt.len().saturating_sub(char::MAX.len_utf8());
+        let last = prompt[n_before..].iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |v| v.token(id)));
+        bytes.extend(last);
+        self.utf8 = Utf8Stream::after(&bytes);
+    }
+
+    /// What [`keeps_end`](Self::keeps_end) kept back. Bytes: a character may be incomplete.
+    pub fn pending(&self) -> Vec<u8> {
+        [self.stops.held().as_bytes(), self.utf8.pending()].concat()
+    }
+
+    /// Takes bytes into the text. Whether a stop text has come.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
+        self.text.push_str(certain);
+        if stopped {
+            self.finish = Some(Finish::Stop);
+            self.complete = self.constraint.as_ref().map(|_| false);
+        }
+        stopped
+    }
+
+    /// The text that no event has brought yet.
+    pub(super) fn new_text(&mut self) -> &str {
+        let from = std::mem::replace(&mut self.n_told_text, self.text.len());
+        &self.text[from..]
     }
 
     /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
@@ -159,12 +203,7 @@ impl Stream {
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
         // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
         self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
-        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
-        self.text.push_str(certain);
-        if stopped {
-            self.finish = Some(Finish::Stop);
-            self.complete = self.constraint.as_ref().map(|_| false);
-        } else if self.tokens.len() >= self.limit {
+        if !self.push(bytes) && self.tokens.len() >= self.limit {
             let is_whole = self.may_end().is_some_and(|(_, is_whole)| is_whole);
             self.end(if is_whole { Finish::Eos } else { self.at_limit });
         }
@@ -183,7 +222,7 @@ impl Stream {
         let longest = room.map_or(usize::MAX, |room| self.tokens.len().saturating_add(room));
         self.at_limit = if longest < max_tokens { Finish::Context } else { Finish::Length };
         self.limit = max_tokens.min(longest);
-        if self.tokens.len() >= self.limit {
+        if self.finish.is_none() && self.tokens.len() >= self.limit {
             self.end(self.at_limit);
         }
     }
@@ -197,6 +236,9 @@ impl Stream {
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);
+        if self.keeps_end && finish != Finish::Eos {
+            return;
+        }
         let (certain, stopped) = self.stops.push(&self.utf8.finish());
         self.text.push_str(certain);
         if !stopped {

@@ -53,6 +53,11 @@ impl StopTexts {
         (&self.certain, false)
     }
 
+    /// The text that is held back. Pushed into a new one with the same stop texts, it is held back again.
+    pub fn held(&self) -> &str {
+        &self.held
+    }
+
     /// Ends the text: returns what was held back. Empty after a stop text.
     pub fn finish(&mut self) -> String {
         for m in &mut self.matchers {

@@ -38,6 +38,18 @@ impl Utf8Stream {
         &self.text
     }
 
+    /// A decoder after a text that may end within a character: this character is completed by what is pushed.
+    pub fn after(text: &[u8]) -> Self {
+        let starts = (1..=text.len().min(3)).map(|n| &text[text.len() - n..]);
+        let begun = starts.into_iter().find(|end| std::str::from_utf8(end).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none()));
+        Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
+    }
+
+    /// The bytes of the character that is not complete; empty if there is none.
+    pub fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
     /// Whether no character waits for the rest of its bytes.
     pub fn is_complete(&self) -> bool {
         self.pending.is_empty()

@@ -65,7 +65,11 @@ impl Record {
     pub fn save(&self, core: &mut Core, slot: Slot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };
-        core.session.save_with(slot, path, Beside { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)] })
+        core.session.save_with(
+            slot,
+            path,
+            Beside { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..Beside::default() },
+        )
     }
 
     /// Opens a slot from such a file.
