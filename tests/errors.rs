@@ -99,6 +99,9 @@ fn a_file_of_another_kind_is_named() {
             once(&output);
         }
     }
+    refused(&run(&["generate", "x", "--vocab", "world"]), 1, "world: the vocabulary has ids up to 65529");
+    let image = folder.path().join("a.png");
+    refused(&run(&["generate", "x", "--grammar", image.to_str().unwrap()]), 1, "a.png: expected UTF-8, found the byte 0x89 at 0");
     // A vocabulary, and what is none.
     for (path, want) in [("empty", "expected a vocabulary file, found a folder"), ("a.png", "a.png: line 1"), ("absent", "absent")] {
         let path = folder.path().join(path);

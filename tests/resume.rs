@@ -153,6 +153,29 @@ fn a_run_without_a_seed_repeats_when_it_is_resumed() {
     assert_eq!(code(&run(&again)), 0);
 }
 
+#[test]
+fn a_state_counts_by_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        assert_eq!(code(&run(&["generate", text, "-n", "0", "--save-state", path.to_str().unwrap()])), 0);
+    };
+    state("a.st", "In the beginning");
+    state("b.st", "And Moses said");
+    std::fs::copy(folder.path().join("a.st"), folder.path().join("copy.st")).unwrap();
+    let input = put(&folder, "in.jsonl", INPUT.as_bytes());
+    let out = folder.path().join("out.jsonl");
+    let from = |name: &str| {
+        let state = folder.path().join(name);
+        run(&["batch", input.to_str().unwrap(), "-o", out.to_str().unwrap(), "-n", "2", "--state", state.to_str().unwrap()])
+    };
+    // The name may lack its extension.
+    for name in ["a", "copy.st"] {
+        assert_eq!(code(&from(name)), 0, "{}", stderr(&from(name)));
+    }
+    refused(&from("b.st"), 1, "made with something else: state (");
+}
+
 /// Whatever one line holds is that line's error.
 #[test]
 fn a_poisoned_line_is_its_own_error() {

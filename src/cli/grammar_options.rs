@@ -1,6 +1,7 @@
 //! What output has to follow: a grammar or a schema of JSON.
 
 use super::followers::{Close, Followers, Rules};
+use super::prompt::utf8;
 use crate::constrain::{Constraint, Follower, Grammar};
 use crate::error::{Error, Result};
 use crate::session::Model;
@@ -99,12 +100,12 @@ impl Asked {
     }
 
     fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<Asked> {
-        let (mut text, mut file) = (String::new(), File::open(path).map_err(|e| Error::io(e, path))?.take(MAX_BYTES + 1));
-        file.read_to_string(&mut text).map_err(|e| Error::io(e, path))?;
-        if text.len() as u64 > MAX_BYTES {
+        let (mut bytes, mut file) = (Vec::new(), File::open(path).map_err(|e| Error::io(e, path))?.take(MAX_BYTES + 1));
+        file.read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
+        if bytes.len() as u64 > MAX_BYTES {
             return Err(Error::input(format!("expected rules of at most {MAX_BYTES} bytes, found more")).at(path.display()));
         }
-        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        let text = utf8(bytes).map_err(|e| e.at(path.display()))?;
         Ok(Asked { name: path.display().to_string(), rules: of(text) })
     }
 }

@@ -10,13 +10,13 @@ use crate::cli::output::say;
 use crate::error::{Error, Result, short};
 use crate::sample::{Sampling, Setting};
 use crate::session::Model;
-use crate::weights::{NewFile, Readers};
+use crate::weights::{Checkpoint, NewFile, Readers};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const FORMAT_VERSION: u32 = 1;
 
@@ -51,11 +51,12 @@ impl RunFile {
         put("cache-dtype", model.context().map(|_| run.cache_dtype.as_str()).into());
         put("state-dtype", run.state_dtype.as_str().into());
         put("group-norm-eps", run.group_norm_eps.into());
-        put("state", args.model.state.as_deref().map(hash_of_file).transpose()?.into());
-        put("max-tokens", args.max_tokens.into());
+        put("state", args.model.state.as_deref().map(hash_of_state).transpose()?.into());
+        put("max-tokens", if args.max_tokens == usize::MAX { (-1).into() } else { args.max_tokens.into() });
         put("stop", json!(args.sampling.stop));
         put("ignore-eos", args.sampling.ignore_eos.into());
         put("format", args.format.name().into());
+        put("close", rules.map(|_| format!("{:?}", args.grammar.close()).to_lowercase()).into());
         put("rules", rules.map(|rules| hash(|h| part(h, rules.identity().as_bytes()))).into());
         for setting in Setting::all().iter().filter(|s| s.name != "preset" && s.name != "seed") {
             put(&format!("sampling.{}", setting.name), sampling.get(setting.name)?.into());
@@ -172,6 +173,10 @@ fn shown(value: &Value) -> String {
 fn hash(feed: impl FnOnce(&mut Sha256)) -> String {
     let mut hash = Sha256::new();
     feed(&mut hash);
+    hex(hash)
+}
+
+fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -181,16 +186,20 @@ fn part(hash: &mut Sha256, bytes: &[u8]) {
     hash.update(bytes);
 }
 
-fn hash_of_file(path: &Path) -> Result<String> {
-    let path: PathBuf = if path.is_dir() { return Ok(path.display().to_string()) } else { path.into() };
-    let io = |e| Error::io(e, &path);
-    let (mut file, mut block, mut hash) = (File::open(&path).map_err(io)?, vec![0; 1 << 20], Sha256::new());
-    loop {
-        match file.read(&mut block).map_err(io)? {
-            0 => return Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect()),
-            n => hash.update(&block[..n]),
+/// Of a state, given as every checkpoint is: by its name, with or without the extension, or by its folder.
+fn hash_of_state(path: &Path) -> Result<String> {
+    let (mut hash, mut block) = (Sha256::new(), vec![0; 1 << 20]);
+    for path in Checkpoint::open(path)?.files() {
+        let io = |e| Error::io(e, path);
+        let mut file = File::open(path).map_err(io)?;
+        loop {
+            match file.read(&mut block).map_err(io)? {
+                0 => break,
+                n => hash.update(&block[..n]),
+            }
         }
     }
+    Ok(hex(hash))
 }
 
 #[cfg(test)]
