@@ -1,7 +1,15 @@
 //! How texts end, and that the program says so: a full context, rules that were cut, and halves of a text that make the whole.
 
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
+#[cfg(feature = "embedded-model")]
+use crate::support::{options, tiny};
 use serde_json::Value;
+#[cfg(feature = "embedded-model")]
+use std::ops::ControlFlow;
+#[cfg(feature = "embedded-model")]
+use wingbeat::sample::{Sampler, Sampling};
+#[cfg(feature = "embedded-model")]
+use wingbeat::session::{Beside, Finish, Request, Session, Slot, Stream};
 
 const GLM4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
 
@@ -72,99 +80,92 @@ fn a_text_that_is_cut_under_rules_is_said() {
     assert!(stderr(&spoken).contains("does not follow its grammar"), "{}", stderr(&spoken));
 }
 
-/// Halves of a text, cut after each token, together equal the whole.
-fn halves_make_the_whole(prompt: &[&str], n: usize, rest: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("s.st");
-    let state = state.to_str().unwrap();
-    let generate = |head: &[&str], n: usize, more: &[&str]| {
-        let n = n.to_string();
-        stdout(&run(&[&["generate"], head, &["-n", &n], &words(rest), more].concat()))
-    };
-    let whole = generate(prompt, n, &["--save-state", state, "--force"]);
-    for k in 0..n {
-        let first = generate(prompt, k, &["--save-state", state, "--force"]);
-        assert!(!first.contains('\u{fffd}'), "{k}: {first:?}");
-        let second = generate(&["--state", state], n - k, &["--save-state", state, "--force"]);
-        assert_eq!(first + &second, whole, "cut after {k} tokens");
-    }
-    whole
-}
-
-/// Biases that make greedy decoding go through these ids again and again.
-fn cycle(ids: &[u32]) -> String {
-    let ids: Vec<String> = ids.iter().map(|id| format!("--logit-bias {id}=1000")).collect();
-    format!("{} --temp 0 --presence-penalty 1000 --frequency-penalty 1000 --penalty-decay 1 --ignore-eos", ids.join(" "))
+/// A stream whose tokens are these, whatever the model says.
+#[cfg(feature = "embedded-model")]
+fn forced(slot: Slot, ids: &[u32], request: &Request) -> Stream {
+    let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), request);
+    let ids = ids.to_vec();
+    stream.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
+        logits.fill(0.0);
+        logits[ids[done.len()] as usize] = 1e3;
+    }));
+    stream.keeps_end = true;
+    stream
 }
 
 #[cfg(feature = "embedded-model")]
 #[test]
-fn a_state_saved_within_a_character_goes_on_within_it() {
-    let vocab = wingbeat::vocab::Vocab::tiny();
-    let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
-    // Ties go to the smaller id, so bytes come in the order of their ids.
-    let text = "\u{e9}\u{20ac}\u{1f600}";
-    let mut ids: Vec<u32> = text.bytes().map(id).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    halves_make_the_whole(&["In the"], 14, &cycle(&ids));
-    // A prompt that ends within a character: what comes first completes it.
-    let prompt = format!("{},{}", id(0xe2), id(0x82));
-    let whole = halves_make_the_whole(&["--tokens", &prompt], 4, &format!("--temp 0 --logit-bias {}=1000", id(0xac)));
-    assert!(whole.starts_with("\u{20ac}"), "{whole:?}");
-    // Without a state to keep it in, an incomplete character is shown.
-    let cut = stdout(&run(&[&["generate", "In the"], words(&format!("-n 1 --temp 0 --logit-bias {}=1000", id(0xe2))).as_slice()].concat()));
-    assert_eq!(cut, "\u{fffd}");
-}
-
-#[cfg(feature = "embedded-model")]
-#[test]
-fn text_that_may_begin_a_stop_text_is_kept_in_the_state() {
-    let whole = stdout(&run(&words("generate In -n 12 --temp 0")));
-    let stop = |from: usize, to: usize| whole.chars().skip(from).take(to - from).collect::<String>().replace(' ', "_");
-    assert!(whole.chars().count() > 16, "{whole:?}");
-    // A stop text that comes, and one whose beginning comes.
+fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
+    let model = tiny(&options("cpu"));
+    let vocab = model.vocab();
+    let byte = |byte: u8| (1..2048).find(|&id| vocab.unwrap().token(id) == [byte]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("s.st");
-    let state = state.to_str().unwrap();
-    for (stop, n) in [(stop(6, 14), 8), (stop(6, 14) + "~", 12)] {
-        let stop = stop.replace('_', " ");
-        let generate = |head: &[&str], n: usize| {
-            let n = n.to_string();
-            stdout(&run(&[&["generate"], head, &["-n", &n, "--temp", "0", "--stop", &stop, "--save-state", state, "--force"]].concat()))
+    let path = folder.path().join("s.st");
+    // The prompt ends within the first character of the text.
+    let ids: Vec<u32> = "\u{20ac}a\u{e9}\u{1f600}b\u{20ac}c".bytes().map(byte).collect();
+    let (prompt, ids) = ids.split_at(2);
+    for stops in [vec![], vec!["a\u{e9}!"], vec!["\u{1f600}b~", "b\u{20ac}c~"], vec!["\u{e9}\u{1f600}b"]] {
+        let stop_texts: Vec<String> = stops.iter().map(|stop| stop.to_string()).collect();
+        let request = |n: usize| Request { stop_texts: stop_texts.clone(), stop_ids: Some(Vec::new()), ..Request::new(n) };
+        let mut session = Session::new(&model, 2).unwrap();
+        let go_on = |slot: Slot, session: &mut Session, pending: &[u8], prompt: &[u32], ids: &[u32]| {
+            let request = request(ids.len());
+            let mut streams = [forced(slot, ids, &request)];
+            streams[0].begin_after(pending, prompt, vocab);
+            let mut heard = String::new();
+            session
+                .continue_many(&mut streams, &request, &mut |event| {
+                    heard.push_str(event.piece);
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            let [stream] = streams;
+            assert_eq!(heard, stream.text, "what is heard is the text");
+            stream
         };
-        let whole = generate(&["In"], n);
-        for k in 0..n {
-            let first = generate(&["In"], k);
-            let is_stopped = first == whole
-                && k > 0
-                && json(&run(&["generate", "In", "--temp", "0", "--stop", &stop, "-n", &k.to_string(), "--json"]))["finish"] == "stop";
-            if is_stopped {
-                break;
+        let begin = |session: &mut Session| {
+            let slot = session.open().unwrap();
+            session.prefill(slot, prompt).unwrap();
+            slot
+        };
+        let slot = begin(&mut session);
+        let whole = go_on(slot, &mut session, &[], prompt, ids);
+        session.close(slot).unwrap();
+        assert!(whole.text.starts_with('\u{20ac}') && !whole.text.contains('\u{fffd}'), "{:?}", whole.text);
+        for k in 0..ids.len() {
+            let slot = begin(&mut session);
+            let first = go_on(slot, &mut session, &[], prompt, &ids[..k]);
+            if first.finish == Some(Finish::Stop) {
+                assert_eq!(first.text, whole.text);
+                session.close(slot).unwrap();
+                continue;
             }
-            assert_eq!(first + &generate(&["--state", state], n - k), whole, "{stop:?}, cut after {k} tokens");
+            let pending = first.pending();
+            session.save_with(slot, &path, Beside { pending: &pending, ..Beside::default() }).unwrap();
+            session.close(slot).unwrap();
+            let (slot, loaded) = session.load(&path, false).unwrap();
+            assert_eq!(loaded.pending, pending);
+            let second = go_on(slot, &mut session, &loaded.pending, &[], &ids[k..]);
+            session.close(slot).unwrap();
+            assert_eq!(first.text + &second.text, whole.text, "{stops:?}, cut after {k} tokens");
         }
     }
 }
 
 #[cfg(feature = "embedded-model")]
 #[test]
-fn batch_goes_on_within_a_character() {
+fn generate_and_batch_go_on_within_a_character() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
     let vocab = wingbeat::vocab::Vocab::tiny();
     let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
-    let first = stdout(&run(&[
-        &["generate", "In"],
-        words(&format!("-n 1 --temp 0 --logit-bias {}=1000 --save-state {state}", id(0xc3))).as_slice(),
-    ]
-    .concat()));
-    assert_eq!(first, "");
-    let line = format!(
-        "{{\"id\": 1, \"prompt\": \"\", \"max_tokens\": 1, \"temperature\": 0, \"logit_bias\": {{\"{}\": 1000}}}}\n{{\"id\": 2, \"prompt\": \" x\", \"max_tokens\": 1}}",
-        id(0xa9)
-    );
+    let bias = |byte: u8| format!("--logit-bias {}=1000", id(byte));
+    // Without a state to keep it in, an incomplete character is shown.
+    assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {}", bias(0xc3))))), "\u{fffd}");
+    assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {} --save-state {state}", bias(0xc3))))), "");
+    assert_eq!(stdout(&run(&words(&format!("generate --state {state} -n 1 --temp 0 {}", bias(0xa9))))), "\u{e9}");
+    let line = format!("{{\"id\": 1, \"prompt\": \"\", \"max_tokens\": 1, \"temperature\": 0, \"logit_bias\": {{\"{}\": 1000}}}}\n{{\"id\": 2, \"prompt\": \" x\", \"max_tokens\": 1}}", id(0xa9));
     let output = stdout(&feed(&["batch", "-", "--state", state], line.as_bytes()));
     let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let text = |id: u64| lines.iter().find(|line| line["id"] == id).unwrap()["text"].as_str().unwrap();

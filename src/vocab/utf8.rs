@@ -40,8 +40,8 @@ impl Utf8Stream {
 
     /// A decoder after a text that may end within a character: this character is completed by what is pushed.
     pub fn after(text: &[u8]) -> Self {
-        let starts = (1..=text.len().min(3)).map(|n| &text[text.len() - n..]);
-        let begun = starts.into_iter().find(|end| std::str::from_utf8(end).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none()));
+        let begins = |end: &[u8]| std::str::from_utf8(end).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none());
+        let begun = (1..=text.len().min(3)).map(|n| &text[text.len() - n..]).find(|end| begins(end));
         Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
     }
 
