@@ -59,6 +59,33 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     }
 }
 
+/// Only users other than root feel the limit on processes and threads.
+#[cfg(unix)]
+#[test]
+fn no_threads_to_be_had_is_a_line_and_exit_code_4() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("wingbeat");
+    std::fs::copy(env!("CARGO_BIN_EXE_wingbeat"), &program).unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let limited = |limit: u32, args: &[&str]| {
+        let line = format!("ulimit -u {limit} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups", "bash", "-c", &line]).arg(&program).args(args);
+        command.env("WINGBEAT_DEVICE", "cpu").stdin(Stdio::null()).output()
+    };
+    let is_able = limited(1000, &["--version"]).is_ok_and(|output| output.status.success());
+    if !is_able {
+        println!("SKIPPED: no setpriv, no bash, no root, or a folder that others cannot enter");
+        return;
+    }
+    for args in [&["generate", "hello", "-n", "2"][..], &["generate", "hello", "-n", "2", "--json-object"]] {
+        let output = limited(1, args).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        let said = stderr(&output);
+        assert!(said.contains("error: the system refuses") && !said.contains("panicked"), "{said}");
+    }
+}
+
 /// A signal that a driver raises when it gets no memory.
 #[cfg(unix)]
 #[test]
