@@ -11,7 +11,7 @@ MODEL   ?= --synthetic rwkv7-0.1b
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check-portable bench gpu-check clean
+.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +25,10 @@ demo: ## build, install a software Vulkan driver if there is no adapter, and let
 test: ## run all tests on the CPU and on the first adapter; install a software Vulkan driver if there is none
 	@tools/setup.sh compiler
 	@tools/test.sh
+
+test-docs: ## run every console block of the README and of docs/, and compare the output; part of `make test`
+	@tools/setup.sh compiler
+	@tools/test.sh -E 'test(/^docs::/)'
 
 test-all: ## the same again with checked shaders, the other kernels, split matrices, and SwiftShader if it is there
 	@tools/setup.sh compiler

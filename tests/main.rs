@@ -6,6 +6,8 @@ mod batcher;
 mod chat;
 mod cli;
 mod coded;
+#[cfg(unix)]
+mod docs;
 mod draws;
 mod endings;
 mod errors;

@@ -1,0 +1,150 @@
+//! Runs every console block of the README and of `docs/`, and compares what the program prints with what the page shows.
+//!
+//! The commands run in a folder of their own, with the repository's `tests`, `examples` and `assets`, and with the tiny model under the
+//! names that the pages use for real ones. A block that cannot run here says why, in a comment above the block.
+
+mod page;
+
+use page::{Command, commands, matches};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+/// Files that the pages name, and what they are here: a path in the repository, or a text.
+const FILES: [(&str, &str); 9] = [
+    ("model.pth", "assets/models/tiny-rwkv7.safetensors"),
+    ("rwkv7-g1-1.5b.pth", "assets/models/tiny-rwkv7.safetensors"),
+    ("vocab.txt", "assets/vocab/tiny.txt"),
+    ("glm-4-9b-chat/config.json", "tests/models/tiny-glm4/config.json"),
+    ("glm-4-9b-chat/model.safetensors", "tests/models/tiny-glm4/model.safetensors"),
+    ("glm-4-9b-chat/vocab.txt", "assets/vocab/tiny.txt"),
+    ("raven-7b.pth", "tests/models/tiny-rwkv4.safetensors"),
+    ("examples", "examples"),
+    ("tests", "tests"),
+];
+const TEXTS: [(&str, &str); 3] = [
+    ("prompts.jsonl", "{\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 8}\n"),
+    ("introduction.txt", "In the beginning\n"),
+    ("review.txt", "And it was good.\n"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sandbox() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, target) in FILES {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(root().join(target), path).unwrap();
+    }
+    for (name, text) in TEXTS {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// Runs a command in bash, with the program on its path.
+fn run(command: &str, input: &str, folder: &Path) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_wingbeat")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-o", "pipefail", "-c", command]).current_dir(folder).env("PATH", path).env("HOME", folder).env("NO_COLOR", "1");
+    // What other passes of the tests ask for is no part of the pages.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINGBEAT_") || name == "RUST_LOG") {
+        bash.env_remove(name);
+    }
+    let typed = folder.join(".typed");
+    fs::write(&typed, input).unwrap();
+    bash.stdin(fs::File::open(typed).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    bash.output().unwrap()
+}
+
+/// The lines of a conversation that begin with `name`, without the name.
+fn said(shown: &[String], name: &str) -> Vec<String> {
+    shown.iter().filter_map(|line| line.strip_prefix(name)).map(String::from).collect()
+}
+
+/// Whether a command needs a program that this machine does not have.
+fn is_skipped(command: &Command) -> bool {
+    let needs_jq = command.text.contains("| jq ");
+    needs_jq && std::process::Command::new("jq").arg("--version").output().is_err()
+}
+
+/// Returns what is wrong with a command, or `None`.
+fn fault(command: &Command, folder: &Path) -> Option<String> {
+    if is_skipped(command) {
+        eprintln!("SKIPPED: {} (no jq)", command.text);
+        return None;
+    }
+    let is_talk = command.text.starts_with("wingbeat chat") && !command.text.contains('|');
+    let shown = command.shown.clone();
+    // A conversation at a terminal: what the page shows as typed is piped in, and the answers are compared.
+    let (input, shown) = match shown {
+        Some(shown) if is_talk => (said(&shown, "User: ").join("\n"), Some(said(&shown, "Assistant: "))),
+        shown => (String::new(), shown),
+    };
+    let output = run(&command.text, &input, folder);
+    let [text, aside] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let is_error = shown.as_ref().is_some_and(|shown| shown.iter().any(|line| line.starts_with("error: ")));
+    if output.status.success() == is_error {
+        return Some(format!("{}\n{text}{aside}", output.status));
+    }
+    let all = format!("{text}{aside}");
+    let is_right = |shown: &[String]| [&text, &all].iter().any(|found| matches(shown, &found.lines().collect::<Vec<_>>()));
+    match shown {
+        Some(shown) if !shown.is_empty() && !is_right(&shown) => Some(format!("the page shows\n{}\nfound\n{all}", shown.join("\n"))),
+        _ => None,
+    }
+}
+
+fn check(page: &str) {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let folder = sandbox();
+    let faults = commands(&text).into_iter().filter_map(|command| {
+        let fault = fault(&command, folder.path())?;
+        Some(format!("{page}:{}: {}\n{fault}", command.line, command.text))
+    });
+    let faults: Vec<String> = faults.collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+/// One test for each page, so that pages run side by side.
+macro_rules! pages {
+    ($($test:ident $page:literal)*) => {
+        const PAGES: &[&str] = &[$($page),*];
+        $(#[test] fn $test() { check($page) })*
+    };
+}
+
+pages! {
+    readme "README.md"
+    batch "docs/batch.md"
+    chat "docs/chat.md"
+    devices "docs/devices.md"
+    files "docs/files.md"
+    grammars "docs/grammars.md"
+    state_files "docs/state-files.md"
+    strategies "docs/strategies.md"
+}
+
+#[test]
+fn every_page_with_commands_is_checked() {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|e| e == "md")).chain([root().join("README.md")]);
+    let forgotten: Vec<PathBuf> = pages
+        .filter(|path| !commands(&fs::read_to_string(path).unwrap()).is_empty())
+        .filter(|path| !PAGES.iter().any(|page| root().join(page) == *path))
+        .collect();
+    assert!(forgotten.is_empty(), "add these to `pages!`: {forgotten:?}");
+}
+
+#[test]
+fn a_wrong_page_is_found() {
+    let folder = sandbox();
+    let command = |text: &str, shown: &str| Command { line: 1, text: text.into(), shown: Some(vec![shown.into()]) };
+    assert_eq!(fault(&command("wingbeat tokenize --vocab world \"Hello, world\"", "33155 45 40213"), folder.path()), None);
+    assert!(fault(&command("wingbeat tokenize --vocab world \"Hello, world\"", "33155 45 40214"), folder.path()).is_some());
+    assert!(fault(&command("wingbeat inspect no-such-file", "…"), folder.path()).is_some());
+}

@@ -1,0 +1,142 @@
+//! A page of documentation: its console blocks, and what a block expects of each command.
+
+/// Above a block: it is not run, and why.
+const SKIP: &str = "<!-- test-docs: skip: ";
+/// Above a block: its commands are run, and their output is not compared.
+const ANY_OUTPUT: &str = "<!-- test-docs: output depends on the machine -->";
+
+/// One command of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The line of the page, from 1 on.
+    pub line: usize,
+    pub text: String,
+    /// What the page shows below the command; `None` where the output is not compared.
+    pub shown: Option<Vec<String>>,
+}
+
+/// Returns the commands of all `console`, `sh` and `bash` blocks that are not marked with [`SKIP`].
+///
+/// In a `console` block a command follows `$ `, and its output follows the command, unless the block is marked with [`ANY_OUTPUT`]. In the
+/// other blocks every line is a command. A command goes on in the next line after a backslash.
+pub fn commands(page: &str) -> Vec<Command> {
+    let mut found: Vec<Command> = Vec::new();
+    let (mut block, mut above, mut is_compared, mut is_continued) = (None, "", false, false);
+    for (i, line) in page.lines().enumerate() {
+        if let Some(language) = line.strip_prefix("```") {
+            block = match block {
+                Some(_) => None,
+                None => Some(if above.starts_with(SKIP) { "skipped" } else { language }),
+            };
+            is_compared = language == "console" && above != ANY_OUTPUT;
+            is_continued = false;
+            above = line;
+            continue;
+        }
+        let is_console = block == Some("console");
+        match block {
+            Some("console" | "sh" | "bash") => {
+                let command = if is_console { line.strip_prefix("$ ") } else { Some(line).filter(|line| !line.trim().is_empty()) };
+                if is_continued {
+                    let last = found.last_mut().expect("a line goes on from one before it");
+                    last.text.push('\n');
+                    last.text.push_str(line);
+                } else if let Some(text) = command {
+                    found.push(Command { line: i + 1, text: text.into(), shown: is_compared.then(Vec::new) });
+                } else if is_compared && let Some(shown) = found.last_mut().and_then(|last| last.shown.as_mut()) {
+                    shown.push(line.into());
+                }
+                is_continued = (is_continued || command.is_some()) && line.ends_with('\\');
+            }
+            _ => {}
+        }
+        if !line.trim().is_empty() {
+            above = line;
+        }
+    }
+    found
+}
+
+/// Whether `found` is what the page shows. A line `…` stands for any number of lines, `…` within a line for any text.
+pub fn matches(shown: &[String], found: &[&str]) -> bool {
+    match (shown, found) {
+        ([], rest) => rest.iter().all(|line| line.trim().is_empty()),
+        ([first, more @ ..], _) if first == "…" => (0..=found.len()).any(|n| matches(more, &found[n..])),
+        ([first, more @ ..], [line, rest @ ..]) => line_matches(first, line) && matches(more, rest),
+        ([first, more @ ..], []) => first.is_empty() && matches(more, &[]),
+    }
+}
+
+fn line_matches(shown: &str, found: &str) -> bool {
+    let mut pieces = shown.trim_end().split('…');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = found.trim_end().strip_prefix(first) else { return false };
+    let pieces: Vec<&str> = pieces.collect();
+    let Some((last, middle)) = pieces.split_last() else { return rest.is_empty() };
+    for piece in middle {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn commands_and_their_output_are_found() {
+    let page = "\
+text
+```sh
+a # comment
+b \\
+  c
+```
+```console
+$ d
+one
+
+two
+$ e
+```
+<!-- test-docs: skip: no network -->
+```sh
+never
+```
+<!-- test-docs: output depends on the machine -->
+```console
+$ f
+x
+```
+```rust
+no
+```
+";
+    let shown = |lines: &[&str]| Some(lines.iter().map(|line| line.to_string()).collect());
+    let command = |line, text: &str, shown| Command { line, text: text.into(), shown };
+    let expected = [
+        command(3, "a # comment", None),
+        command(4, "b \\\n  c", None),
+        command(8, "d", shown(&["one", "", "two"])),
+        command(12, "e", shown(&[])),
+        command(20, "f", None),
+    ];
+    assert_eq!(commands(page), expected);
+}
+
+#[test]
+fn only_an_ellipsis_may_differ() {
+    let is = |shown: &str, found: &str| matches(&shown.lines().map(String::from).collect::<Vec<_>>(), &found.lines().collect::<Vec<_>>());
+    for (shown, found) in [
+        ("a\nb", "a\nb\n"),
+        ("a … c", "a b c"),
+        ("… ms, …", "3 ms, 4"),
+        ("…\nend", "a\nb\nend"),
+        ("a\n…", "a"),
+        ("a\n…\nb\n…", "a\nx\nb\ny"),
+        ("a\n", "a\n\n"),
+    ] {
+        assert!(is(shown, found), "{shown:?} {found:?}");
+    }
+    for (shown, found) in [("a", "b"), ("a", "a\nb"), ("a\nb", "a"), ("a … c", "a b d"), ("…\nend", "a\nb"), ("a", "a b"), ("…b…b", "ab")]
+    {
+        assert!(!is(shown, found), "{shown:?} {found:?}");
+    }
+}
