@@ -165,7 +165,10 @@ fn generate_and_batch_go_on_within_a_character() {
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {}", bias(0xc3))))), "\u{fffd}");
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {} --save-state {state}", bias(0xc3))))), "");
     assert_eq!(stdout(&run(&words(&format!("generate --state {state} -n 1 --temp 0 {}", bias(0xa9))))), "\u{e9}");
-    let line = format!("{{\"id\": 1, \"prompt\": \"\", \"max_tokens\": 1, \"temperature\": 0, \"logit_bias\": {{\"{}\": 1000}}}}\n{{\"id\": 2, \"prompt\": \" x\", \"max_tokens\": 1}}", id(0xa9));
+    let line = format!(
+        "{{\"id\": 1, \"prompt\": \"\", \"max_tokens\": 1, \"temperature\": 0, \"logit_bias\": {{\"{}\": 1000}}}}\n{{\"id\": 2, \"prompt\": \" x\", \"max_tokens\": 1}}",
+        id(0xa9)
+    );
     let output = stdout(&feed(&["batch", "-", "--state", state], line.as_bytes()));
     let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let text = |id: u64| lines.iter().find(|line| line["id"] == id).unwrap()["text"].as_str().unwrap();
