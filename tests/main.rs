@@ -26,6 +26,7 @@ mod parts;
 mod quality;
 mod resume;
 mod rules;
+mod safety;
 mod session;
 mod shaders;
 mod state_dtype;
