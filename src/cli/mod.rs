@@ -52,7 +52,7 @@ use output::say;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// Runs RWKV models on any GPU, or on the CPU.
+/// Runs RWKV and GLM-4 language models on any GPU, or on the CPU
 #[derive(Parser)]
 #[command(name = "wingbeat", version = version::short(), long_version = version::long(), arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
