@@ -192,7 +192,8 @@ fn json_that_runs_out_of_tokens_is_closed() {
                 for choice in choices {
                     let parsed = serde_json::from_str::<Value>(choice["text"].as_str().unwrap());
                     assert_eq!(parsed.is_ok(), choice["complete"] == true, "{n} {rules} {draw}: {choice}");
-                    assert!(parsed.is_ok() || n == 1 && rules.contains("schema"), "{n} {rules} {draw}: {choice}");
+                    // The shortest object is two tokens here.
+                    assert!(parsed.is_ok() || n == 1 && !rules.contains("value"), "{n} {rules} {draw}: {choice}");
                     let is_object = rules.contains("value") || parsed.is_err() || parsed.unwrap().is_object();
                     assert!(is_object && choice["tokens"].as_array().unwrap().len() <= n, "{choice}");
                 }

@@ -222,7 +222,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         (vec!["generate", "x", "-n", "1", "--save-state", &beyond], 1, &beyond, ""),
         (vec!["score", "--text", "a b", "--logits", &beyond], 1, &beyond, ""),
         (vec!["inspect", &absent], 1, &absent, "no such file"),
-        (vec!["inspect", "-m", &absent], 2, "-m", ""),
+        (vec!["inspect", "-m", &absent], 1, &absent, "no such file"),
         (vec!["convert", &absent, &new], 1, &absent, "no such file"),
         (vec!["convert", tiny(), &beyond], 1, &beyond, ""),
         (vec!["convert", tiny(), &path("x.st")[..], "--lora", tiny(), "--lora-alpha", "1"], 1, tiny(), "pairs of lora_A"),

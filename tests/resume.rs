@@ -91,7 +91,7 @@ fn results_of_another_model_or_other_settings_are_refused() {
         ("--stop x", "stop ([] there, [\"x\"] now)"),
         ("--ignore-eos", "ignore-eos (false there, true now)"),
         ("--format g1", "format (none there, g1 now)"),
-        (grammar.as_str(), "rules (none there, "),
+        (grammar.as_str(), "close (none there, by default now), rules (none there, "),
         ("--seed 5", "seed ("),
     ];
     let sibling = goldens().find(|t| t.name == "rwkv6").map(|t| format!("--vocab tiny -m {}", t.path().display()));

@@ -48,7 +48,8 @@ fn an_error_of_a_schema_is_one_line_with_a_pointer() {
     let output = run(&args);
     refused(&output, 1, "schema.json: schema at /properties/age: keyword \"not\" is unsupported (remove it)");
     assert!(!stderr(&output).contains("secret"));
-    std::fs::write(&path, r#"{"properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}"#).unwrap();
+    std::fs::write(&path, r#"{"type": "object", "properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}"#)
+        .unwrap();
     refused(&run(&args), 1, "schema at /properties/a: \"minimum\" is larger than \"maximum\"");
 }
 

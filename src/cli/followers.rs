@@ -28,6 +28,15 @@ pub enum Close {
 }
 
 impl Close {
+    /// Returns the word for it in the record of a run.
+    pub fn name(self) -> &'static str {
+        match self {
+            Close::ByKind => "by default",
+            Close::Yes => "yes",
+            Close::No => "no",
+        }
+    }
+
     /// Of a flag or a field, if there is one.
     pub fn asked(asked: Option<bool>) -> Close {
         match asked {

@@ -56,7 +56,7 @@ impl RunFile {
         put("stop", json!(args.sampling.stop));
         put("ignore-eos", args.sampling.ignore_eos.into());
         put("format", args.format.name().into());
-        put("close", rules.map(|_| format!("{:?}", args.grammar.close()).to_lowercase()).into());
+        put("close", rules.map(|_| args.grammar.close().name()).into());
         put("rules", rules.map(|rules| hash(|h| part(h, rules.identity().as_bytes()))).into());
         for setting in Setting::all().iter().filter(|s| s.name != "preset" && s.name != "seed") {
             put(&format!("sampling.{}", setting.name), sampling.get(setting.name)?.into());

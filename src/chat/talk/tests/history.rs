@@ -220,7 +220,7 @@ fn a_conversation_is_one_file() {
     std::fs::write(folder.path().join("text"), "hello there, this is a text").unwrap();
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
-        (folder.path().join("text"), "expected a .pth, .safetensors or .gguf checkpoint"),
+        (folder.path().join("text"), "expected a saved state or a tuned one (blocks.N.att.time_state), found text"),
         (state_only, "expected a saved conversation, found the state of a text (make one with /save in wingbeat chat)"),
     ];
     let records = [
