@@ -121,8 +121,13 @@ impl Kernels {
         std::thread::scope(|scope| {
             let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
             for _ in 1..n_threads.min(jobs.len()) {
-                // A driver that does not open twice leaves the work to the first device.
-                scope.spawn(|| Device::open(&self.adapter, false).map(|device| work(&device)));
+                let help = || {
+                    if let Ok(device) = Device::open(&self.adapter, false) {
+                        work(&device);
+                    }
+                };
+                // A driver that does not open twice, and a system that refuses a thread, leave the work to this thread.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, help);
             }
             work(&self.opened);
         });

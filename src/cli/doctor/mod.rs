@@ -170,14 +170,20 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     let n_checks = 1 + to_check.as_ref().map_or(0, Kernels::n_checks);
     announce(choice, extent, n_checks);
     let checks = Mutex::new(Checks::new(n_checks, stop));
+    let check_golden = || {
+        let golden = golden::check(&choice.id, backend);
+        let _ = checks.lock().unwrap_or_else(PoisonError::into_inner).add(golden.is_right());
+        golden
+    };
     let (golden, kernels) = std::thread::scope(|scope| {
-        let golden = scope.spawn(|| {
-            let golden = golden::check(&choice.id, backend);
-            let _ = checks.lock().unwrap_or_else(PoisonError::into_inner).add(golden.is_right());
-            golden
-        });
+        let thread = std::thread::Builder::new().spawn_scoped(scope, &check_golden);
         let kernels = to_check.map(|kernels| kernels.run(&checks)).unwrap_or_default();
-        (golden.join().unwrap_or_else(|panic| resume_unwind(panic)), kernels)
+        let golden = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system refuses a thread.
+            Err(_) => check_golden(),
+        };
+        (golden, kernels)
     });
     let checks = checks.into_inner().unwrap_or_else(PoisonError::into_inner);
     let interrupted = checks.is_interrupted();
@@ -197,8 +203,10 @@ fn announce(choice: &Choice, extent: Extent, n_checks: usize) {
     let why = &choice.why;
     match (n_checks, extent) {
         (1, _) => say(format_args!("checking {why}")),
-        (n, Extent::Quick) => say(format_args!("checking {why}: quick check of {n} cases, about {estimate} (--full runs every case)")),
-        (n, Extent::Full) => say(format_args!("checking {why}: {n} cases, about {estimate}")),
+        (n, Extent::Quick) => {
+            say(format_args!("checking {why}: quick check of {n} cases, about {estimate}, longer at first use (--full runs every case)"))
+        }
+        (n, Extent::Full) => say(format_args!("checking {why}: {n} cases, about {estimate}, longer at first use")),
     }
 }
 

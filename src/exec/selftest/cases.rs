@@ -59,9 +59,9 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     all.into_iter().enumerate().filter_map(kept).collect()
 }
 
-/// Every format decodes: the step of the fewest tokens. The first format of each kind of scales reads a prompt, too: the step of the most
-/// tokens. A driver compiles for seconds what reads a prompt, and between formats of one kind only the decoding differs. The first format
-/// of all also takes the step of the most slots.
+/// Every format decodes: the step of the fewest tokens. The first of the floats and the first of the codes also prefill: the step of the
+/// most tokens. Drivers compile kernels for prefill for seconds, and between formats only the reading of weights differs. The first
+/// format of all also takes the step of the most slots.
 fn quick_steps(steps: Vec<Step>, format: &'static dyn Format) -> Vec<Step> {
     let by = |key: &dyn Fn(&Step) -> usize| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
     let fewest = by(&|s| usize::MAX - s.tokens.len());
@@ -71,9 +71,10 @@ fn quick_steps(steps: Vec<Step>, format: &'static dyn Format) -> Vec<Step> {
     steps.into_iter().enumerate().filter(|(i, _)| chosen.contains(&Some(*i))).map(|(_, step)| step).collect()
 }
 
-/// Whether a format is the first of its kind of scales.
+/// Whether a format is the first of the floats, or the first of the codes.
 fn leads(format: &'static dyn Format) -> bool {
-    FORMATS.iter().find(|f| f.scaling() == format.scaling()).is_some_and(|first| *first == format)
+    let is_float = |f: &'static dyn Format| f.scaling() == Scaling::None;
+    FORMATS.iter().find(|f| is_float(**f) == is_float(format)).is_some_and(|first| *first == format)
 }
 
 /// Whether a case has a step of one token.
