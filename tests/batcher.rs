@@ -283,7 +283,7 @@ fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
             let request = Request { stop_ids: Some(vec![]), ..Request::new(1000) };
             let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
             let expected = single.generate(golden.prompt(n, n).as_slice(), &Sampling::greedy(0), &request, go).unwrap();
-            assert_eq!((made.finish, made.tokens.len(), made.tokens), (Finish::Length, 100 - n, expected.tokens), "{n}");
+            assert_eq!((made.finish, made.tokens.len(), made.tokens), (Finish::Context, 100 - n, expected.tokens), "{n}");
             texts += 1;
         }
     }

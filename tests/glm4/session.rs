@@ -70,7 +70,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         let request = Request { stop_ids: Some(vec![]), ..Request::new(1000) };
         let go = &mut |_: &str| ControlFlow::Continue(());
         let made = session.generate(prompt(90, 1).as_slice(), &Sampling::greedy(0), &request, go).unwrap();
-        assert_eq!((made.finish, made.tokens.len()), (Finish::Length, 10), "{device}");
+        assert_eq!((made.finish, made.tokens.len()), (Finish::Context, 10), "{device}");
         let slot = session.open().unwrap();
         session.prefill(slot, &prompt(60, 1)).unwrap();
         let error = session.prefill(slot, &prompt(41, 1)).unwrap_err().to_string();
