@@ -176,7 +176,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
         golden
     };
     let (golden, kernels) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, &check_golden);
+        let thread = std::thread::Builder::new().spawn_scoped(scope, check_golden);
         let kernels = to_check.map(|kernels| kernels.run(&checks)).unwrap_or_default();
         let golden = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
