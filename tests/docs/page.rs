@@ -34,21 +34,18 @@ pub fn commands(page: &str) -> Vec<Command> {
             continue;
         }
         let is_console = block == Some("console");
-        match block {
-            Some("console" | "sh" | "bash") => {
-                let command = if is_console { line.strip_prefix("$ ") } else { Some(line).filter(|line| !line.trim().is_empty()) };
-                if is_continued {
-                    let last = found.last_mut().expect("a line goes on from one before it");
-                    last.text.push('\n');
-                    last.text.push_str(line);
-                } else if let Some(text) = command {
-                    found.push(Command { line: i + 1, text: text.into(), shown: is_compared.then(Vec::new) });
-                } else if is_compared && let Some(shown) = found.last_mut().and_then(|last| last.shown.as_mut()) {
-                    shown.push(line.into());
-                }
-                is_continued = (is_continued || command.is_some()) && line.ends_with('\\');
+        if let Some("console" | "sh" | "bash") = block {
+            let command = if is_console { line.strip_prefix("$ ") } else { Some(line).filter(|line| !line.trim().is_empty()) };
+            if is_continued {
+                let last = found.last_mut().expect("a line goes on from one before it");
+                last.text.push('\n');
+                last.text.push_str(line);
+            } else if let Some(text) = command {
+                found.push(Command { line: i + 1, text: text.into(), shown: is_compared.then(Vec::new) });
+            } else if is_compared && let Some(shown) = found.last_mut().and_then(|last| last.shown.as_mut()) {
+                shown.push(line.into());
             }
-            _ => {}
+            is_continued = (is_continued || command.is_some()) && line.ends_with('\\');
         }
         if !line.trim().is_empty() {
             above = line;
