@@ -48,6 +48,7 @@ pub use write::{Entry, read_safetensors, write_safetensors};
 use crate::error::{Error, Result};
 use crate::tensor::View;
 use config::Config;
+#[cfg(feature = "cli")]
 pub(crate) use locate::EXTENSIONS;
 use locate::FileKind;
 use located::Located;
