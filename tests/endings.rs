@@ -200,10 +200,10 @@ fn json_that_runs_out_of_tokens_is_closed() {
             }
         }
     }
-    let open = json(&run(&words("generate In -n 5 --json-object --no-close --temp 0 --json")));
+    let open = json(&run(&words(&format!("generate In -n 5 --json-schema {schema} --no-close --temp 0 --json"))));
     assert_eq!((open["complete"].as_bool(), open["finish"].as_str()), (Some(false), Some("length")), "{open}");
-    let line = r#"{"id": 1, "prompt": "In", "max_tokens": 6, "json_object": true, "temperature": 0}
-{"id": 2, "prompt": "In", "max_tokens": 6, "json_object": true, "close": false, "temperature": 0}"#;
+    let line = r#"{"id": 1, "prompt": "In", "max_tokens": 6, "json_schema": {"type": "string", "minLength": 1}, "temperature": 0}
+{"id": 2, "prompt": "In", "max_tokens": 6, "json_schema": {"type": "string", "minLength": 60}, "close": false, "temperature": 0}"#;
     let output = stdout(&feed(&["batch", "-", "--json-value"], line.as_bytes()));
     for line in output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         assert_eq!(line["complete"], line["id"] == 1, "{line}");
