@@ -1,0 +1,44 @@
+//! What the fuzz targets share: a count of accepted inputs, a file for readers that want a path, and a session of the embedded model.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wingbeat::error::Result;
+use wingbeat::session::{Model, ModelSource, Options, Session};
+
+static RUNS: AtomicU64 = AtomicU64::new(0);
+static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts an input, and prints both counts at each power of two. A target that accepts nothing tests only its first check.
+pub fn count<T>(outcome: Result<T>) {
+    if let Err(e) = &outcome {
+        let text = e.to_string();
+        assert!(!text.contains('\n') && text.len() < 4000, "an error is one short line: {text}");
+    }
+    let accepted = ACCEPTED.fetch_add(u64::from(outcome.is_ok()), Relaxed) + u64::from(outcome.is_ok());
+    let runs = RUNS.fetch_add(1, Relaxed) + 1;
+    if runs.is_power_of_two() && runs >= 1024 {
+        eprintln!("accepted {accepted} of {runs} inputs");
+    }
+}
+
+/// Calls `read` with the path of a file that holds `bytes`. The file is in the folder for temporary files: memory, if TMPDIR says so.
+pub fn with_file<T>(bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
+    let mut file = tempfile::Builder::new().prefix("wingbeat-fuzz-").tempfile().expect("a temporary file");
+    file.write_all(bytes).expect("room for a temporary file");
+    read(file.path())
+}
+
+/// Calls `run` with a session of the embedded model, which each thread opens once.
+pub fn with_session<T>(run: impl FnOnce(&mut Session) -> T) -> T {
+    thread_local!(static SESSION: RefCell<Session> = RefCell::new(Session::new(&model(), 4).expect("four slots")));
+    SESSION.with_borrow_mut(run)
+}
+
+/// Opens the embedded model on the CPU.
+pub fn model() -> Model {
+    let mut options = Options::default();
+    options.device = "cpu".into();
+    Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model")
+}

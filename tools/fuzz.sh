@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Runs every fuzz target with coverage feedback and AddressSanitizer, each for some seconds.
+# usage: fuzz.sh [SECONDS] [TARGET…]      60 seconds and all targets, if nothing else is asked for
+#
+# A stable toolchain is enough: RUSTC_BOOTSTRAP allows the compiler's flag for the sanitizer. What a target finds is kept in
+# fuzz/artifacts/TARGET, inputs that reach new code in fuzz/corpus/TARGET. Both folders are ignored by git.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RUSTC_BOOTSTRAP=1
+
+seconds=${1:-60}
+[ $# -eq 0 ] || shift
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n 's/^name = "\(.*\)"$/\1/p' fuzz/Cargo.toml | tail -n +2)
+
+cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --quiet
+cargo fuzz build
+
+# Readers of checkpoints and states want a path: a folder in memory spares the disk.
+[ ! -d /dev/shm ] || { TMPDIR=$(mktemp -d /dev/shm/wingbeat-fuzz.XXXXXX) && export TMPDIR && trap 'rm -rf "$TMPDIR"' EXIT; }
+
+total=0
+failed=()
+for target in "${targets[@]}"; do
+  corpus=fuzz/corpus/$target
+  mkdir -p "$corpus" "fuzz/artifacts/$target"
+  log=$(mktemp)
+  # Limits per input: 10 seconds, 2 GiB in all, 512 MiB at once.
+  cargo fuzz run "$target" "$corpus" "fuzz/seeds/$target" -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    -malloc_limit_mb=512 -max_len=16384 -print_final_stats=1 >"$log" 2>&1 || failed+=("$target")
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
+  accepted=$(grep -o '^accepted [0-9]* of [0-9]* inputs' "$log" | tail -1 || true)
+  printf '%-12s %10s executions, %s\n' "$target" "${runs:-0}" "${accepted:-fewer than 1024 inputs}"
+  total=$((total + ${runs:-0}))
+  case " ${failed[*]} " in *" $target "*) tail -40 "$log" >&2 ;; esac
+  rm -f "$log"
+done
+printf '%-12s %10s executions\n' all "$total"
+[ ${#failed[@]} -eq 0 ] || { printf 'failed: %s\n' "${failed[*]}" >&2; exit 1; }
