@@ -1,10 +1,15 @@
 //! The checkpoint's own template, in Jinja as transformers runs it: `trim_blocks`, `lstrip_blocks`, nothing escaped for HTML, and
 //! `tojson`, `raise_exception` and `strftime_now`.
 //!
-//! A template is a program from a file: it can loop, but only for so long, and reads nothing but what it is given.
+//! A template is a program from a file that may come from a stranger. It reads nothing but what it is given. Its size, memory, output
+//! and time are bounded: `scan.rs` checks the source, `metered.rs` puts checks between its instructions, `limits.rs` counts.
 
 mod clock;
 mod environment;
+mod limits;
+mod metered;
+mod range;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod veil;
@@ -12,13 +17,19 @@ mod veil;
 use super::part::split_marked;
 use super::{Family, Message, Part, Template};
 use crate::error::{Error, Result};
+use limits::Limits;
+use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
-use minijinja::{Environment, ErrorKind};
+use minijinja::{AutoEscape, ErrorKind};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use veil::Veil;
 
-/// The only template of an environment.
+/// How errors call a template.
 const NAME: &str = "chat_template";
+
+/// What the deepest code within the bounds of `scan.rs` needs, several times over.
+const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
@@ -29,7 +40,6 @@ const NAME: &str = "chat_template";
 /// rendering both, and is an error: use the built-in template then.
 #[derive(Debug)]
 pub struct Jinja {
-    environment: Environment<'static>,
     source: String,
     family: Family,
     /// What the template finds beside the conversation: `eos_token` and the like.
@@ -40,11 +50,10 @@ impl Jinja {
     /// From the text of a template, a `chat_template.jinja`.
     ///
     /// # Errors
-    /// `File`, with the line, where it is no template.
+    /// `File`, with the line, where it is no template or a larger one than any chat needs; `Memory` where no thread can be started.
     pub fn parse(source: &str, family: Family) -> Result<Jinja> {
-        let mut environment = environment::new();
-        environment.add_template_owned(NAME, source.to_string()).map_err(broken)?;
-        Ok(Jinja { environment, source: source.into(), family, variables: Map::new() })
+        with_stack(|| metered::compile(source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
+        Ok(Jinja { source: source.into(), family, variables: Map::new() })
     }
 
     /// From a `tokenizer_config.json`; none where it has no `chat_template`. Of several templates that of this name is taken, or
@@ -89,9 +98,31 @@ impl Jinja {
         let tools = if tools.is_empty() { Value::Null } else { Value::Array(tools) };
         let mut context = self.variables.clone();
         context.extend([("messages".into(), messages), ("tools".into(), tools), ("add_generation_prompt".into(), json!(true))]);
-        let template = self.environment.get_template(NAME).map_err(broken)?;
-        template.render(Serde(&context)).map_err(failed)
+        let input = self.source.len() + serde_json::to_string(&context).expect("plain data").len();
+        let limits = Arc::new(Limits::new(input));
+        with_stack(|| {
+            let environment = environment::new(&limits);
+            let code = metered::compile(&self.source, NAME, environment::syntax())?;
+            let mut text = String::new();
+            let mut output = make_string_output(&mut text);
+            eval(&environment, &code.instructions, Serde(&context).into(), &code.blocks, &mut output, AutoEscape::None)?;
+            drop(output);
+            Ok(text)
+        })?
+        .map_err(failed)
     }
+}
+
+/// Runs on a thread whose stack is large enough for whatever `scan.rs` lets through. In a browser there are no threads.
+fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
+    if cfg!(target_arch = "wasm32") {
+        return Ok(run());
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
+        let thread = thread.map_err(|e| Error::memory(format!("a thread to render the chat template could not be started: {e}")))?;
+        thread.join().map_err(|_| Error::file("expected a template that renders the conversation: it makes the engine of templates panic"))
+    })
 }
 
 impl Template for Jinja {
@@ -136,7 +167,8 @@ fn broken(e: minijinja::Error) -> Error {
 
 fn failed(e: minijinja::Error) -> Error {
     match (e.kind(), e.detail()) {
-        (ErrorKind::OutOfFuel, _) => Error::file("expected a template that ends, found one that goes on and on").at(NAME),
+        (ErrorKind::OutOfFuel, _) => Error::file(limits::ENDLESS).at(NAME),
+        (_, Some(detail)) if detail.starts_with(limits::PREFIX) => Error::file(&detail[limits::PREFIX.len()..]).at(NAME),
         (_, Some(detail)) if detail.starts_with(environment::RAISED) => {
             Error::input(format!("the chat template refuses the conversation: {}", &detail[environment::RAISED.len()..]))
         }

@@ -2,39 +2,211 @@
 
 use super::super::json::{Style, dumps};
 use super::clock;
+use super::limits::Limits;
+use super::range::Range;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value};
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, filters};
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::sync::Arc;
 
 /// Begins what a template says when it refuses.
 pub const RAISED: &str = "raised: ";
 
-/// Instructions that a template may run. A conversation of a thousand messages takes some hundred thousand.
-const FUEL: u64 = 20_000_000;
+// Filters between the instructions of a template (`metered.rs`). No source can name them.
+/// After an instruction that makes a value of references to others.
+pub const MADE: &str = "\0made";
+/// After an instruction that makes a value with new values in it.
+pub const COPIED: &str = "\0copied";
+/// Before a product: a pair of its factors.
+pub const GUARD_MUL: &str = "\0guard_mul";
+/// Before an assignment to a namespace.
+pub const ASSIGNED: &str = "\0assigned";
+/// After each step of a loop.
+pub const TICK: &str = "\0tick";
 
-pub fn new() -> Environment<'static> {
-    let mut environment = Environment::new();
+/// Instructions that a template may run, checks included. A conversation of a thousand messages takes some hundred thousand.
+const FUEL: u64 = 40_000_000;
+
+/// The width of a field in `format`, in digits. No template needs more, and a large one is megabytes of blanks.
+const MAX_WIDTH_DIGITS: usize = 3;
+
+pub fn syntax() -> SyntaxConfig {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    syntax.expect("the delimiters are the usual ones")
+}
+
+/// For one rendering.
+pub fn new(limits: &Arc<Limits>) -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax());
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(format);
     environment.set_fuel(Some(FUEL));
-    environment.add_filter("tojson", to_json);
+    let l = limits.clone();
+    environment.set_formatter(move |out, _, value| format(out, &l, value));
+    let l = limits.clone();
+    environment.set_unknown_method_callback(move |state, value, method, args| {
+        if value.kind() == ValueKind::String {
+            may_grow(&l, method, value, args)?;
+        }
+        minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+    });
+    checks(&mut environment, limits);
+    for (name, builtin) in growing() {
+        let l = limits.clone();
+        environment.add_filter(name, move |state: &mut State, args: Rest<Value>| {
+            if let Some((value, rest)) = args.split_first() {
+                may_grow(&l, name, value, rest)?;
+            }
+            l.made(builtin.call(state, &args)?, true)
+        });
+    }
+    // Nothing in a template of a chat needs them, and what they make cannot be foreseen.
+    for name in ["batch", "slice", "pprint"] {
+        environment.remove_filter(name);
+    }
+    environment.remove_global("debug");
+    let l = limits.clone();
+    environment.add_filter("tojson", move |value: Value, options: Kwargs| to_json(&l, &value, &options));
+    environment.add_function("range", Range::value);
     environment.add_function("raise_exception", raise);
     environment.add_function("strftime_now", |format: &str| clock::now(format).map_err(|e| Error::new(ErrorKind::InvalidOperation, e)));
     environment
 }
 
-/// Constants as Python prints them.
-fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
-    let constant = match bool::try_from(value.clone()) {
-        Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => "True",
-        Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => "False",
-        _ if value.is_none() => "None",
-        _ => return minijinja::escape_formatter(out, state, value),
+fn checks(environment: &mut Environment<'static>, limits: &Arc<Limits>) {
+    let l = limits.clone();
+    environment.add_filter(MADE, move |value: Value| l.made(value, false));
+    let l = limits.clone();
+    environment.add_filter(COPIED, move |value: Value| l.made(value, true));
+    let l = limits.clone();
+    environment.add_filter(ASSIGNED, move |value: Value| l.assigned(value));
+    let l = limits.clone();
+    environment.add_filter(TICK, move |value: Value| l.in_time().map(|()| value));
+    let l = limits.clone();
+    environment.add_filter(GUARD_MUL, move |pair: Value| {
+        let factors = [pair.get_item_by_index(0)?, pair.get_item_by_index(1)?];
+        // Of two numbers the product is a number.
+        for (value, n) in [(&factors[0], &factors[1]), (&factors[1], &factors[0])] {
+            if let (false, Some(n)) = (value.is_number(), n.as_usize()) {
+                let size = l.size(value)?;
+                l.may_make((size.bytes + size.nodes).saturating_mul(n))?;
+            }
+        }
+        Ok(pair)
+    });
+}
+
+/// The engine's filters whose result may be much larger than what they are given.
+fn growing() -> [(&'static str, Value); 9] {
+    [
+        ("replace", Value::from_function(filters::replace)),
+        ("join", Value::from_function(filters::join)),
+        ("indent", Value::from_function(filters::indent)),
+        ("format", Value::from_function(filters::format)),
+        ("split", Value::from_function(filters::split)),
+        ("lines", Value::from_function(filters::lines)),
+        ("list", Value::from_function(filters::list)),
+        ("sort", Value::from_function(filters::sort)),
+        ("unique", Value::from_function(filters::unique)),
+    ]
+}
+
+/// Checks that a filter or a method of this name may make what it will make.
+fn may_grow(limits: &Limits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
+    let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
+    let whole = text(value);
+    let bytes = match name {
+        "replace" => {
+            let n = if arg(0).is_empty() { whole.len() + 1 } else { whole.matches(&*arg(0)).count() };
+            whole.len().saturating_add(n.saturating_mul(arg(1).len()))
+        }
+        // As a filter the list comes first, as a method the text between.
+        "join" => {
+            let (list, between) = if value.kind() == ValueKind::String && args.first().is_some_and(|v| v.kind() != ValueKind::String) {
+                (args[0].clone(), whole.len())
+            } else {
+                (value.clone(), arg(0).len())
+            };
+            let size = limits.size(&list)?;
+            let n = if list.kind() == ValueKind::String { size.bytes } else { size.nodes };
+            size.bytes.saturating_add(n.saturating_mul(between))
+        }
+        "indent" => {
+            let named = args.last().filter(|last| last.is_kwargs()).and_then(|named| named.get_attr("width").ok());
+            let width = args.iter().chain(&named).filter_map(Value::as_usize).max().unwrap_or(4);
+            whole.len().saturating_add((whole.matches('\n').count() + 1).saturating_mul(width))
+        }
+        "format" => {
+            let mut digits = whole.split(|c: char| !c.is_ascii_digit()).map(str::len);
+            if whole.contains('*') || whole.contains(":{") || digits.any(|n| n > MAX_WIDTH_DIGITS) {
+                return Err(Error::new(ErrorKind::InvalidOperation, "format: expected widths of at most three digits"));
+            }
+            let mut given = 1000usize;
+            for value in args {
+                given = given.saturating_add(limits.size(value)?.bytes);
+            }
+            whole.len().saturating_add(whole.matches(['%', '{']).count().saturating_mul(given))
+        }
+        // Each part is a value of its own.
+        "split" | "lines" | "splitlines" | "list" | "sort" | "unique" if value.kind() == ValueKind::String => {
+            let n = match name {
+                "split" if arg(0).is_empty() => whole.split_ascii_whitespace().count(),
+                "split" => whole.matches(&*arg(0)).count(),
+                "lines" | "splitlines" => whole.lines().count(),
+                _ => whole.len(),
+            };
+            whole.len().saturating_add(n.saturating_mul(16))
+        }
+        _ => return Ok(()),
     };
-    out.write_str(constant).map_err(Error::from)
+    limits.may_make(bytes)
+}
+
+fn text(value: &Value) -> Cow<'_, str> {
+    // A list is no text, and writing it here would be work for nothing.
+    match value.kind() {
+        ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),
+        ValueKind::Number | ValueKind::Bool => Cow::Owned(value.to_string()),
+        _ => Cow::Borrowed(""),
+    }
+}
+
+/// Constants as Python prints them.
+fn format(out: &mut Output<'_>, limits: &Limits, value: &Value) -> Result<(), Error> {
+    let mut out = Counted { out, limits, refused: None };
+    let written = match value.kind() {
+        ValueKind::Bool if value.is_true() => out.write_str("True"),
+        ValueKind::Bool => out.write_str("False"),
+        ValueKind::None => out.write_str("None"),
+        ValueKind::Undefined => Ok(()),
+        ValueKind::String => out.write_str(value.as_str().unwrap_or_default()),
+        _ => write!(out, "{value}"),
+    };
+    match out.refused {
+        Some(refused) => Err(refused),
+        None => written.map_err(Error::from),
+    }
+}
+
+/// Writes on while the limits allow it.
+struct Counted<'a, 'o> {
+    out: &'a mut Output<'o>,
+    limits: &'a Limits,
+    refused: Option<Error>,
+}
+
+impl fmt::Write for Counted<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        match self.limits.written(text.len()) {
+            Ok(()) => self.out.write_str(text),
+            Err(e) => {
+                self.refused.get_or_insert(e);
+                Err(fmt::Error)
+            }
+        }
+    }
 }
 
 fn raise(message: &str) -> Result<Value, Error> {
@@ -42,7 +214,7 @@ fn raise(message: &str) -> Result<Value, Error> {
 }
 
 /// `tojson(indent=4, ensure_ascii=False)`, as transformers has it.
-fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
+fn to_json(limits: &Limits, value: &Value, options: &Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson: the value is undefined"));
     }
@@ -61,6 +233,8 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
     if style.indent.is_some_and(|n| n > 64) {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson: expected an indent of at most 64"));
     }
-    let json = serde_json::to_value(&value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
-    Ok(dumps(&json, &style))
+    let size = limits.size(value)?;
+    limits.may_make(size.bytes.saturating_add(size.depths.saturating_mul(style.indent.unwrap_or(0))))?;
+    let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
+    limits.made(Value::from(dumps(&json, &style)), true)
 }

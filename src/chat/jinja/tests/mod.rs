@@ -1,5 +1,7 @@
 //! Checkpoints' templates against the built-in ones, what a message cannot do to them, and what they cannot do to us.
 
+mod bombs;
+
 use super::super::testing::{chat_template, conversations, full, weather};
 use super::super::{Glm4, Role, Tool, Version, encode, encode_whole, whole};
 use super::*;
@@ -133,9 +135,6 @@ fn what_goes_wrong_is_one_line() {
     {
         assert!(failed(template).starts_with("expected a template that renders"), "{template}");
     }
-    let endless = "{% for a in range(10000) %}{% for b in range(10000) %}{{ a }}{% endfor %}{% endfor %}";
-    assert!(failed(endless).contains("goes on and on"), "{}", failed(endless));
-    assert!(failed("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").starts_with("expected"));
 }
 
 #[test]
