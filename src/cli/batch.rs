@@ -17,7 +17,7 @@ use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
-use super::values::OUTPUT;
+use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, panics, signals, slots};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(short, long, value_name = "OUT.jsonl", help_heading = OUTPUT)]
     output: Option<PathBuf>,
     /// Continue N texts at once [default: 16, fewer if memory is short]
-    #[arg(help_heading = OUTPUT, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1023))]
+    #[arg(help_heading = OUTPUT, long, value_name = "N", value_parser = within(1..=1023))]
     slots: Option<u32>,
     /// Generate at most N tokens for a line without max_tokens; -1 goes on until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]

@@ -8,7 +8,7 @@ use super::ceiling::Ceiling;
 use super::model_options::{self, RunArgs, quant_values};
 use super::output::{Output, say};
 use super::target::Existing;
-use super::values::OUTPUT;
+use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
@@ -59,22 +59,22 @@ pub struct Args {
     #[arg(help_heading = "Model", hide_short_help = true, long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
     strategy: Vec<String>,
     /// Measure the prefill of N tokens
-    #[arg(help_heading = TESTS, short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
+    #[arg(help_heading = TESTS, short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',', value_parser = from(0))]
     n_prompt: Vec<usize>,
     /// Measure the decoding of N tokens
-    #[arg(help_heading = TESTS, short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',')]
+    #[arg(help_heading = TESTS, short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',', value_parser = from(0))]
     n_gen: Vec<usize>,
     /// Measure a prefill of P tokens and the decoding of G tokens together (also -pg); repeatable
     #[arg(help_heading = TESTS, hide_short_help = true, long, value_name = "P,G")]
     pg: Vec<String>,
     /// Prefill N tokens before each test, not timed
-    #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = from(0))]
     n_depth: Vec<usize>,
     /// Step N slots together
-    #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = from(0))]
     n_batch: Vec<usize>,
     /// Repeat each test N times
-    #[arg(help_heading = TESTS, short = 'r', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = TESTS, short = 'r', long, value_name = "N", default_value_t = 5, value_parser = within(1..=u32::MAX))]
     repetitions: u32,
     /// Format of the results
     #[arg(help_heading = OUTPUT, short, long, value_name = "FORMAT", default_value = "md")]

@@ -10,7 +10,7 @@ use super::prompt::{Given, INPUTS, InputArgs, NewlineArgs, no_input};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
 use super::target::Existing;
-use super::values::OUTPUT;
+use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals, slots};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
     /// Continue the prompt K times in one batch; seeds count up
-    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1024))]
     trials: u32,
     /// Save the state after the text, for --state; also after Ctrl-C, SIGTERM and SIGHUP
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::model_options::quant_values;
 use super::output::{Output, say};
 use super::published;
+use super::values::within;
 use crate::error::size;
 use crate::report::{InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
@@ -33,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     tensors: bool,
     /// Tokens that a slot holds, for the memory (GLM) [default: as many as the model was trained for, at most 8192]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     context: Option<u32>,
     /// Number type of the key-value cache (GLM)
     #[arg(hide_short_help = true, long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]

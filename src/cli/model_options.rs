@@ -4,7 +4,7 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
 use super::threads::ThreadArgs;
-use super::values::suggested;
+use super::values::{suggested, within};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::Strategy;
@@ -52,7 +52,7 @@ pub struct ModelArgs {
 #[command(next_help_heading = "Model")]
 pub struct RunArgs {
     /// Hold at most N tokens per slot (GLM) [default: as many as the model was trained for, at most 8192]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     pub context: Option<u32>,
     /// Number type of the key-value cache (GLM)
     #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], hide_short_help = true)]
@@ -72,7 +72,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub on: DeviceArgs,
     /// Prefill at most N tokens per step
-    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = DEVICE_HEADING, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = within(1..=u32::MAX), help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub chunk: u32,
     /// Use the same kernels for every batch size, so that a text never depends on its neighbours in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]

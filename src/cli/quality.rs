@@ -4,7 +4,7 @@ use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
 use super::prompt::{Given, InputArgs, LastNewline};
-use super::values::OUTPUT;
+use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Result, size};
 use crate::exec::Plan;
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(help_heading = VARIANTS, hide_short_help = true, long, value_name = "STRING", conflicts_with = "device")]
     strategy: Vec<String>,
     /// Cut the text into windows of at most N tokens [default: 2048, or the context of a GLM if that is less]
-    #[arg(help_heading = VARIANTS, long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(help_heading = VARIANTS, long, value_name = "N", value_parser = within(2..=u32::MAX))]
     window: Option<u32>,
     /// Print one JSON object
     #[arg(help_heading = OUTPUT, long)]

@@ -1,6 +1,7 @@
 //! How many threads of the host compute: `--threads`, else `WINGBEAT_THREADS`, else one per core.
 
 use super::model_options::DEVICE_HEADING;
+use super::values::within;
 use crate::error::{Error, Result};
 use rayon::ThreadPoolBuilder;
 
@@ -13,7 +14,7 @@ const MOST: u32 = 4096;
 #[derive(clap::Args)]
 pub struct ThreadArgs {
     /// Compute on the host with N threads [default: WINGBEAT_THREADS, else one per core]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)), help_heading = DEVICE_HEADING)]
+    #[arg(short, long, value_name = "N", value_parser = within(1..=MOST), help_heading = DEVICE_HEADING)]
     pub threads: Option<u32>,
 }
 

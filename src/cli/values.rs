@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 
 /// Where options about output are listed in help.
 pub const OUTPUT: &str = "Output";
@@ -28,5 +29,32 @@ impl<P: TypedValueParser> TypedValueParser for Suggested<P> {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.values.iter().cloned()))
+    }
+}
+
+/// For `value_parser`: a number of tokens, slots or repetitions from `least` on.
+pub fn from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| text.trim().parse().ok().filter(|n| *n >= least).ok_or_else(|| format!("expected a whole number from {least}"))
+}
+
+/// For `value_parser`: a number within a range.
+pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    let (least, most) = (*range.start(), *range.end());
+    let expected = move || format!("expected a whole number from {least} to {most}");
+    move |text| text.trim().parse().ok().filter(|n| (least..=most).contains(n)).ok_or_else(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{from, within};
+
+    #[test]
+    fn numbers_are_refused_with_what_was_expected() {
+        assert_eq!([from(0)("0"), from(1)(" 7")], [Ok(0), Ok(7)]);
+        assert_eq!([within(1..=8)("1"), within(1..=8)("8")], [Ok(1), Ok(8)]);
+        for wrong in ["abc", "", "-1", "1.5", "0", "99999999999999999999999"] {
+            assert_eq!(from(1)(wrong).unwrap_err(), "expected a whole number from 1", "{wrong:?}");
+            assert_eq!(within(1..=8)(wrong).unwrap_err(), "expected a whole number from 1 to 8", "{wrong:?}");
+        }
     }
 }
