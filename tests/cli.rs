@@ -587,6 +587,27 @@ fn an_interrupt_ends_with_130_and_what_there_is() {
     assert!(state.exists());
 }
 
+/// The second test would take hours.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_bench_prints_what_it_measured() {
+    for (flags, is_array) in [("--json", true), ("-o jsonl", false)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+        command.args(words("bench --device cpu -p 4,100000000 -n 0 -r 1")).args(words(flags));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let first = said.find(|line| line.as_ref().is_ok_and(|line| line.contains(": pp4, ")));
+        assert!(first.is_some(), "{flags}: the first test ends");
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        said.for_each(drop);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), 130);
+        let records: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{flags}: {e}: {output:?}"));
+        let record = if is_array { &records[0] } else { &records };
+        assert_eq!((record["n_prompt"].as_u64(), records.as_array().map_or(1, Vec::len)), (Some(4), 1), "{flags}");
+    }
+}
+
 #[test]
 fn quality_is_a_table_or_an_object() {
     let golden = golden();

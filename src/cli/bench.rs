@@ -6,7 +6,7 @@ mod synthetic;
 
 use super::ceiling::Ceiling;
 use super::model_options::{self, RunArgs, quant_values};
-use super::output::{Output, say};
+use super::output::say;
 use super::target::Existing;
 use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
@@ -159,9 +159,10 @@ pub fn run(mut args: Args) -> Outcome {
     if sources.is_empty() {
         sources.push(ModelSource::Embedded);
     }
-    let mut printer = Printer::new(args.output, Output::new(false));
+    let mut printer = Printer::new(args.output);
+    // What is finished took its time: a test that fails or is interrupted does not take it along.
+    printer.print_on_interrupt();
     let measured = measure_all(&args, &sources, &tests, &mut printer);
-    // What is finished took its time: a test that fails does not take it along.
     let printed = printer.finish(measured.is_ok());
     measured.and(printed)?;
     Ok(ExitCode::SUCCESS)

@@ -20,6 +20,10 @@ const EXIT_CODE: c_int = 130;
 /// The flag of the verb that runs, if it can end by itself.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
+/// What a verb does before a signal ends the program at once.
+type Last = Box<dyn FnOnce() + Send>;
+static LAST: Mutex<Option<Last>> = Mutex::new(None);
+
 /// Whether SIGTERM or SIGHUP came.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -36,6 +40,12 @@ pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }
 
+/// Runs `last` before a signal ends the program at once, on the thread that listens: for results that the verb holds. Until `last` has
+/// returned, no other signal is heard.
+pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
+    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
+}
+
 /// Returns whether the program was told to end, and not only an answer to stop.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
@@ -49,6 +59,8 @@ fn received(signal: c_int) {
     let ends_by_itself = stop.as_ref().is_some_and(|stop| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());
     if !ends_by_itself {
         remove_unfinished();
+        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
+        last.into_iter().for_each(|last| last());
         // Not `std::process::exit`: other threads still use what the exit handlers of drivers would free.
         signal_hook::low_level::exit(EXIT_CODE);
     }

@@ -3,9 +3,11 @@
 use super::Test;
 use crate::cli::Failure;
 use crate::cli::output::Output;
+use crate::cli::signals;
 use crate::error::Error;
 use crate::report::BenchRecord;
 use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -15,50 +17,77 @@ pub enum Format {
     Jsonl,
 }
 
-/// Prints each result as it comes; an array at the end.
+/// Prints each result as it comes. JSON is one array, printed at the end or at an interrupt.
 pub struct Printer {
     format: Format,
-    out: Output,
-    kept: Vec<BenchRecord>,
+    /// `None` for an array: an interrupt prints it from another thread, and standard output is locked while it is held.
+    out: Option<Output>,
+    kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
 }
 
+/// Takes the records out, so that they are printed once.
+fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
+    std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn print_array(records: &[BenchRecord]) -> Result<(), Failure> {
+    let mut out = Output::new(false);
+    out.json(&records)?;
+    out.finish()
+}
+
 impl Printer {
-    pub fn new(format: Format, out: Output) -> Printer {
-        Printer { format, out, kept: Vec::new(), is_first: true }
+    pub fn new(format: Format) -> Printer {
+        let out = (format != Format::Json).then(|| Output::new(false));
+        Printer { format, out, kept: Arc::default(), is_first: true }
+    }
+
+    /// Makes a signal that ends the program print the records that are finished: a test may take minutes, and so may its model.
+    pub fn print_on_interrupt(&self) {
+        if self.format == Format::Json {
+            let kept = self.kept.clone();
+            signals::before_the_end(move || {
+                let records = taken(&kept);
+                if !records.is_empty() {
+                    let _ = print_array(&records);
+                }
+            });
+        }
     }
 
     pub fn record(&mut self, r: &BenchRecord) -> Result<(), Failure> {
         let is_first = std::mem::replace(&mut self.is_first, false);
+        let Some(out) = &mut self.out else {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(r.clone());
+            return Ok(());
+        };
         match self.format {
             Format::Md => {
                 if is_first {
-                    self.out.line("| model | size | params | backend | device | test | batch | t/s | p50 ms | p95 ms |")?;
-                    self.out.line("|:--|--:|--:|:--|:--|--:|--:|--:|--:|--:|")?;
+                    out.line("| model | size | params | backend | device | test | batch | t/s | p50 ms | p95 ms |")?;
+                    out.line("|:--|--:|--:|:--|:--|--:|--:|--:|--:|--:|")?;
                 }
-                self.out.line(row(r))
+                out.line(row(r))
             }
             Format::Csv => {
                 let cells = cells(r)?;
                 if is_first {
-                    self.out.line(cells.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(","))?;
+                    out.line(cells.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(","))?;
                 }
-                self.out.line(cells.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(","))
+                out.line(cells.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(","))
             }
-            Format::Json => {
-                self.kept.push(r.clone());
-                Ok(())
-            }
-            Format::Jsonl => self.out.json(r),
+            Format::Json | Format::Jsonl => out.json(r),
         }
     }
 
     /// Prints what was kept. An empty array says that nothing was asked for, not that it failed.
-    pub fn finish(mut self, succeeded: bool) -> Result<(), Failure> {
-        if self.format == Format::Json && (succeeded || !self.kept.is_empty()) {
-            self.out.json(&self.kept)?;
+    pub fn finish(self, succeeded: bool) -> Result<(), Failure> {
+        if let Some(out) = self.out {
+            return out.finish();
         }
-        self.out.finish()
+        let records = taken(&self.kept);
+        if succeeded || !records.is_empty() { print_array(&records) } else { Ok(()) }
     }
 }
 
