@@ -443,7 +443,7 @@ impl Chat {
             Slash::Set(Some((name, None))) => self.screen.tell(&format!("{name} is {}", self.talk.settings().get(&name)?)),
             Slash::Set(Some((name, Some(value)))) => {
                 self.talk.set(&name, &value)?;
-                self.screen.aside(format_args!("{name} is {value}"));
+                self.screen.aside(status::changed(&name, &value, self.talk.settings()));
             }
             Slash::Set(None) => self.screen.tell(&status::settings(self.talk.settings())),
             Slash::System(text) => {

@@ -1,6 +1,7 @@
 //! How a conversation stands, in words: where it is, what it cost, how it is led.
 
 use crate::chat::{Settings, Stats, Talk};
+use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
 /// Where the conversation is after a step aside.
@@ -54,6 +55,14 @@ fn speed(t: &Timings) -> String {
     }
 }
 
+/// A setting that was just given a value. A random seed is shown: with it the answers can be repeated.
+pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
+    if name == "seed" && value.trim() == RANDOM_SEED {
+        return format!("seed is {}, chosen at random", settings.sampling.seed);
+    }
+    format!("{name} is {value}")
+}
+
 /// The line below an answer.
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
@@ -86,4 +95,19 @@ pub fn settings(s: &Settings) -> String {
 
 fn times(n: usize) -> String {
     if n == 1 { "1 turn".into() } else { format!("{n} turns") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_seed_is_told_as_the_number_that_it_is() {
+        let mut settings = Settings::default();
+        settings.set("seed", "-1").unwrap();
+        let seed = settings.sampling.seed;
+        assert_eq!(changed("seed", "-1", &settings), format!("seed is {seed}, chosen at random"));
+        assert_eq!(changed("seed", "7", &settings), "seed is 7");
+        assert_eq!(changed("top-k", "-1", &settings), "top-k is -1");
+    }
 }
