@@ -101,7 +101,7 @@ impl Grammar {
 
     /// As the crate takes it.
     pub(super) fn source(&self) -> TopLevelGrammar {
-        let lead = if self.lead.is_empty() { String::new() } else { format!("{} ", Value::from(self.lead.as_str())) };
+        let lead = if self.lead.is_empty() { String::new() } else { format!("{} ", lark::quoted(&self.lead)) };
         TopLevelGrammar::from_lark(format!("start: {lead}whole\n{}", self.rules))
     }
 }

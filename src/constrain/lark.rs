@@ -131,6 +131,6 @@ impl Writer<'_> {
 }
 
 /// A text in Lark, whose texts are JSON's but for one character.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

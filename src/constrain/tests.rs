@@ -408,3 +408,17 @@ fn what_cannot_be_compiled_is_blamed_on_the_smallest_part() {
         assert!(error.to_string().starts_with(&format!("schema at /properties/age/items: {want}")), "{part}: {error}");
     }
 }
+
+#[test]
+fn a_lead_may_hold_any_character() {
+    let vocab = vocab(&["\u{7f}", "a", "\"", "\n", "\\"]);
+    let grammar = Grammar::gbnf("root ::= \"a\"").unwrap();
+    for (id, lead) in [(1, "\u{7f}"), (3, "\""), (4, "\n"), (5, "\\")] {
+        let grammar = grammar.behind(lead);
+        assert!(!grammar.source().grammars[0].lark_grammar.as_ref().unwrap().contains('\u{7f}'), "{lead:?}");
+        let mut follower = pieces(&vocab).follow(&grammar).unwrap();
+        assert!(is_allowed(&mut follower, id) && !is_allowed(&mut follower, 2), "{lead:?}");
+        follower.accept(id).unwrap();
+        assert!(is_allowed(&mut follower, 2), "{lead:?}");
+    }
+}
