@@ -59,6 +59,16 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     }
 }
 
+/// The limit is known before anything is loaded.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_beyond_the_limit_is_refused_before_it_is_loaded() {
+    let output = soon("a refusal", || limited("ulimit -v 6000000", "bench --synthetic rwkv7-7.2b -p 0 -n 1 -r 1"));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("cpu: the model needs ") && said.contains(" are free"), "{said}");
+}
+
 /// Only users other than root feel the limit on processes and threads.
 #[cfg(unix)]
 #[test]

@@ -8,8 +8,8 @@ pub struct Memory {
     pub free: Option<u64>,
 }
 
-/// What a program can take of the host's memory without swapping: what is free or is a cache of files. In a container whose limit is
-/// lower, that limit. None where the system does not say.
+/// What a program can take of the host's memory without swapping: what is free or is a cache of files. A lower limit counts, of the
+/// container or of the process (`ulimit -v`). `None` if the system does not say.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
@@ -17,7 +17,30 @@ pub fn host_memory() -> Option<Memory> {
     let host = (system.total_memory() > 0).then(|| Memory { total: system.total_memory(), free: Some(system.available_memory()) })?;
     // What a container's files fill is given back when it is needed, so only what its processes hold counts as used.
     let limit = system.cgroup_limits().map(|c| Memory { total: c.total_memory, free: Some(c.total_memory.saturating_sub(c.rss)) });
-    Some(limit.map_or(host, |limit| host.within(limit)))
+    let own = of_process();
+    Some([limit, own].into_iter().flatten().fold(host, Memory::within))
+}
+
+/// The limit on the addresses of this process. `None` if there is no limit.
+#[cfg(all(feature = "cli", target_os = "linux"))]
+fn of_process() -> Option<Memory> {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    let (total, _) = getrlimit(Resource::RLIMIT_AS).ok().filter(|(limit, _)| *limit != RLIM_INFINITY)?;
+    let used = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| addresses(&status));
+    Some(Memory { total, free: used.map(|used| total.saturating_sub(used)) })
+}
+
+/// A library leaves limits to its caller, and other systems do not say what is used.
+#[cfg(all(not(all(feature = "cli", target_os = "linux")), not(target_arch = "wasm32")))]
+fn of_process() -> Option<Memory> {
+    None
+}
+
+/// Returns the bytes of addresses in use, from the lines of `/proc/self/status`.
+#[cfg(all(feature = "cli", target_os = "linux"))]
+fn addresses(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// A browser does not tell.
@@ -46,6 +69,15 @@ mod tests {
     fn the_host_has_some() {
         let host = host_memory().unwrap();
         assert!(host.total > 1 << 27 && host.free.unwrap() <= host.total, "{host:?}");
+    }
+
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    #[test]
+    fn the_process_says_what_it_uses() {
+        assert_eq!(addresses("VmPeak:\t    9000 kB\nVmSize:\t    1234 kB\nVmLck: 0 kB\n"), Some(1234 << 10));
+        assert_eq!([addresses(""), addresses("VmSize: many kB"), addresses("VmSize: 1 MB")], [None; 3]);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(addresses(&status).unwrap() > 1 << 20, "{status}");
     }
 
     #[test]
