@@ -337,6 +337,17 @@ mod processes {
             assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
             assert_eq!(names(folder.path()), [""; 0], "{signal}");
         }
+        // A crash where memory is limited is probably the end of memory.
+        let short = folder();
+        let out = short.path().join("slow.safetensors");
+        let line = "ulimit -v 8000000; exec \"$0\" bench --synthetic rwkv7-0.1b --device cpu -p 0 -n 0 --write \"$1\"";
+        let mut crashed = Command::new("sh");
+        crashed.args(["-c", line, env!("CARGO_BIN_EXE_wingbeat"), text(&out)]).stdin(Stdio::null()).stderr(Stdio::null());
+        let mut child = crashed.spawn().unwrap();
+        assert!(writes(&mut child, short.path()), "it ended before it was seen");
+        send("ABRT", child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+        assert_eq!(names(short.path()), [""; 0]);
         // A small checkpoint is written in some milliseconds: one of some attempts hits it.
         let model = crate::support::goldens().find(|g| g.name == "rwkv6").unwrap().path();
         let mut n_hit = 0;

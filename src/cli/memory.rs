@@ -4,6 +4,7 @@
 //! in this allocator. It stands in the program and not in the library: a library must not choose its caller's allocator.
 
 use crate::error::{Kind, MEMORY_HINT, is_handled};
+use crate::weights::new_file::remove_unfinished_at_once;
 use signal_hook::low_level;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
@@ -55,7 +56,7 @@ fn end(size: usize) -> ! {
     end_with(message.text(), MEMORY_HINT)
 }
 
-/// Allocates nothing and takes no lock, so a signal handler may call it. Neither text has a quote or a backslash in it.
+/// Allocates nothing and waits for no lock, so a signal handler may call it. Neither text has a quote or a backslash in it.
 fn end_with(message: &str, hint: &str) -> ! {
     let kind = Kind::Memory;
     if WANTS_JSON.load(Ordering::Relaxed) {
@@ -67,6 +68,7 @@ fn end_with(message: &str, hint: &str) -> ! {
     let mut line = Line::default();
     let _ = writeln!(line, "error: {message} ({hint})");
     say(2, line.text().as_bytes());
+    remove_unfinished_at_once();
     low_level::exit(kind.exit_code().into())
 }
 
@@ -127,7 +129,7 @@ pub fn explain_crashes() {
     // On the stack that the standard library sets aside for overflows, where a thread has one.
     let action = SigAction::new(SigHandler::Handler(crashed), SaFlags::SA_ONSTACK, SigSet::empty());
     for signal in [Signal::SIGABRT, Signal::SIGSEGV] {
-        // SAFETY: the handler allocates nothing, takes no lock and does not return: writes and `_exit`, both allowed in a handler.
+        // SAFETY: the handler allocates nothing, waits for no lock and does not return: writes, `unlink` and `_exit`, all allowed in a handler.
         if let Err(e) = unsafe { sigaction(signal, &action) } {
             log::warn!("a driver that runs out of memory will end the program without a message: {e}");
         }
