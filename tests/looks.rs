@@ -115,7 +115,8 @@ fn a_stopped_doctor_gives_a_verdict() {
     assert_eq!(code(&output), 130, "{page}");
     let verdict = page.lines().last().unwrap();
     assert!(verdict.starts_with("interrupted: ") && verdict.contains(" checks right, ") && verdict.ends_with(" not made"), "{page}");
-    assert!(page.contains(" not checked") && page.contains("right: error "), "{page}");
+    // The official logits come after the first kernels: they share what the driver compiles.
+    assert!(page.contains(" not checked\n") && page.contains("built-in model\n  not checked\n"), "{page}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::words::WORDS;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The results of one family of kernels.
@@ -102,17 +103,26 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Runs all families, until the user stops the check. A case that fails to run counts as wrong.
-    pub fn run(&self, checks: &Mutex<Checks>) -> Vec<Family> {
+    /// Runs all families, until the user stops the check. A case that fails to run counts as wrong. `led` is dropped when the first job
+    /// has ended: the driver has then compiled what a model in the default format needs, and keeps it.
+    pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =
             (0..self.families.len()).flat_map(|family| formats.clone().map(move |format| Job { family, format })).collect();
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
+        let led = Mutex::new(Some(led));
+        let take = || {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            Some((i, jobs.get(i)?))
+        };
         let work = |opened: &Device| {
-            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some((i, job)) = take() {
                 let outcomes = self.job(*job, opened, checks);
                 lock(&done).push((job.family, outcomes));
+                if i == 0 {
+                    drop(lock(&led).take());
+                }
                 if lock(checks).is_stopped() {
                     return;
                 }

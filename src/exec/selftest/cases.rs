@@ -39,7 +39,7 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
 /// The first format, which models use by default, takes two cases of each word: an odd size and a middle one. Every other format takes
 /// one of the two if it changes the kernel: formats differ in how weights are decoded, and share the rest.
 fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
-    let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes(case, format)).collect();
+    let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
     if all.iter().any(decodes) {
         all.retain(decodes);
@@ -55,20 +55,41 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
         turn if turn % 2 == 1 => vec![middle],
         _ => vec![odd],
     };
-    let kept = |(i, case): (usize, Case)| chosen.contains(&i).then(|| Case { steps: quick_steps(case.steps, format), ..case });
+    let kept = |(i, case): (usize, Case)| chosen.contains(&i).then(|| Case { steps: quick_steps(&case, format), ..case });
     all.into_iter().enumerate().filter_map(kept).collect()
 }
 
-/// Every format decodes: the step of the fewest tokens. The first of the floats and the first of the codes also prefill: the step of the
-/// most tokens. Drivers compile kernels for prefill for seconds, and between formats only the reading of weights differs. The first
-/// format of all also takes the step of the most slots.
-fn quick_steps(steps: Vec<Step>, format: &'static dyn Format) -> Vec<Step> {
-    let by = |key: &dyn Fn(&Step) -> usize| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
-    let fewest = by(&|s| usize::MAX - s.tokens.len());
-    let most = leads(format).then(|| by(&|s| s.tokens.len())).flatten();
-    let batch = (turn(format) == 0).then(|| by(&|s| s.runs.len())).flatten();
-    let chosen = [fewest, batch, most];
-    steps.into_iter().enumerate().filter(|(i, _)| chosen.contains(&Some(*i))).map(|(_, step)| step).collect()
+/// Every format decodes: the step of the fewest tokens. A case that prefills also takes the step of the most tokens. The first format of
+/// all also takes a step of several slots: the largest one of a product, which runs the kernels of the prefill, so that the driver
+/// compiles no others; of other words the step of the most slots.
+fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
+    let steps = &case.steps;
+    let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
+    let is_product = !case.tape.matrices.is_empty();
+    let fewest = by(&|s| (usize::MAX - s.tokens.len(), 0));
+    let most = prefills(case, format).then(|| by(&|s| (s.tokens.len(), 0))).flatten();
+    let large = |s: &Step| if is_product { (usize::from(s.runs.len() > 1), s.tokens.len()) } else { (s.runs.len(), 0) };
+    let batch = (turn(format) == 0).then(|| by(&large)).flatten();
+    let take = |(i, step): (usize, &Step)| match Some(i) {
+        // The logits of every token: the head prefills, too.
+        i if i == batch && is_product => Some(Step { outputs: (0..step.tokens.len() as u32).collect(), ..step.clone() }),
+        i if [fewest, batch, most].contains(&i) => Some(step.clone()),
+        _ => None,
+    };
+    steps.iter().enumerate().filter_map(take).collect()
+}
+
+/// Whether a case prefills in a format. Drivers compile the kernels of the prefill for seconds, and between formats only the reading of
+/// weights differs: the first of the floats prefills, and the first of the codes. Codes leave out matrices of sparse inputs: their scales
+/// are stored in another order, which the step of one token reads, too.
+fn prefills(case: &Case, format: &'static dyn Format) -> bool {
+    leads(format) && (format.scaling() == Scaling::None || case.zeros.is_none())
+}
+
+/// Whether the quick check runs a case in a format. Matrices of sparse inputs store the scales of codes in an order of their own. One
+/// format of codes is enough to check that order.
+fn takes_quickly(case: &Case, format: &'static dyn Format) -> bool {
+    takes(case, format) && (format.scaling() == Scaling::None || case.zeros.is_none() || leads(format))
 }
 
 /// Whether a format is the first of the floats, or the first of the codes.
@@ -122,12 +143,20 @@ mod tests {
         let mut n = 0;
         for (word, format) in WORDS.iter().flat_map(|w| FORMATS.iter().map(move |f| (w, *f))) {
             let quick = cases(word, format, Extent::Quick);
-            let is_taken = (word.cases)().iter().any(|case| takes(case, format));
+            let is_taken = (word.cases)().iter().any(|case| takes_quickly(case, format));
             assert_eq!(quick.is_empty(), !is_taken, "{} as {}", word.name, format.name());
             for case in &quick {
                 let tokens: Vec<usize> = case.steps.iter().map(|s| s.tokens.len()).collect();
                 let (fewest, most) = (tokens.iter().min().unwrap(), tokens.iter().max().unwrap());
-                assert!(*fewest == 1 && (*most >= 33) == leads(format), "{} as {}: steps of {tokens:?} tokens", case.name, format.name());
+                let (name, prefills) = (&case.name, prefills(case, format));
+                assert!(*fewest == 1 && (*most >= 33) == prefills, "{name} as {}: steps of {tokens:?} tokens", format.name());
+                let many = |s: &&Step| s.tokens.len().min(s.outputs.len()) > 8;
+                let by_prefill = case.steps.iter().filter(|s| s.runs.len() > 1).all(|s| many(&s));
+                assert!(
+                    by_prefill || case.tape.matrices.is_empty(),
+                    "{name} as {}: a step of several slots takes kernels of its own",
+                    format.name()
+                );
             }
             n += quick.len();
         }
