@@ -7,11 +7,14 @@ TARGET  := $(or $(CARGO_TARGET_DIR),target)
 # What `make bench` measures, and where: make bench DEVICE=gpu MODEL="-m model.pth"
 DEVICE  ?= auto
 MODEL   ?= --synthetic rwkv7-0.1b
+# How long `make fuzz` runs each target, and which: make fuzz SECONDS=600 FUZZ="pickle state"
+SECONDS ?= 60
+FUZZ    ?=
 
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check clean
+.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +51,12 @@ bench: ## tokens a second of a 0.1B model with seeded weights; DEVICE and MODEL 
 gpu-check: ## kernels, official logits and speed on a real GPU, written to benches/results; CHECK="--models rwkv7-0.1b" and the like
 	$(CARGO) build --release
 	tools/gpu-check.sh $(CHECK)
+
+fuzz: ## fuzz every reader of files with AddressSanitizer for SECONDS each; FUZZ="pickle state" chooses targets
+	@tools/fuzz.sh $(SECONDS) $(FUZZ)
+
+deny: ## check the dependencies' licences, duplicates, sources and known vulnerabilities
+	@tools/deny.sh
 
 clean: ## remove everything built
 	$(CARGO) clean
