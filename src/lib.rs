@@ -56,6 +56,8 @@ pub mod exec;
 pub mod quant;
 pub mod report;
 pub mod sample;
+#[cfg(all(test, feature = "cli"))]
+mod seeds;
 pub mod session;
 pub mod tape;
 pub mod tensor;

@@ -1,4 +1,6 @@
-//! A grammar in GBNF, or a JSON schema where the first byte is odd: follows it for a few tokens of the embedded vocabulary.
+//! A grammar in GBNF, or a JSON schema: follows it for a few tokens of the embedded vocabulary.
+//!
+//! Of the first byte, bit 0 chooses JSON, bit 1 asks for the closing tokens at each step, and all of it chooses the tokens.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,8 +25,12 @@ fn read(bytes: &[u8]) -> Result<()> {
         0 => Grammar::gbnf(text)?,
         _ => Grammar::json_schema(&serde_json::from_str(text).map_err(|_| Error::input("no JSON"))?)?,
     };
-    let mut follower = pieces.follow(&grammar)?;
+    let closes = kind & 2 != 0;
+    let mut follower = pieces.follow(&grammar.close(closes))?;
     for step in 0..TOKENS {
+        if closes {
+            let _ = follower.closing();
+        }
         let allowed = follower.allowed()?;
         if allowed.is_complete() {
             break;

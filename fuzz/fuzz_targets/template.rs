@@ -8,7 +8,8 @@ use wingbeat_fuzz::count;
 
 fn read(bytes: &[u8]) -> Result<()> {
     let source = std::str::from_utf8(bytes).map_err(|_| Error::input("no text"))?;
-    let messages = [Message::system("Be brief."), Message::user("Who are you | what?]"), Message::assistant("A model."), Message::user("Why?")];
+    let messages =
+        [Message::system("Be brief."), Message::user("Who are you | what?]"), Message::assistant("A model."), Message::user("Why?")];
     let parts = Jinja::parse(source, Family::Glm4)?.render(&messages)?;
     // About 400 bytes of messages: a template that makes this much of them is a bomb.
     assert!(wingbeat::chat::whole(&parts).len() < 64 << 20);

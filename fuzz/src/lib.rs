@@ -1,26 +1,42 @@
 //! What the fuzz targets share: a count of accepted inputs, a file for readers that want a path, and a session of the embedded model.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use wingbeat::error::Result;
+use wingbeat::error::{Error, Result};
 use wingbeat::session::{Model, ModelSource, Options, Session};
+use wingbeat::tensor::DType;
+use wingbeat::weights::{Entry, write_safetensors};
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts an input, and prints both counts at each power of two. A target that accepts nothing tests only its first check.
+/// Counts an input. The counts are printed at each power of two and at the end: a target that accepts nothing tests only its
+/// first check.
 pub fn count<T>(outcome: Result<T>) {
     if let Err(e) = &outcome {
         let text = e.to_string();
         assert!(!text.contains('\n') && text.len() < 4000, "an error is one short line: {text}");
     }
-    let accepted = ACCEPTED.fetch_add(u64::from(outcome.is_ok()), Relaxed) + u64::from(outcome.is_ok());
+    ACCEPTED.fetch_add(u64::from(outcome.is_ok()), Relaxed);
     let runs = RUNS.fetch_add(1, Relaxed) + 1;
-    if runs.is_power_of_two() && runs >= 1024 {
-        eprintln!("accepted {accepted} of {runs} inputs");
+    if runs == 1 {
+        // SAFETY: the function is called when the process exits, and uses only atomics and stderr.
+        unsafe { atexit(print_counts) };
     }
+    if runs.is_power_of_two() && runs >= 1024 {
+        print_counts();
+    }
+}
+
+unsafe extern "C" {
+    fn atexit(at_exit: extern "C" fn()) -> i32;
+}
+
+extern "C" fn print_counts() {
+    eprintln!("accepted {} of {} inputs", ACCEPTED.load(Relaxed), RUNS.load(Relaxed));
 }
 
 /// Calls `read` with the path of a file that holds `bytes`. The file is in the folder for temporary files: memory, if TMPDIR says so.
@@ -41,4 +57,14 @@ pub fn model() -> Model {
     let mut options = Options::default();
     options.device = "cpu".into();
     Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model")
+}
+
+/// Writes a safetensors file of tensors that are zero.
+pub fn zeros(path: &Path, tensors: &[(&str, &[usize])]) -> Result<()> {
+    let entry = |(name, shape): &(&str, &[usize])| {
+        let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+        let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::file(e.to_string()));
+        Entry { name: name.to_string(), dtype: DType::F32, shape: shape.to_vec(), data: Box::new(data) }
+    };
+    write_safetensors(path, &BTreeMap::new(), tensors.iter().map(entry).collect(), &mut |_, _| ())
 }

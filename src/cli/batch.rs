@@ -175,6 +175,17 @@ pub fn run(mut args: Args) -> Outcome {
     run.finish(BatchReport { interrupted, slots: n_slots, seconds: started.elapsed().as_secs_f64(), ..BatchReport::default() }, total)
 }
 
+/// Checks a line and its settings of the sampler, as far as no model is needed.
+#[cfg(fuzzing)]
+pub fn check_line(bytes: &[u8]) -> Result<()> {
+    const N_VOCAB: usize = 65536;
+    let wanted = line::wanted(&line::fields(bytes)?.1)?;
+    let values: Vec<Vec<&str>> = wanted.sampling.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
+    let names = wanted.sampling.iter().map(|(name, _)| name.as_str());
+    let asked: Vec<(&str, &[&str])> = names.zip(values.iter().map(Vec::as_slice)).collect();
+    crate::sample::Sampling::rwkv().with(&asked)?.check(N_VOCAB)
+}
+
 fn find_results(args: &Args, path: &Path) -> Result<Found> {
     check_folder(path)?;
     let same = |path: &Path| path.canonicalize().ok();

@@ -167,6 +167,18 @@ fn run_verb(verb: Verb) -> Outcome {
     }
 }
 
+/// Doors for the targets in `fuzz/`, which only the fuzzer's build has.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Reads a line of the input of `batch`, as far as no model is needed.
+    ///
+    /// # Errors
+    /// `Input` and `Usage`, at the field.
+    pub fn batch_line(bytes: &[u8]) -> crate::error::Result<()> {
+        super::batch::check_line(bytes)
+    }
+}
+
 /// The first argument that is no flag: none of the program's own takes a value.
 fn verb(args: &[OsString]) -> Option<(usize, &OsStr)> {
     let is_flag = |a: &OsStr| a.as_encoded_bytes().starts_with(b"-");

@@ -4,7 +4,7 @@
 //! a stream needs each token alone, and half a character must stay half a character.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::split::{Part, Parts};
 use super::table::Table;

@@ -36,6 +36,17 @@ pub(crate) mod testing {
     pub fn full_glm4() -> Vocab {
         Vocab::parse(tests::full_file().as_bytes()).expect("a made-up file parses")
     }
+
+    /// Small files of some kinds, by name. The last one is too short for a vocabulary of GLM-4.
+    #[cfg(feature = "cli")]
+    pub fn files() -> [(&'static str, Vec<u8>); 3] {
+        use super::huggingface::tests::{WORDS, small_bpe};
+        [
+            ("bpe.json", small_bpe().to_string().into_bytes()),
+            ("words.json", WORDS.into()),
+            ("glm4.model", tests::lines(&tests::MERGES).concat().into_bytes()),
+        ]
+    }
 }
 
 pub use choose::{Choice, choose};

@@ -4,7 +4,8 @@ use super::testing::{Dice, Gguf, pth, put, q8_0, singles};
 use super::*;
 use crate::tensor::DType;
 
-fn small_pth() -> Vec<u8> {
+/// A `.pth` of three tensors.
+pub(crate) fn small_pth() -> Vec<u8> {
     let w = singles(&[1., 2., 3., 4., 5., 6., 7., 8.]);
     pth(&[
         ("emb.weight", DType::F32, &[2, 4], &w),
@@ -13,7 +14,8 @@ fn small_pth() -> Vec<u8> {
     ])
 }
 
-fn small_safetensors() -> Vec<u8> {
+/// The same tensors as safetensors.
+pub(crate) fn small_safetensors() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let input = Checkpoint::open(&put(&dir, "a.pth", &small_pth())).unwrap();
     let out = dir.path().join("b");
@@ -21,7 +23,8 @@ fn small_safetensors() -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-fn small_gguf() -> Vec<u8> {
+/// A GGUF file with tensors of two types, and an array in its metadata.
+pub(crate) fn small_gguf() -> Vec<u8> {
     let x: Vec<f32> = (0..64).map(|i| i as f32).collect();
     let (blocks, numbers) = (q8_0(&x), singles(&x[..32]));
     let mut g = Gguf::new("rwkv6");
@@ -34,7 +37,7 @@ fn small_gguf() -> Vec<u8> {
 }
 
 /// A GLM with its configuration in the metadata, as `convert` writes it: its fused tensors are split while opening.
-fn small_glm() -> Vec<u8> {
+pub(crate) fn small_glm() -> Vec<u8> {
     let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
         "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;
     let x = singles(&[1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.]);
@@ -58,7 +61,8 @@ fn small_glm() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn small_glm_gguf() -> Vec<u8> {
+/// A GGUF file of a GLM.
+pub(crate) fn small_glm_gguf() -> Vec<u8> {
     let x: Vec<f32> = (0..96).map(|i| i as f32).collect();
     let mut g = Gguf::new("glm4");
     g.u32("glm4.attention.head_count", 1).u32("glm4.attention.head_count_kv", 1).u32("glm4.attention.key_length", 2);

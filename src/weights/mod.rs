@@ -14,7 +14,7 @@ mod folder;
 mod gguf;
 mod glm;
 #[cfg(test)]
-mod hostile;
+pub(crate) mod hostile;
 mod index;
 mod kinds;
 mod locate;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The lines of a file: all bytes, then `merges`.
-pub(super) fn lines(merges: &[&[u8]]) -> Vec<String> {
+pub(in crate::vocab) fn lines(merges: &[&[u8]]) -> Vec<String> {
     let bytes = byte_order();
     let tokens = bytes.chunks(1).chain(merges.iter().copied());
     tokens.enumerate().map(|(rank, token)| format!("{} {rank}\n", STANDARD.encode(token))).collect()
@@ -32,7 +32,7 @@ pub(in crate::vocab) fn of(merges: &[&[u8]]) -> Vocab {
     Vocab { scheme: Arc::new(Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
 }
 
-const MERGES: [&[u8]; 12] = [
+pub(in crate::vocab) const MERGES: [&[u8]; 12] = [
     b"he",
     b"ll",
     b"hell",

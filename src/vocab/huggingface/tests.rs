@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// A byte-level BPE like GPT-NeoX-20B's: two special tokens, all bytes from id 2, `BPE` merges, runs of 4, 3 and 2 spaces.
-fn small_bpe() -> Value {
+pub(in crate::vocab) fn small_bpe() -> Value {
     let added = |id: usize, content: &str, special: bool| {
         json!({"id": id, "content": content, "special": special, "normalized": !special,
                "single_word": false, "lstrip": false, "rstrip": false})
@@ -38,7 +38,7 @@ fn small_bpe() -> Value {
     })
 }
 
-const WORDS: &str = r#"{
+pub(in crate::vocab) const WORDS: &str = r#"{
     "version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [
         {"id": 0, "content": "<pad>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},

@@ -1,0 +1,7 @@
+//! A line of the input of `batch`, up to where it needs a model.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wingbeat_fuzz::count;
+
+fuzz_target!(|bytes: &[u8]| count(wingbeat::cli::fuzzing::batch_line(bytes)));
