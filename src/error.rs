@@ -77,7 +77,7 @@ pub struct Error {
 
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error { kind, message: one_line(message.into()), place: None, hint: None, excerpt: None }
+        Error { kind, message: one_line(message.into(), MAX_MESSAGE), place: None, hint: None, excerpt: None }
     }
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
@@ -101,7 +101,7 @@ impl Error {
     /// Adds where it happened, outermost last: `tensor blocks.0.att.w1` then `model.pth` reads `model.pth: tensor …`. A place that
     /// comes first already is not added again.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
-        let place = one_line(place.to_string());
+        let place = one_line(place.to_string(), MAX_PLACE);
         self.place = Some(match self.place.take() {
             Some(inner) if inner.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) => inner,
             Some(inner) => format!("{place}: {inner}"),
@@ -112,7 +112,7 @@ impl Error {
 
     /// Adds what to do. An earlier hint stands: it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint.get_or_insert(one_line(hint.into()));
+        self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
     }
 
@@ -171,12 +171,24 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// Control characters, quoted from hostile files, must not reach a terminal.
-fn one_line(s: String) -> String {
-    if !s.chars().any(char::is_control) {
+/// The longest message and the longest hint, in bytes.
+const MAX_MESSAGE: usize = 1000;
+/// The longest place: a system's longest path, and what is in the file.
+const MAX_PLACE: usize = 5000;
+
+/// Control characters, quoted from hostile files, must not reach a terminal. Of a text that is too long, the middle is left out: parsers
+/// quote names of any length, and say what they expected after that.
+fn one_line(s: String, most: usize) -> String {
+    let s = if s.chars().any(char::is_control) {
+        s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    } else {
+        s
+    };
+    if s.len() <= most {
         return s;
     }
-    s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    let boundary = |from: usize| (from..s.len()).find(|at| s.is_char_boundary(*at)).unwrap_or(s.len());
+    format!("{} … {}", &s[..boundary(most * 3 / 4)], &s[boundary(s.len() - most / 5)..])
 }
 
 impl fmt::Display for Error {
@@ -205,6 +217,21 @@ mod tests {
         assert_eq!(at(&["a", "a"]), "a: x");
         assert_eq!(at(&["a", "b", "b"]), "b: a: x");
         assert_eq!(at(&["ab", "a"]), "a: ab: x");
+    }
+
+    #[test]
+    fn a_quoted_text_of_any_length_makes_a_short_message() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Known {}
+        for name in ["n".repeat(1 << 20), "\u{1}é".repeat(1 << 18)] {
+            let json = serde_json::json!({ name: 1 }).to_string();
+            let e = Error::input(serde_json::from_str::<Known>(&json).unwrap_err().to_string()).at("é".repeat(9000)).hint("ü".repeat(9000));
+            assert!(e.message.len() <= MAX_MESSAGE && e.to_string().len() <= MAX_PLACE + 2 * MAX_MESSAGE, "{e}");
+            assert!(e.message.starts_with("unknown field `") && e.message.contains(" there are no fields"), "{e}");
+        }
+        let whole = "x".repeat(MAX_MESSAGE);
+        assert_eq!(Error::input(whole.clone()).message, whole);
     }
 
     #[test]

@@ -18,7 +18,7 @@ static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 pub fn count<T>(outcome: Result<T>) {
     if let Err(e) = &outcome {
         let text = e.to_string();
-        assert!(!text.contains('\n') && text.len() < 4000, "an error is one short line: {text}");
+        assert!(!text.contains('\n') && text.len() < 8000, "an error is one short line: {text}");
     }
     ACCEPTED.fetch_add(u64::from(outcome.is_ok()), Relaxed);
     let runs = RUNS.fetch_add(1, Relaxed) + 1;
