@@ -2,19 +2,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use wingbeat::chat::{Format, Talk};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::Session;
-use wingbeat::weights::{Entry, read_safetensors, write_safetensors};
-use wingbeat_fuzz::{count, model};
+use wingbeat_fuzz::{count, model, with_file};
 
-/// A conversation, and the file of its state.
+/// A conversation, and its file: the header, and the numbers after it.
 struct Chat {
     talk: Talk,
-    folder: tempfile::TempDir,
-    state: Vec<u8>,
+    header: Value,
+    numbers: Vec<u8>,
 }
 
 fn begin() -> Result<Chat> {
@@ -25,24 +24,19 @@ fn begin() -> Result<Chat> {
     let folder = tempfile::tempdir().map_err(|e| Error::file(e.to_string()))?;
     let path = folder.path().join("first.state");
     talk.save(&path)?;
-    let state = std::fs::read(&path).map_err(|e| Error::io(e, &path))?;
-    Ok(Chat { talk, folder, state })
+    let file = std::fs::read(&path).map_err(|e| Error::io(e, &path))?;
+    let (length, rest) = file.split_at(8);
+    let n = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
+    let header = serde_json::from_slice(&rest[..n]).map_err(|e| Error::file(e.to_string()))?;
+    Ok(Chat { talk, header, numbers: rest[n..].to_vec() })
 }
 
 fn load(chat: &mut Chat, record: &[u8]) -> Result<()> {
     let record = std::str::from_utf8(record).map_err(|_| Error::input("no text"))?;
-    let (tensors, mut metadata) = read_safetensors(&chat.state)?;
-    metadata.insert("chat".into(), record.into());
-    let path = chat.folder.path().join("next.state");
-    let entry = |(name, (dtype, shape, bytes)): (String, (_, Vec<usize>, &[u8]))| {
-        let bytes = bytes.to_vec();
-        let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| Error::file(e.to_string()));
-        Entry { name, dtype, shape, data: Box::new(data) }
-    };
-    let metadata: BTreeMap<_, _> = metadata;
-    let _ = std::fs::remove_file(&path);
-    write_safetensors(&path, &metadata, tensors.into_iter().map(entry).collect(), &mut |_, _| ())?;
-    chat.talk.load(&path)
+    chat.header["__metadata__"]["chat"] = record.into();
+    let header = chat.header.to_string();
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &chat.numbers].concat();
+    with_file(&file, |path| chat.talk.load(path))
 }
 
 fuzz_target!(|bytes: &[u8]| {
