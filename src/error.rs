@@ -32,6 +32,8 @@ pub enum Kind {
     Memory,
     /// The user said stop.
     Interrupted,
+    /// Too much to do at once: a full queue. The same request may be taken later.
+    Busy,
 }
 
 impl Kind {
@@ -41,7 +43,7 @@ impl Kind {
             Kind::Input | Kind::File | Kind::Model => 1,
             Kind::Usage => 2,
             Kind::Device => 3,
-            Kind::Memory => 4,
+            Kind::Memory | Kind::Busy => 4,
             Kind::Interrupted => 130,
         }
     }
@@ -56,6 +58,7 @@ impl Kind {
             Kind::Device => "device",
             Kind::Memory => "memory",
             Kind::Interrupted => "interrupted",
+            Kind::Busy => "busy",
         }
     }
 }

@@ -29,6 +29,7 @@
 //! | Module | What |
 //! |---|---|
 //! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
+//! | [`engine`] | requests in, events out: many generations at once over one model |
 //! | [`chat`] | conversations: messages, templates, tools, one turn after the other |
 //! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
 //! | [`constrain`] | which ids may come next: grammars and JSON schemas |
@@ -51,6 +52,7 @@ pub mod chat;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod constrain;
+pub mod engine;
 pub mod error;
 pub mod exec;
 pub mod quant;

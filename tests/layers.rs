@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["arch", "exec"],
     &["session"],
     &["chat"],
+    &["engine"],
     &["report"],
     &["cli", "serve"],
 ];

@@ -40,7 +40,7 @@ pub use jinja::Jinja;
 pub use message::{Function, Message, Role, Tool};
 pub use part::{Part, encode, encode_whole, whole};
 pub use prompt_file::PromptFile;
-pub use question::{Question, Written};
+pub use question::{AnswerPart, AnswerReader, Question, Written};
 pub use rules::MakeConstraint;
 pub use settings::Settings;
 pub use talk::{Answered, OnPiece, Piece, Said, Stats, Talk, Told};

@@ -1,16 +1,18 @@
 //! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
 //! conversation.
 
+use super::deltas::{Delta, Writer};
 use super::format::{Kind, vocab_of};
 use super::part::opening;
 use super::rules::Place;
 use super::talk::Piece;
 use super::think::{Begins, Splitter};
-use super::{Format, Message, encode, whole};
+use super::{Format, Message, Role, encode, whole};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
+use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
 /// Messages, written for a model up to where it answers. [`Talk`](super::Talk) leads a conversation instead: with a first prompt, and where
@@ -27,6 +29,30 @@ pub struct Question {
     format: Format,
     /// What the prompt holds of the answer.
     opening: String,
+    /// The messages declare tools, so an answer may call one.
+    has_tools: bool,
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerPart<'a> {
+    Text(&'a str),
+    /// Of what the model thinks before it answers.
+    Thought(&'a str),
+    /// A call of the tool of that name begins.
+    Call(&'a str),
+    /// Of the last call's arguments.
+    Arguments(&'a str),
+}
+
+/// Takes an answer apart while a model writes it. What it hands out adds up to the answer: blanks around a text, and what may be the
+/// beginning of a tag or of a stop text, are held back until they are decided.
+pub struct AnswerReader {
+    splitter: Splitter,
+    /// Of a model that reads messages through a template: its special tokens part the segments of an answer.
+    segments: Option<Writer>,
+    has_tools: bool,
+    is_call: bool,
 }
 
 /// What a model wrote, taken apart.
@@ -47,18 +73,19 @@ impl Question {
             return Err(Error::input("expected at least one message, found none"));
         }
         let (format, sampling) = (format.clone(), format.settings().sampling);
+        let has_tools = messages.iter().any(|message| !message.tools.is_empty());
         Ok(match &format.kind {
             Kind::Messages(options) => {
                 let parts = options.template.render(messages)?;
                 let (tokens, opening) = (encode(&parts, vocab)?, opening(&whole(&parts)).to_string());
                 let stop_ids = Some(options.stop_ids(vocab)?);
                 let stop_texts = options.generation.stop_strings.clone();
-                Question { tokens, sampling, stop_ids, stop_texts, format, opening }
+                Question { tokens, sampling, stop_ids, stop_texts, format, opening, has_tools }
             }
             Kind::Lines(lines) => {
                 let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
                 let (stop_texts, opening) = (vec![lines.end()], lines.opening.to_string());
-                Question { tokens, sampling, stop_ids: None, stop_texts, format, opening }
+                Question { tokens, sampling, stop_ids: None, stop_texts, format, opening, has_tools }
             }
         })
     }
@@ -76,6 +103,20 @@ impl Question {
         place.hold(vocab, model.facts().n_vocab, make)
     }
 
+    /// For an answer that ends before any of the stop texts.
+    pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
+        let (begins, segments) = match &self.format.kind {
+            Kind::Lines(lines) => (lines.begins(), None),
+            Kind::Messages(_) => {
+                let assistant = vocab.special(Role::Assistant.special());
+                let at = self.tokens.iter().rposition(|id| Some(*id) == assistant);
+                let opening = at.map_or(&[] as &[u32], |at| &self.tokens[at + 1..]);
+                (Begins::after(&self.opening), Some(Writer::new(vocab, stop_texts, opening)))
+            }
+        };
+        AnswerReader { splitter: Splitter::new(begins, Vec::new()), segments, has_tools: self.has_tools, is_call: false }
+    }
+
     /// Takes apart what the model wrote.
     pub fn answer(&self, written: &str) -> Written {
         let begins = match &self.format.kind {
@@ -88,6 +129,68 @@ impl Question {
         splitter.finish(on_piece);
         let thought = splitter.thought().to_string();
         Written { text: splitter.answer().into(), thought: Some(thought).filter(|thought| !thought.is_empty()) }
+    }
+}
+
+impl AnswerReader {
+    /// Takes a token and the text that became certain with it, in which stop texts are cut already.
+    pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
+        let AnswerReader { splitter, segments, has_tools, is_call } = self;
+        match (segments, token) {
+            (Some(segments), Some(id)) => {
+                let _ = segments.push(id, &mut |delta| {
+                    show(delta, splitter, *has_tools, is_call, on_part);
+                    ControlFlow::Continue(())
+                });
+            }
+            (Some(_), None) => {}
+            (None, _) => split(splitter, text, on_part),
+        }
+    }
+
+    /// Hands out what was held back.
+    pub fn finish(self, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
+        let AnswerReader { mut splitter, segments, has_tools, mut is_call } = self;
+        if let Some(segments) = segments {
+            segments.finish(&mut |delta| {
+                show(delta, &mut splitter, has_tools, &mut is_call, on_part);
+                ControlFlow::Continue(())
+            });
+        }
+        splitter.finish(&mut |piece| {
+            on_part(part(piece));
+            ControlFlow::Continue(())
+        });
+    }
+}
+
+fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
+    match delta {
+        Delta::Begin { name } => {
+            *is_call = has_tools && !name.is_empty();
+            match name {
+                "" => {}
+                name if *is_call => on_part(AnswerPart::Call(name)),
+                // Without tools the first line is a text like any other.
+                name => split(splitter, &format!("{name}\n"), on_part),
+            }
+        }
+        Delta::Text(text) if *is_call => on_part(AnswerPart::Arguments(text)),
+        Delta::Text(text) => split(splitter, text, on_part),
+    }
+}
+
+fn split(splitter: &mut Splitter, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
+    let _ = splitter.push(text, &mut |piece| {
+        on_part(part(piece));
+        ControlFlow::Continue(())
+    });
+}
+
+fn part(piece: Piece<'_>) -> AnswerPart<'_> {
+    match piece {
+        Piece::Text(text) => AnswerPart::Text(text),
+        Piece::Thought(text) => AnswerPart::Thought(text),
     }
 }
 

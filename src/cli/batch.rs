@@ -7,7 +7,6 @@ mod run_file;
 mod tally;
 
 use super::escape::EscapeArgs;
-use super::followers::{Close, Followers};
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::limit::max_tokens;
@@ -21,6 +20,7 @@ use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, panics, signals, slots};
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
+use crate::engine::{Close, Followers};
 use crate::error::{Error, Kind, Result, short};
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage};
 use crate::sample::Sampler;

@@ -10,7 +10,6 @@ mod slash;
 mod status;
 
 use super::escape::EscapeArgs;
-use super::followers::Close;
 use super::format_options::FormatArgs;
 use super::grammar_options::{Asked, GrammarArgs};
 use super::model_options::ModelArgs;
@@ -21,6 +20,7 @@ use super::target::{Existing, StateTarget};
 use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
 use crate::chat::{Format, PromptFile, Talk, Told};
+use crate::engine::Close;
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChatReport, TimingsReport};
 use crate::sample::Sampling;

@@ -1,8 +1,8 @@
 //! What output has to follow: a grammar or a schema of JSON.
 
-use super::followers::{Close, Followers, Rules};
 use super::prompt::utf8;
 use crate::constrain::{Constraint, Follower, Grammar};
+use crate::engine::{Close, Followers, Rules};
 use crate::error::{Error, Result};
 use crate::session::Model;
 use std::fs::File;

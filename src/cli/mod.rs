@@ -16,7 +16,6 @@ mod endings;
 mod environment;
 mod escape;
 mod failure;
-mod followers;
 mod format_options;
 mod generate;
 mod grammar_options;

@@ -5,11 +5,13 @@
 
 use super::ahead::{Ahead, Live};
 use super::generate::{Batch, nothing_to_continue};
+use super::prefill_bound::PrefillBound;
 use super::{Event, Finish, Processor, Request, Session, Slot, Stream};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 /// A text to be made.
 pub struct Job {
@@ -100,6 +102,8 @@ pub struct Batcher {
     /// The device knows for whom it draws: the streams as they are.
     is_told: bool,
     n_jobs: u64,
+    /// Of prompts, while others decode.
+    prefill: Option<PrefillBound>,
 }
 
 /// What there is of a running job beside its stream.
@@ -107,6 +111,8 @@ struct Seat {
     job: JobId,
     /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
     unread: Vec<u32>,
+    /// Jobs with the same prompt, which go on from this one's slot once it is read. Each holds an empty slot until then.
+    alike: Vec<(JobId, Stream)>,
     /// Why it cannot go on.
     error: Option<Error>,
 }
@@ -118,7 +124,7 @@ impl Batcher {
     /// `Model` where the model tells classes, no tokens.
     pub fn new(session: Session) -> Result<Batcher> {
         session.check_speaks()?;
-        Ok(Batcher { session, streams: Vec::new(), seats: Vec::new(), ahead: Ahead::default(), is_told: false, n_jobs: 0 })
+        Ok(Batcher { session, streams: Vec::new(), seats: Vec::new(), ahead: Ahead::default(), is_told: false, n_jobs: 0, prefill: None })
     }
 
     pub fn session(&self) -> &Session {
@@ -156,6 +162,66 @@ impl Batcher {
         self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
     }
 
+    /// Takes jobs that have the prompt and the beginning of the first one: the prompt is read once, for all of them. Returns them in their
+    /// order.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), also when there are fewer free slots than jobs. Nothing has changed then.
+    pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
+        if jobs.len() > self.n_free() {
+            return Err(Error::input(format!("{} texts need as many free slots, found {}", jobs.len(), self.n_free())));
+        }
+        let n_vocab = self.session.model().facts().n_vocab;
+        jobs.iter().try_for_each(|job| job.sampler.settings().check(n_vocab))?;
+        let mut jobs = jobs.into_iter();
+        let Some(first) = jobs.next() else { return Ok(Vec::new()) };
+        let mut ids = vec![self.add(first)?];
+        for job in jobs {
+            match self.add_to_last(job) {
+                Ok(id) => ids.push(id),
+                Err(e) => {
+                    ids.into_iter().rev().try_for_each(|id| self.cancel(id).map(drop))?;
+                    return Err(e);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Takes a job that has the prompt of the one that came last.
+    fn add_to_last(&mut self, job: Job) -> Result<JobId> {
+        let Job { prompt, mut sampler, request, processor, constraint, pending, .. } = job;
+        sampler.read(&prompt);
+        let leader = self.streams.last().expect("one was added").slot;
+        let mut stream = Stream::new(leader, sampler, &request);
+        (stream.processor, stream.constraint) = (processor, constraint);
+        stream.begin_after(&pending, &prompt, self.session.model().vocab());
+        self.session.bound(&mut stream, &request, prompt.len())?;
+        stream.slot = self.session.open()?;
+        let job = JobId(self.n_jobs);
+        self.n_jobs += 1;
+        self.seats.last_mut().expect("one was added").alike.push((job, stream));
+        Ok(job)
+    }
+
+    /// Lets the jobs that share a job's prompt go on by themselves, from where it is.
+    fn part(&mut self, i: usize) -> Result<()> {
+        for (job, mut stream) in std::mem::take(&mut self.seats[i].alike) {
+            self.session.close(stream.slot)?;
+            stream.slot = self.session.fork(self.streams[i].slot)?;
+            let unread = self.seats[i].unread.clone();
+            self.streams.push(stream);
+            self.seats.push(Seat { job, unread, alike: Vec::new(), error: None });
+        }
+        Ok(())
+    }
+
+    /// Bounds what reading prompts may cost texts that go on: a step with a prompt takes at most about `slowdown` times as long as one
+    /// without. `None`, as at first: a step reads as much as a chunk has room for.
+    pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
+        self.prefill = slowdown.map(PrefillBound::new);
+    }
+
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
         let Job { prompt, mut sampler, request, processor, constraint, pending, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
@@ -171,12 +237,19 @@ impl Batcher {
         self.n_jobs += 1;
         self.is_told = false;
         self.streams.push(stream);
-        self.seats.push(Seat { job, unread: prompt, error: None });
+        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), error: None });
         Ok(job)
     }
 
     /// Ends a job where it is and frees its slot; gives what there is of its text. None where it has ended.
     pub fn cancel(&mut self, job: JobId) -> Result<Option<Made>> {
+        let waits = |seat: &Seat| seat.alike.iter().position(|(id, _)| *id == job);
+        if let Some((seat, at)) = self.seats.iter_mut().find_map(|seat| waits(seat).map(|at| (seat, at))) {
+            let (_, mut stream) = seat.alike.remove(at);
+            self.session.close(stream.slot)?;
+            stream.end(Finish::Interrupted);
+            return Ok(made(stream));
+        }
         let Some(i) = self.seats.iter().position(|s| s.job == job) else { return Ok(None) };
         let mut stream = self.remove(i)?.0;
         if stream.finish.is_none() {
@@ -206,14 +279,28 @@ impl Batcher {
     fn read_and_draw(&mut self, going: Vec<usize>, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
         // A token of each that goes on comes first: they are few, and none of them waits for a prompt.
         let (mut order, prompts): (Vec<usize>, Vec<usize>) = going.into_iter().partition(|&i| self.seats[i].unread.len() <= 1);
+        let n_decoding = order.len();
+        let most = match &mut self.prefill {
+            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_decoding + bound.tokens(),
+            _ => usize::MAX,
+        };
         order.extend(prompts);
         let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].unread.as_slice())).collect();
-        let read = self.session.read_some(&work)?;
+        let began = Instant::now();
+        let read = self.session.read_some(&work, most)?;
+        if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
+            bound.learn(read[n_decoding..].iter().sum(), began.elapsed());
+        }
         self.is_told = false;
         for (&i, n) in order.iter().zip(read) {
             self.seats[i].unread.drain(..n);
         }
         order.retain(|&i| self.seats[i].unread.is_empty());
+        for i in order.clone() {
+            let before = self.streams.len();
+            self.part(i)?;
+            order.extend(before..self.streams.len());
+        }
         self.draw(&order, on_event)
     }
 
@@ -243,7 +330,7 @@ impl Batcher {
 
     /// Several tokens of each, drawn on the device.
     fn draw_ahead(&mut self, going: &[usize], on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
-        let Batcher { session, streams, seats, ahead, .. } = self;
+        let Batcher { session, streams, seats, ahead, prefill, .. } = self;
         let model = session.model().clone();
         let jobs: Vec<JobId> = seats.iter().map(|s| s.job).collect();
         let mut live: Vec<Live> = Vec::with_capacity(going.len());
@@ -258,7 +345,12 @@ impl Batcher {
         if !self.is_told {
             session.begin_draws(&batch, &live)?;
         }
+        let (began, n_before) = (Instant::now(), batch.n_left(going[0]));
         session.draw_some(&mut batch, &mut live, ahead)?;
+        if let Some(bound) = prefill {
+            let n_drawn = (n_before - batch.n_left(going[0])).max(1);
+            bound.learn(0, began.elapsed() / n_drawn as u32);
+        }
         // The host says why nothing could be drawn.
         let stuck: Vec<Live> = live.extract_if(.., |l| l.is_stuck && batch.is_live(l.stream)).collect();
         session.settle(&stuck)?;
@@ -282,6 +374,7 @@ impl Batcher {
 
     fn remove(&mut self, i: usize) -> Result<(Stream, Seat)> {
         self.is_told = false;
+        self.part(i)?;
         let (stream, seat) = (self.streams.remove(i), self.seats.remove(i));
         self.session.close(stream.slot)?;
         Ok((stream, seat))

@@ -18,6 +18,7 @@ pub mod needs;
 mod opened;
 mod pages;
 mod place;
+mod prefill_bound;
 mod quality;
 mod state;
 mod stream;
@@ -322,13 +323,13 @@ impl Session {
         Ok(())
     }
 
-    /// One step: as many tokens as a chunk has, of those first who come first, and one of each if each has only one. Gives how many were
-    /// read of each; who has none left has logits.
-    fn read_some(&mut self, work: &[(Slot, &[u32])]) -> Result<Vec<usize>> {
+    /// One step: as many tokens as a chunk has and at most `most`, of those first who come first, and one of each if each has only one. Gives
+    /// how many were read of each; who has none left has logits.
+    fn read_some(&mut self, work: &[(Slot, &[u32])], most: usize) -> Result<Vec<usize>> {
         self.check(work)?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.begin(work.len());
-        let n = scratch.cut(work, self.chunk.tokens(usize::MAX).max(work.len()), usize::MAX);
+        let n = scratch.cut(work, self.chunk.tokens(usize::MAX).max(work.len()).min(most), usize::MAX);
         let result = if n > 0 { self.step(&mut scratch, work, &mut Want::Last) } else { Ok(()) };
         let done = scratch.done.clone();
         self.scratch = scratch;

@@ -1,9 +1,9 @@
 //! A line of the input: what it asks for, checked but for what depends on the model.
 
 use crate::chat::Message;
-use crate::cli::followers::Rules;
 use crate::cli::grammar_options::Asked;
 use crate::cli::limit::max_tokens;
+use crate::engine::Rules;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
 use serde::Deserialize;

@@ -1,73 +1,9 @@
-//! What texts have to follow, as somebody wrote it, and followers of it. What is asked for again is not read again.
+//! Followers of rules. Rules that are asked for again are not read again.
 
-use crate::constrain::{Follower, Grammar, Pieces};
+use super::rules::{Close, Rules};
+use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
-
-/// What a text has to follow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rules {
-    /// The rule root of a grammar in GBNF.
-    Gbnf(String),
-    /// A JSON schema. As text: two that differ in the order of their properties are two.
-    Schema(String),
-    /// A JSON object, whatever it says.
-    Object,
-    /// A JSON value, whatever it says.
-    Value,
-}
-
-/// Whether a text that runs out of tokens is closed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Close {
-    /// As the kind of rules has it: JSON is closed, a text under a grammar in GBNF is not.
-    #[default]
-    ByKind,
-    Yes,
-    No,
-}
-
-impl Close {
-    /// Returns the word for it in the record of a run.
-    pub fn name(self) -> &'static str {
-        match self {
-            Close::ByKind => "by default",
-            Close::Yes => "yes",
-            Close::No => "no",
-        }
-    }
-
-    /// Of a flag or a field, if there is one.
-    pub fn asked(asked: Option<bool>) -> Close {
-        match asked {
-            Some(true) => Close::Yes,
-            Some(false) => Close::No,
-            None => Close::ByKind,
-        }
-    }
-
-    pub fn on(self, grammar: Grammar) -> Grammar {
-        match self {
-            Close::ByKind => grammar,
-            Close::Yes => grammar.close(true),
-            Close::No => grammar.close(false),
-        }
-    }
-}
-
-impl Rules {
-    pub fn grammar(&self) -> Result<Grammar> {
-        match self {
-            Rules::Gbnf(text) => Grammar::gbnf(text),
-            Rules::Schema(text) => {
-                let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")))?;
-                Grammar::json_schema(&schema)
-            }
-            Rules::Object => Ok(Grammar::json_object()),
-            Rules::Value => Ok(Grammar::json_value()),
-        }
-    }
-}
 
 /// How many rules are known, with what came of reading them: a parser each, some megabytes where a grammar is large.
 const KNOWN: usize = 16;

@@ -1,0 +1,76 @@
+//! What a generation hands out.
+
+use crate::error::Error;
+use crate::session::Finish;
+
+/// News of one request. All texts of one index together are the text of its [`Completion`], to the byte; so are thoughts and arguments.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// The request has a slot, and its prompt is being read.
+    Started {
+        prompt_tokens: usize,
+        /// Tokens of the prompt that need not be read, because a state holds them.
+        cached_tokens: usize,
+    },
+    /// More of a continuation's text. An answer to messages comes without blanks around it.
+    Text { index: usize, text: String },
+    /// More of what the model thinks before it answers messages.
+    Thought { index: usize, text: String },
+    /// The model calls a tool: the call's number within the answer, and the tool's name.
+    Call { index: usize, call: usize, name: String },
+    /// More of a call's arguments, as the model writes them.
+    Arguments { index: usize, call: usize, text: String },
+    /// A continuation has ended.
+    Done(Box<Completion>),
+    /// The request has failed; nothing follows.
+    Failed(Error),
+}
+
+/// One continuation of a request, whole.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// Which of the request's continuations, from 0.
+    pub index: usize,
+    pub text: String,
+    /// What the model thought before it answered.
+    pub thought: Option<String>,
+    pub calls: Vec<Call>,
+    /// As drawn; the id that ended the text is none of them.
+    pub tokens: Vec<u32>,
+    pub finish: Finish,
+    /// Whether the text is all that its rules want; `None` without rules.
+    pub complete: Option<bool>,
+    /// The seed that this continuation was drawn with.
+    pub seed: u64,
+    pub usage: Usage,
+    pub timings: Timings,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Call {
+    pub name: String,
+    /// As the model wrote them.
+    pub arguments: String,
+}
+
+/// Tokens of one continuation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub prompt_tokens: usize,
+    /// Of the prompt's tokens: those that were not read, because a state holds them.
+    pub cached_tokens: usize,
+    pub completion_tokens: usize,
+}
+
+/// Where the time of one continuation went, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Timings {
+    /// From submission to a slot.
+    pub queue_ms: f64,
+    /// From a slot to the first token.
+    pub prefill_ms: f64,
+    /// From the first token to the end.
+    pub decode_ms: f64,
+}

@@ -1,0 +1,190 @@
+//! The engine as its callers hold it.
+
+use super::generation::Generation;
+use super::prepare::Preparer;
+use super::request::Request;
+use super::scheduler::{Command, Scheduler, Submission};
+use crate::chat::Format;
+use crate::error::{Error, Kind, Result};
+use crate::session::{Batcher, Model, Session};
+use async_channel::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How an engine is started.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Generations that run at once, 1 to 1024.
+    pub slots: usize,
+    /// Requests that wait for a slot, at most; one more is refused with [`Kind::Busy`].
+    pub queue: usize,
+    /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt.
+    pub prefill_slowdown: f64,
+    /// How messages are written; the model's own format if none.
+    pub format: Option<Format>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, format: None }
+    }
+}
+
+/// What an engine has to do at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    pub slots: usize,
+    /// Slots that no generation has.
+    pub free_slots: usize,
+    /// Requests that have slots.
+    pub running: usize,
+    /// Requests that wait for slots.
+    pub waiting: usize,
+}
+
+/// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
+/// requests that it has and ends.
+///
+/// ```
+/// # #[cfg(feature = "embedded-model")]
+/// # fn main() -> wingbeat::error::Result<()> {
+/// use wingbeat::engine::{Engine, EngineOptions, Event, Request};
+/// use wingbeat::session::{Model, ModelSource, Options};
+///
+/// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+/// let engine = Engine::start(&model, EngineOptions::default())?;
+/// let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
+/// for event in engine.submit(&request)? {
+///     match event {
+///         Event::Text { text, .. } => print!("{text}"),
+///         Event::Done(done) => println!(" ({} tokens)", done.usage.completion_tokens),
+///         Event::Failed(e) => return Err(e),
+///         _ => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "embedded-model"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+/// What the handles and the engine's thread both see.
+pub(super) struct Shared {
+    pub model: Model,
+    preparer: Mutex<Preparer>,
+    pub state: Mutex<State>,
+    options: EngineOptions,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub stats: EngineStats,
+    pub is_draining: bool,
+}
+
+impl Engine {
+    /// Opens the slots and starts the thread.
+    ///
+    /// # Errors
+    /// As [`Session::new`] and [`Batcher::new`]; `Memory` where no thread can be started.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
+        let mut batcher = Batcher::new(Session::new(model, options.slots)?)?;
+        batcher.bound_prefill(Some(options.prefill_slowdown));
+        let (commands, inbox) = async_channel::unbounded();
+        let stats = EngineStats { slots: options.slots, free_slots: options.slots, ..EngineStats::default() };
+        let preparer = Mutex::new(Preparer::new(model, options.format.clone()));
+        let state = Mutex::new(State { stats, is_draining: false });
+        let shared = Arc::new(Shared { model: model.clone(), preparer, state, options });
+        let scheduler = Scheduler::new(batcher, inbox, shared.clone());
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || scheduler.run());
+        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")))?;
+        Ok(Engine { commands, shared })
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.shared.model
+    }
+
+    /// Checks a request and queues it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the request, at its field; [`Kind::Busy`] where the queue is full; `Device` where the engine has ended.
+    pub fn submit(&self, request: &Request) -> Result<Generation> {
+        let prepared = self.shared.preparer.lock().unwrap_or_else(PoisonError::into_inner).prepare(request)?;
+        if request.n > self.shared.options.slots {
+            let text =
+                format!("expected at most {} continuations, as many as there are slots, found {}", self.shared.options.slots, request.n);
+            return Err(Error::input(text).at("n"));
+        }
+        self.check_fits(prepared.prompt.len())?;
+        {
+            let mut state = self.shared.lock();
+            if state.is_draining {
+                return Err(gone());
+            }
+            if state.stats.waiting >= self.shared.options.queue {
+                let text = format!("{} requests wait already", state.stats.waiting);
+                return Err(Error::new(Kind::Busy, text).hint("try again later"));
+            }
+            state.stats.waiting += 1;
+        }
+        let (events, receiver) = async_channel::unbounded();
+        let submission = Submission { prepared, events, n: request.n, priority: request.priority, at: Instant::now() };
+        self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
+        Ok(Generation::new(receiver))
+    }
+
+    /// What there is to do now.
+    pub fn stats(&self) -> EngineStats {
+        self.shared.lock().stats
+    }
+
+    /// Refuses new requests and waits until those are done that it has.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn drain(&self) {
+        self.shared.lock().is_draining = true;
+        let (done, is_done) = async_channel::bounded(1);
+        if self.commands.try_send(Command::Drain(done)).is_ok() {
+            let _ = is_done.recv_blocking();
+        }
+    }
+
+    /// A prompt that no slot has room for never gets one.
+    fn check_fits(&self, n: usize) -> Result<()> {
+        match self.shared.model.context() {
+            Some(context) if n > context => {
+                let text = format!("expected a prompt of at most {context} tokens, the context, found {n}");
+                Err(Error::input(text).hint("give a larger --context, or a shorter prompt"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn gone() -> Error {
+    Error::device("the engine has ended and takes no more requests")
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("model", &self.shared.model.name()).field("stats", &self.stats()).finish()
+    }
+}
+
+const fn is_shared<T: Clone + Send + Sync>() {}
+const fn is_sent<T: Send>() {}
+const _: () = is_shared::<Engine>();
+const _: () = is_sent::<Generation>();

@@ -1,0 +1,27 @@
+//! Requests in, events out: many generations at once over one model. Every front end goes through this layer.
+//!
+//! [`Engine`] owns a session on a thread of its own. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`],
+//! which hands out [`Event`]s: a blocking iterator, and a stream for those who await. Dropping it cancels the request.
+
+mod event;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod followers;
+mod generation;
+mod handle;
+mod prepare;
+mod request;
+mod rules;
+mod scheduler;
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests;
+mod wire;
+
+pub use event::{Call, Completion, Event, Timings, Usage};
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+pub use followers::Followers;
+pub use generation::Generation;
+pub use handle::{Engine, EngineOptions, EngineStats};
+pub use prepare::{Prepared, Preparer};
+pub use request::{Follows, Input, Request, UNLIMITED};
+pub use rules::{Close, Rules};
+pub use wire::Fields;

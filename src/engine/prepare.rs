@@ -1,0 +1,145 @@
+//! From a request to a job: everything that can be wrong with a request is found here, before it takes a slot.
+
+use super::request::{Follows, Input, Request, UNLIMITED};
+use super::rules::Close;
+use crate::chat::{Format, Message, Question};
+use crate::constrain::Constraint;
+use crate::error::{Error, Result};
+use crate::sample::{Sampling, random_seed};
+use crate::session::{Model, Request as Limits};
+use crate::vocab::Vocab;
+
+/// A request that a model can run.
+pub struct Prepared {
+    pub prompt: Vec<u32>,
+    pub sampling: Sampling,
+    pub limits: Limits,
+    /// What the text has to follow; a clone is for another continuation.
+    pub constraint: Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>,
+    /// Of an answer to messages: how it is taken apart.
+    pub question: Option<Question>,
+}
+
+/// Prepares requests for one model. Keeps what requests share: the format of messages, and grammars that were read.
+pub struct Preparer {
+    model: Model,
+    /// Of messages: as asked for, else the model's own once there are such.
+    format: Option<Result<Format>>,
+    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    followers: super::Followers,
+}
+
+impl Preparer {
+    /// With a format for messages, or the model's own.
+    pub fn new(model: &Model, format: Option<Format>) -> Preparer {
+        Preparer {
+            model: model.clone(),
+            format: format.map(Ok),
+            #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+            followers: super::Followers::new(model),
+        }
+    }
+
+    /// Prepares a request that begins with an empty state.
+    ///
+    /// # Errors
+    /// `Input` and `Usage`, at the field.
+    pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
+        self.prepare_with(request, Vocab::encode_prompt)
+    }
+
+    /// The same; `encode` says how a text becomes tokens: with or without what stands before every text.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
+        let (prompt, question) = match &request.input {
+            Input::Tokens(tokens) => (tokens.clone(), None),
+            Input::Text(text) => (self.tokens(text, encode)?, None),
+            Input::Messages(messages) => {
+                let question = self.question(messages)?;
+                (question.tokens.clone(), Some(question))
+            }
+        };
+        let sampling = self.sampling(request, question.as_ref())?;
+        let constraint = self.constraint(request, question.as_ref())?;
+        let mut limits = Limits::new(request.max_tokens.unwrap_or(UNLIMITED));
+        limits.stop_texts = request.stop.clone().unwrap_or_default();
+        if let Some(question) = &question {
+            limits.stop_ids.clone_from(&question.stop_ids);
+            // Rules say where a text ends that follows them.
+            if constraint.is_none() {
+                limits.stop_texts.extend(question.stop_texts.iter().cloned());
+            }
+        }
+        if request.ignore_eos == Some(true) || self.model.vocab().is_none() {
+            limits.stop_ids = Some(Vec::new());
+        }
+        Ok(Prepared { prompt, sampling, limits, constraint, question })
+    }
+
+    fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+        let vocab = self.model.vocab().ok_or_else(|| {
+            let e = Error::input("text needs a vocabulary, and none was found for this model; token ids can be given in its place");
+            e.hint(self.model.vocab_hint().unwrap_or("give one with --vocab"))
+        })?;
+        encode(vocab, text.as_bytes())
+    }
+
+    fn question(&mut self, messages: &[Message]) -> Result<Question> {
+        let format = self.format.get_or_insert_with(|| Format::of(&self.model));
+        Question::new(&self.model, format.as_ref().map_err(Clone::clone)?, messages)
+    }
+
+    /// A request without a seed gets a random one.
+    fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
+        let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
+        let texts: Vec<(&str, Vec<&str>)> =
+            request.sampling.iter().map(|(name, values)| (name.as_str(), values.iter().map(String::as_str).collect())).collect();
+        let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        let sampling = Sampling { seed: random_seed(), ..defaults }.with(&asked)?;
+        sampling.check(self.model.facts().n_vocab)?;
+        Ok(sampling)
+    }
+
+    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    fn constraint(
+        &mut self,
+        request: &Request,
+        question: Option<&Question>,
+    ) -> Result<Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>> {
+        let Some(Follows::Rules(rules)) = &request.follows else { return Ok(None) };
+        let (close, followers) = (Close::asked(request.close), &mut self.followers);
+        let mut follower = |lead: &str| followers.of(rules, close, lead).cloned().map_err(|e| e.at(rules.field()));
+        let Some(question) = question else {
+            let follower = follower("")?;
+            return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
+        };
+        // The lead of an answer is known to the format alone.
+        let mut found = None;
+        question.hold(&self.model, &mut |lead| {
+            let made = follower(lead)?;
+            found = Some(made.clone());
+            Ok(Box::new(made))
+        })?;
+        let (question, model) = (question.clone(), self.model.clone());
+        Ok(found.map(|found| -> Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send> {
+            Box::new(move || question.hold(&model, &mut |_| Ok(Box::new(found.clone()))))
+        }))
+    }
+
+    #[cfg(not(all(feature = "grammar", not(target_arch = "wasm32"))))]
+    fn constraint(
+        &mut self,
+        request: &Request,
+        _question: Option<&Question>,
+    ) -> Result<Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>> {
+        match &request.follows {
+            Some(Follows::Rules(rules)) => {
+                let _ = Close::asked(request.close);
+                Err(Error::input("this build of wingbeat reads no grammars").at(rules.field()).hint("build it with the feature grammar"))
+            }
+            _ => Ok(None),
+        }
+    }
+}

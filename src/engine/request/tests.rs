@@ -1,0 +1,126 @@
+use super::super::Fields;
+use super::*;
+
+fn read(json: &str) -> Result<Request> {
+    let (request, unknown) = Request::read(&Fields::read(json.as_bytes())?)?;
+    match unknown.as_slice() {
+        [] => Ok(request),
+        unknown => Err(Error::input(format!("unknown: {}", unknown.join(", ")))),
+    }
+}
+
+#[test]
+fn a_request_is_read_from_its_fields() {
+    let line = r#"{"prompt":"x","max_tokens":3,"stop":"\n","ignore_eos":true,"top_p":0.5,"temp":0,"ban":[1,2],"seed":null,
+        "logit_bias":{"7":-1.5,"8":"-inf"},"dry_breaker":["\n","\\n"],"sampler_order":"hf","n":2.0,"priority":-3}"#;
+    let request = read(line).unwrap();
+    assert_eq!(request.input, Input::Text("x".into()));
+    assert_eq!((request.max_tokens, request.stop.clone(), request.ignore_eos), (Some(3), Some(vec!["\n".into()]), Some(true)));
+    assert_eq!((request.n, request.priority), (2, -3));
+    let settings: Vec<(&str, Vec<&str>)> =
+        request.sampling.iter().map(|(name, values)| (name.as_str(), values.iter().map(String::as_str).collect())).collect();
+    let expected: [(&str, Vec<&str>); 6] = [
+        ("top-p", vec!["0.5"]),
+        ("temperature", vec!["0"]),
+        ("ban", vec!["1", "2"]),
+        ("logit-bias", vec!["7=-1.5", "8=-inf"]),
+        ("dry-breaker", vec![r#"["\n","\\n"]"#]),
+        ("sampler-order", vec!["hf"]),
+    ];
+    assert_eq!(settings, expected);
+    let request = read(r#"{"messages":[{"role":"user","content":"x"}],"stop":["a","b"]}"#).unwrap();
+    assert_eq!(request.input, Input::Messages(vec![Message::user("x")]));
+    let line = r#"{"prompt":"x","max_tokens":40.0,"seed":1.0,"top_k":5.0,"temperature":1.5,"dry_breaker":"none","ban":[]}"#;
+    let request = read(line).unwrap();
+    let settings: Vec<(&str, &str)> = request.sampling.iter().map(|(name, values)| (name.as_str(), values[0].as_str())).collect();
+    let expected = [("seed", "1"), ("top-k", "5"), ("temperature", "1.5"), ("dry-breaker", "none"), ("ban", "none")];
+    assert_eq!((request.max_tokens, settings.as_slice()), (Some(40), expected.as_slice()));
+    let request = read(r#"{"prompt":"x","max_tokens":-1,"seed":-1}"#).unwrap();
+    assert_eq!((request.max_tokens, request.sampling), (Some(UNLIMITED), vec![("seed".into(), vec!["-1".into()])]));
+    assert_eq!(read(r#"{"tokens":[1,2]}"#).unwrap().input, Input::Tokens(vec![1, 2]));
+    assert_eq!(read(r#"{"prompt":"x","temprature":1,"user":"me"}"#).unwrap_err().message, "unknown: temprature, user");
+}
+
+#[test]
+fn hostile_fields_are_refused() {
+    let many: Vec<String> = (0..1000).map(|i| format!("\"f{i}\":0")).collect();
+    let said = |line: &str| read(line).unwrap_err().to_string();
+    assert!(said(&format!("{{{}}}", many.join(","))).contains("more than 100 fields"));
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    for field in ["prompt", "messages", "tokens", "stop", "max_tokens", "top_p", "json_object", "n"] {
+        said(&format!("{{\"prompt\":\"x\",\"{field}\":{deep}}}"));
+    }
+    let long = format!("{{\"prompt\":\"x\",\"ban\":[{}0]}}", "0,".repeat(MAX_SETTING_BYTES / 2));
+    assert!(said(&long).contains("ban: expected a value of at most"));
+    assert_eq!(read(r#"{"prompt":"x","max_tokens":9223372036854775808}"#).unwrap().max_tokens, Some(1 << 63));
+}
+
+#[test]
+fn a_request_says_what_its_text_has_to_follow() {
+    let schema = |text: &str| Some(Follows::Rules(Rules::Schema(text.into())));
+    for (fields, want) in [
+        (r#""grammar":null"#, None),
+        (r#""grammar":"root ::= \"a\"""#, Some(Follows::Rules(Rules::Gbnf(r#"root ::= "a""#.into())))),
+        // Properties come in the order of the schema.
+        (r#""json_schema":{"properties":{"b":1,"a":2}}"#, schema(r#"{"properties":{"b":1,"a":2}}"#)),
+        (r#""json_schema":" {\"properties\": {}}","json_object":false"#, schema(r#" {"properties": {}}"#)),
+        (r#""json_object":true"#, Some(Follows::Rules(Rules::Object))),
+        (r#""json_object":false"#, Some(Follows::NoObject)),
+        (r#""json_value":true,"json_object":false"#, Some(Follows::Rules(Rules::Value))),
+        (r#""json_value":false"#, Some(Follows::NoValue)),
+    ] {
+        assert_eq!(read(&format!(r#"{{"prompt":"x",{fields}}}"#)).unwrap().follows, want, "{fields}");
+    }
+}
+
+#[test]
+fn what_a_request_does_not_say_is_as_the_defaults_have_it() {
+    let defaults = Request::text("not this").max_tokens(7).set("top_p", 0.5).set("temperature", 0.3).set("ban", 4);
+    let defaults = Request { stop: Some(vec!["x".into()]), follows: Some(Follows::Rules(Rules::Object)), n: 3, ..defaults };
+    let merged = read(r#"{"prompt":"this","temperature":1}"#).unwrap().over(&defaults);
+    let settings = |request: &Request| request.sampling.iter().map(|(name, values)| format!("{name}={}", values[0])).collect::<Vec<_>>();
+    assert_eq!(settings(&merged), ["top-p=0.5", "ban=4", "temperature=1"]);
+    assert_eq!((merged.input, merged.n, merged.max_tokens, merged.stop), (Input::Text("this".into()), 1, Some(7), Some(vec!["x".into()])));
+    assert_eq!(merged.follows, defaults.follows);
+    // A preset wins over all that a preset could set.
+    assert_eq!(settings(&read(r#"{"prompt":"","preset":"greedy"}"#).unwrap().over(&defaults)), ["ban=4", "preset=greedy"]);
+    let follows = |json: &str, defaults: &Request| read(json).unwrap().over(defaults).follows;
+    assert_eq!(follows(r#"{"prompt":"","json_object":false}"#, &defaults), None);
+    assert_eq!(follows(r#"{"prompt":"","json_value":false}"#, &defaults), defaults.follows, "no rule of that kind");
+    assert_eq!(follows(r#"{"prompt":"","json_value":true}"#, &defaults), Some(Follows::Rules(Rules::Value)));
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_said_at_the_field() {
+    for (line, want) in [
+        ("{", "expected an object of JSON in one line, found \"{\""),
+        ("[1]", "expected an object of JSON"),
+        (r#"{"prompt":"x","max_tokens":18446744073709551616}"#, "max_tokens: expected a whole number, or -1 for no limit"),
+        (r#"{"prompt":"x","max_tokens":"9"}"#, "max_tokens: expected a whole number, or -1 for no limit, found \"9\""),
+        (r#"{"prompt":"x\ud800"}"#, "prompt: expected a text: "),
+        (r"{}", "expected one of prompt, messages and tokens, found 0"),
+        (r#"{"prompt":"x","tokens":[1]}"#, "expected one of prompt, messages and tokens, found 2"),
+        (r#"{"prompt":7}"#, "prompt: expected a text"),
+        (r#"{"tokens":[-1]}"#, "tokens: expected an array of ids"),
+        (r#"{"messages":[{"role":"user","content":7}]}"#, "messages: expected messages with role and content"),
+        (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number, or -1 for no limit, found -2"),
+        (r#"{"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
+        (r#"{"prompt":"x","n":0}"#, "n: expected a whole number from 1 to 128, found 0"),
+        (r#"{"prompt":"x","n":"2"}"#, "n: expected a whole number from 1 to 128"),
+        (r#"{"prompt":"x","priority":1.5}"#, "priority: expected a whole number"),
+        (r#"{"prompt":"x","dry_breaker":[1]}"#, "dry_breaker: expected a number, a text or a list of these, found [1]"),
+        (r#"{"prompt":"x","dry_breaker":[["a"]]}"#, "dry_breaker: expected a number"),
+        (r#"{"prompt":"x","top_p":true}"#, "top_p: expected a number, a text or a list of these, found true"),
+        (r#"{"prompt":"x","grammar":["a"]}"#, "grammar: expected a grammar in GBNF as a text"),
+        (r#"{"prompt":"x","close":1}"#, "close: expected true or false"),
+        (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
+        (
+            r#"{"prompt":"x","grammar":"","json_schema":{}}"#,
+            "expected at most one of grammar, json_schema, json_object and json_value, found 2",
+        ),
+        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
+    ] {
+        let said = read(line).unwrap_err().to_string();
+        assert!(said.starts_with(want), "{line}: {said}");
+    }
+}

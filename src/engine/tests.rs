@@ -1,0 +1,181 @@
+//! The engine on the embedded model, on the CPU.
+
+use super::*;
+use crate::chat::Message;
+use crate::error::Kind;
+use crate::sample::Sampling;
+use crate::session::{Finish, Model, ModelSource, Options, Request as Limits, Session};
+use std::time::{Duration, Instant};
+
+fn model() -> Model {
+    let options = Options { device: "cpu".into(), deterministic: true, ..Options::default() };
+    Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap()
+}
+
+fn engine(slots: usize) -> Engine {
+    Engine::start(&model(), EngineOptions { slots, ..EngineOptions::default() }).unwrap()
+}
+
+/// The text of a prompt continued alone.
+fn alone(model: &Model, prompt: &str, n: usize, seed: u64) -> (Vec<u32>, String) {
+    let mut session = Session::new(model, 1).unwrap();
+    let sampling = Sampling { seed, ..model.sampling().clone() };
+    let made = session.generate(prompt, &sampling, &Limits::new(n), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    (made.tokens, made.text)
+}
+
+/// Waits until an engine says so.
+fn until(engine: &Engine, what: &str, is: impl Fn(EngineStats) -> bool) {
+    let began = Instant::now();
+    while !is(engine.stats()) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}: {:?}", engine.stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn texts_are_those_that_a_session_makes_alone() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 3, ..EngineOptions::default() }).unwrap();
+    let prompts = ["In the beginning", "And Moses said", "a", "Thou shalt not", "Behold, the light of"];
+    let ask = |i: usize| Request::text(prompts[i]).max_tokens(5 + 3 * i).set("seed", i);
+    let generations: Vec<Generation> = (0..prompts.len()).map(|i| engine.submit(&ask(i)).unwrap()).collect();
+    for (i, generation) in generations.into_iter().enumerate() {
+        let events: Vec<Event> = generation.collect();
+        let Event::Started { prompt_tokens, cached_tokens: 0 } = events[0] else { panic!("{events:?}") };
+        let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
+        let text: String =
+            events.iter().filter_map(|e| if let Event::Text { text, .. } = e { Some(text.as_str()) } else { None }).collect();
+        let (tokens, want) = alone(&model, prompts[i], 5 + 3 * i, i as u64);
+        assert_eq!((&done.tokens, &done.text, &text), (&tokens, &want, &want), "{}", prompts[i]);
+        assert_eq!((done.finish, done.seed, done.index), (Finish::Length, i as u64, 0));
+        assert_eq!(done.usage, Usage { prompt_tokens, cached_tokens: 0, completion_tokens: tokens.len() });
+    }
+    engine.drain();
+    assert_eq!(engine.stats(), EngineStats { slots: 3, free_slots: 3, running: 0, waiting: 0 });
+    assert!(engine.submit(&ask(0)).unwrap_err().to_string().contains("takes no more requests"));
+}
+
+#[test]
+fn continuations_of_one_prompt_have_seeds_of_their_own() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 4, ..EngineOptions::default() }).unwrap();
+    let other = engine.submit(&Request::text("Thou").max_tokens(20).set("seed", 9)).unwrap();
+    let request = Request { n: 3, ..Request::text("In the beginning").max_tokens(12).set("seed", 40) };
+    let all = engine.submit(&request).unwrap().wait().unwrap();
+    assert_eq!(all.len(), 3);
+    for (i, done) in all.iter().enumerate() {
+        let (tokens, text) = alone(&model, "In the beginning", 12, 40 + i as u64);
+        assert_eq!((done.index, done.seed, &done.tokens, &done.text), (i, 40 + i as u64, &tokens, &text));
+    }
+    assert_ne!(all[0].text, all[1].text);
+    assert_eq!(other.wait().unwrap()[0].text, alone(&model, "Thou", 20, 9).1);
+    let e = engine.submit(&Request { n: 5, ..request }).unwrap_err();
+    assert_eq!(
+        (e.place.as_deref(), e.message.as_str()),
+        (Some("n"), "expected at most 4 continuations, as many as there are slots, found 5")
+    );
+}
+
+#[test]
+fn a_dropped_generation_frees_its_slots() {
+    let engine = engine(2);
+    let endless = || Request { n: 2, ..Request::text("a").max_tokens(UNLIMITED).set("seed", 1) };
+    let endless = |_| Request { ignore_eos: Some(true), ..endless() };
+    let mut first = engine.submit(&endless(())).unwrap();
+    let second = engine.submit(&endless(())).unwrap();
+    assert!(matches!(first.next(), Some(Event::Started { .. })) && matches!(first.next(), Some(Event::Text { .. })));
+    until(&engine, "one runs, one waits", |s| s.free_slots == 0 && s.waiting == 1 && s.running == 1);
+    drop(second);
+    until(&engine, "who waits is forgotten", |s| s.waiting == 0);
+    drop(first);
+    until(&engine, "the slots are free", |s| s.free_slots == 2 && s.running == 0);
+    assert_eq!(engine.submit(&Request::text("a").max_tokens(3)).unwrap().wait().unwrap()[0].tokens.len(), 3);
+}
+
+#[test]
+fn the_queue_has_an_end_and_an_order() {
+    let engine = Engine::start(&model(), EngineOptions { slots: 1, queue: 3, ..EngineOptions::default() }).unwrap();
+    let endless = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(UNLIMITED) };
+    let running = engine.submit(&endless).unwrap();
+    until(&engine, "it runs", |s| s.running == 1 && s.waiting == 0);
+    let with = |priority| engine.submit(&Request { priority, ..Request::text("b").max_tokens(4) });
+    let (low, first, high) = (with(-1).unwrap(), with(0).unwrap(), with(5).unwrap());
+    let e = with(9).unwrap_err();
+    assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "3 requests wait already"));
+    // One slot: whoever ends first had it first.
+    let (ended, order) = std::sync::mpsc::channel();
+    for (name, generation) in [("low", low), ("first", first), ("high", high)] {
+        let ended = ended.clone();
+        std::thread::spawn(move || {
+            for event in generation {
+                if let Event::Started { .. } = event {
+                    ended.send(name).unwrap();
+                }
+            }
+        });
+    }
+    drop((ended, running));
+    assert_eq!(order.iter().collect::<Vec<_>>(), ["high", "first", "low"]);
+}
+
+#[test]
+fn answers_are_taken_apart_while_they_are_written() {
+    let engine = engine(2);
+    let request = Request::messages([Message::user("light")]).max_tokens(40).set("seed", 3);
+    let events: Vec<Event> = engine.submit(&request).unwrap().collect();
+    let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
+    let of = |is: fn(&Event) -> Option<&str>| events.iter().filter_map(is).collect::<String>();
+    assert_eq!(of(|e| if let Event::Text { text, .. } = e { Some(text) } else { None }), done.text);
+    assert_eq!(of(|e| if let Event::Thought { text, .. } = e { Some(text) } else { None }), done.thought.clone().unwrap_or_default());
+    assert_eq!(done.text.trim(), done.text);
+    assert!(!done.text.is_empty());
+}
+
+#[test]
+fn rules_hold_for_a_text_and_for_an_answer() {
+    let engine = engine(2);
+    let rules =
+        Rules::Schema(r#"{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}"#.into());
+    for input in [Input::Text("A number: ".into()), Input::Messages(vec![Message::user("a number")])] {
+        let request = Request { follows: Some(Follows::Rules(rules.clone())), n: 2, ..Request::new(input).max_tokens(40).set("seed", 5) };
+        for done in engine.submit(&request).unwrap().wait().unwrap() {
+            let value: serde_json::Value = serde_json::from_str(&done.text).unwrap_or_else(|e| panic!("{e}: {:?}", done.text));
+            assert!(value["a"].is_i64() || value["a"].is_u64() || value["a"].is_number(), "{value}");
+            assert_eq!(done.complete, Some(true));
+        }
+    }
+    let wrong = Request { follows: Some(Follows::Rules(Rules::Gbnf("root ::= [a".into()))), ..Request::text("a") };
+    assert_eq!(engine.submit(&wrong).unwrap_err().place.as_deref(), Some("grammar: line 1, column 12"));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_a_slot_is_taken() {
+    let engine = engine(1);
+    for (request, want) in [
+        (Request::text("a").set("temperature", "hot"), "temperature"),
+        (Request::text("a").set("warmth", 1), "warmth"),
+        (Request::messages([]), "at least one message"),
+    ] {
+        let said = engine.submit(&request).unwrap_err().to_string();
+        assert!(said.contains(want), "{said}");
+    }
+    for (request, want) in [(Request::tokens([70_000]), "out of range"), (Request::text(""), "")] {
+        let e = engine.submit(&request).and_then(Generation::wait).unwrap_err();
+        assert!(e.kind == Kind::Input && e.message.contains(want), "{e}");
+    }
+    assert_eq!(engine.stats().free_slots, 1);
+}
+
+#[test]
+fn it_can_be_awaited() {
+    use futures_core::Stream;
+    let engine = engine(1);
+    let mut generation = engine.submit(&Request::text("a").max_tokens(3).set("seed", 1)).unwrap();
+    let mut n = 0;
+    while let Some(event) = pollster::block_on(std::future::poll_fn(|context| std::pin::Pin::new(&mut generation).poll_next(context))) {
+        n += 1;
+        assert!(!matches!(event, Event::Failed(_)), "{event:?}");
+    }
+    assert!(n >= 3);
+}
