@@ -18,14 +18,13 @@ use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, panics, signals, slots};
-use crate::chat::{Format, Message, Question};
-use crate::constrain::Constraint;
-use crate::engine::{Close, Followers};
+use crate::chat::Question;
+use crate::engine::{Followers, Follows, Input, Prepared, Preparer, Request};
 use crate::error::{Error, Kind, Result, short};
 use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage};
 use crate::sample::Sampler;
-use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Prompt, Request, Session, Slot};
-use line::{Follows, Source, Wanted};
+use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Session, Slot};
+use crate::vocab::Vocab;
 use results::{Errors, Found, Name, Results};
 use run_file::RunFile;
 use serde_json::Value;
@@ -113,11 +112,10 @@ pub fn run(mut args: Args) -> Outcome {
     let found = args.output.as_deref().map(|path| find_results(&args, path)).transpose()?;
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
-    let mut followers = Followers::new(&model);
-    let format = args.format.asked(&model)?.map(Ok);
+    let format = args.format.asked(&model)?;
     let rules = args.grammar.asked()?;
     // Whoever asks for rules that nothing can follow hears of it at once.
-    rules.as_ref().map(|asked| asked.follower(&mut followers, args.grammar.close(), "").map(drop)).transpose()?;
+    rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
     let n_slots = n_slots(&args, &model)?;
     // A state to begin with has a slot of its own.
     let mut session = Session::new(&model, n_slots + usize::from(args.model.state.is_some()))?;
@@ -141,11 +139,10 @@ pub fn run(mut args: Args) -> Outcome {
         tally: Tally::default(),
         results,
         args: &args,
-        model,
         base,
-        format,
-        rules,
-        followers,
+        preparer: Preparer::new(&model, format),
+        defaults: args.defaults(rules),
+        model,
         seed,
         seen: HashSet::new(),
         running: HashMap::new(),
@@ -179,11 +176,24 @@ pub fn run(mut args: Args) -> Outcome {
 #[cfg(fuzzing)]
 pub fn check_line(bytes: &[u8]) -> Result<()> {
     const N_VOCAB: usize = 65536;
-    let wanted = line::wanted(&line::fields(bytes)?.1)?;
-    let values: Vec<Vec<&str>> = wanted.sampling.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
-    let names = wanted.sampling.iter().map(|(name, _)| name.as_str());
+    let request = line::request(&line::fields(bytes)?.1)?;
+    let values: Vec<Vec<&str>> = request.sampling.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
+    let names = request.sampling.iter().map(|(name, _)| name.as_str());
     let asked: Vec<(&str, &[&str])> = names.zip(values.iter().map(Vec::as_slice)).collect();
     crate::sample::Sampling::rwkv().with(&asked)?.check(N_VOCAB)
+}
+
+impl Args {
+    /// What a line asks for that says nothing.
+    fn defaults(&self, rules: Option<Asked>) -> Request {
+        let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
+        request.stop = Some(self.sampling.stop.clone());
+        request.ignore_eos = Some(self.sampling.ignore_eos);
+        request.follows = rules.map(|asked| Follows::Rules(asked.into_rules()));
+        request.close = self.grammar.asked_close();
+        request.sampling = self.sampling.asked();
+        request
+    }
 }
 
 fn find_results(args: &Args, path: &Path) -> Result<Found> {
@@ -228,11 +238,9 @@ struct Run<'a> {
     batcher: Batcher,
     /// The slot that all texts go on from, and what its file says.
     base: Option<(Slot, LoadedState)>,
-    /// Of messages: as asked for, else the model's own once there are such.
-    format: Option<Result<Format>>,
-    /// What a text has to follow whose line does not say.
-    rules: Option<Asked>,
-    followers: Followers,
+    preparer: Preparer,
+    /// What the flags say, for lines that do not.
+    defaults: Request,
     seed: u64,
     results: Results,
     /// Names of the lines that were read.
@@ -266,7 +274,7 @@ impl Run<'_> {
             return Ok(());
         }
         // Readers of grammars, schemas and templates are large programs, and not ours: a panic in one is this line's error.
-        match panics::caught(|| self.prepared(&id, line::wanted(&fields)?)) {
+        match panics::caught(|| self.prepared(&id, &line::request(&fields)?)) {
             Ok((job, question)) => {
                 let (seed, prompt_tokens) = (job.sampler.settings().seed, job.prompt.len());
                 match self.batcher.add(job) {
@@ -282,33 +290,16 @@ impl Run<'_> {
     }
 
     /// What a line asks for, ready to be added.
-    fn prepared(&mut self, id: &Value, wanted: Wanted) -> Result<(Job, Option<Question>)> {
-        let Wanted { source, max_tokens, stop, ignore_eos, follows, close, sampling: more } = wanted;
-        let flags = &self.args.sampling;
-        let (prompt, question) = match source {
-            Source::Tokens(tokens) => (tokens, None),
-            Source::Text(text) => (self.encode(&text)?, None),
-            Source::Messages(messages) => {
-                let mut question = self.question(&messages)?;
-                (std::mem::take(&mut question.tokens), Some(question))
-            }
+    fn prepared(&mut self, id: &Value, request: &Request) -> Result<(Job, Option<Question>)> {
+        let merged = request.over(&self.defaults);
+        let is_further = match &self.base {
+            Some((slot, _)) => self.batcher.session().n_tokens(*slot)? > 0,
+            None => false,
         };
-        let defaults = question.as_ref().map_or(self.model.sampling(), |question| &question.sampling);
-        let mut sampling = flags.with_more(defaults.clone(), &self.model, &more)?;
-        if !more.iter().any(|(name, _)| name == "seed") {
+        let encode = if is_further { Vocab::encode_further } else { Vocab::encode_prompt };
+        let Prepared { prompt, mut sampling, limits, constraint, question } = self.preparer.prepare_with(&merged, encode)?;
+        if !request.sets("seed") {
             sampling.seed = seed_of(self.seed, id);
-        }
-        let mut request = Request::new(max_tokens.unwrap_or(self.args.max_tokens));
-        request.stop_texts = stop.unwrap_or_else(|| flags.stop.clone());
-        let constraint = self.constraint(follows.as_ref(), close, question.as_ref())?;
-        if let Some(question) = &question {
-            request.stop_ids.clone_from(&question.stop_ids);
-            // Rules say where a text ends that follows them.
-            let ends = question.stop_texts.iter().filter(|_| constraint.is_none());
-            request.stop_texts.extend(ends.cloned());
-        }
-        if ignore_eos.unwrap_or(flags.ignore_eos) || self.model.vocab().is_none() {
-            request.stop_ids = Some(Vec::new());
         }
         let seed = sampling.seed;
         let mut sampler = Sampler::new(sampling);
@@ -319,41 +310,8 @@ impl Run<'_> {
             loaded.begin(&mut sampler, Some(seed));
             *slot
         });
-        Ok((Job { from, constraint, pending, ..Job::new(prompt, sampler, request) }, question))
-    }
-
-    /// Messages in the model's own form.
-    fn question(&mut self, messages: &[Message]) -> Result<Question> {
-        let format = self.format.get_or_insert_with(|| Format::of(&self.model));
-        Question::new(&self.model, format.as_ref().map_err(Clone::clone)?, messages)
-    }
-
-    /// What a text has to follow: as its line says, else as the flags do.
-    fn constraint(
-        &mut self,
-        follows: Option<&Follows>,
-        close: Option<bool>,
-        question: Option<&Question>,
-    ) -> Result<Option<Box<dyn Constraint>>> {
-        let asked = match follows {
-            Some(Follows::Rules(asked)) => Some(asked),
-            Some(Follows::NoObject) if self.args.grammar.json_object => None,
-            Some(Follows::NoValue) if self.args.grammar.json_value => None,
-            Some(Follows::NoObject | Follows::NoValue) | None => self.rules.as_ref(),
-        };
-        let (followers, Some(asked)) = (&mut self.followers, asked) else { return Ok(None) };
-        let close = close.map_or_else(|| self.args.grammar.close(), |close| Close::asked(Some(close)));
-        let mut follow = |lead: &str| asked.follower(followers, close, lead).map(|follower| Box::new(follower) as Box<dyn Constraint>);
-        match question {
-            Some(question) => question.hold(&self.model, &mut follow),
-            None => follow(""),
-        }
-        .map(Some)
-    }
-
-    fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let (session, text) = (self.batcher.session(), Prompt::Text(text));
-        self.base.as_ref().map_or_else(|| session.encode(&text), |(slot, _)| session.encode_for(*slot, &text))
+        let constraint = constraint.map(|make| make()).transpose()?;
+        Ok((Job { from, constraint, pending, ..Job::new(prompt, sampler, limits) }, question))
     }
 
     /// Goes on with all texts, and writes those that ended.

@@ -27,10 +27,10 @@ pub struct GrammarArgs {
     json_schema: Option<PathBuf>,
     /// Constrain the text to a JSON object
     #[arg(hide_short_help = true, long, conflicts_with = "json_value")]
-    pub json_object: bool,
+    json_object: bool,
     /// Constrain the text to a JSON value
     #[arg(hide_short_help = true, long)]
-    pub json_value: bool,
+    json_value: bool,
     /// Use the last tokens to close the text where it would be cut; the default for JSON
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
@@ -52,7 +52,12 @@ impl GrammarArgs {
 
     /// Whether a text that runs out of tokens is closed.
     pub fn close(&self) -> Close {
-        Close::asked(self.close.then_some(true).or(self.no_close.then_some(false)))
+        Close::asked(self.asked_close())
+    }
+
+    /// The same, where a flag says so.
+    pub fn asked_close(&self) -> Option<bool> {
+        self.close.then_some(true).or(self.no_close.then_some(false))
     }
 
     /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
@@ -88,6 +93,10 @@ impl Asked {
     /// At the beginning of a text, which begins with `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
+    }
+
+    pub fn into_rules(self) -> Rules {
+        self.rules
     }
 
     /// What tells these rules from others, whatever they are called.

@@ -103,25 +103,17 @@ impl SamplingArgs {
 
     /// The same over other defaults than the model's.
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
-        self.with_more(defaults, model, &[])
-    }
-
-    /// The same with settings that win over the flags: name and values. A preset among them wins over every flag that a preset could set.
-    pub fn with_more(&self, defaults: Sampling, model: &Model, more: &[(String, Vec<String>)]) -> Result<Sampling> {
-        let all =
-            self.flags_beside(more).map(|(name, values)| (*name, values)).chain(more.iter().map(|(name, values)| (name.as_str(), values)));
-        let texts: Vec<(&str, Vec<&str>)> = all.map(|(name, values)| (name, values.iter().map(String::as_str).collect())).collect();
+        let texts: Vec<(&str, Vec<&str>)> =
+            self.asked.0.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())).collect();
         let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
         let s = Sampling { seed: random_seed(), ..defaults }.with(&asked)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }
 
-    /// The flags that these settings leave as they are.
-    fn flags_beside(&self, more: &[(String, Vec<String>)]) -> impl Iterator<Item = &(&'static str, Vec<String>)> {
-        let has = move |name: &str| more.iter().any(|(other, _)| other == name);
-        let is_by_preset = move |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);
-        self.asked.0.iter().filter(move |(name, _)| !has(name) && !is_by_preset(name))
+    /// The settings that flags give: names and values.
+    pub fn asked(&self) -> Vec<(String, Vec<String>)> {
+        self.asked.0.iter().map(|(name, values)| ((*name).to_owned(), values.clone())).collect()
     }
 
     /// Shows the presets, where that was asked for.
@@ -174,10 +166,6 @@ mod tests {
         assert!(args.list_presets().is_none());
         let random = parse(&["--seed", "-1"]);
         assert!(random.seed().is_some() && random.seed() == random.seed() && random.seed() != parse(&["--seed", "-1"]).seed());
-        let beside = |more: &str| args.flags_beside(&[(more.into(), vec!["x".into()])]).map(|(name, _)| *name).collect::<Vec<_>>();
-        assert_eq!(beside("top-p"), ["temperature", "repeat-last-n", "dry-breaker", "ban", "seed"]);
-        assert_eq!(beside("seed"), ["temperature", "repeat-last-n", "dry-breaker", "ban"]);
-        assert_eq!(beside("preset"), ["ban", "seed"]);
         for wrong in [["--typical", "1.1"], ["--tail-free", "nan"], ["--preset", "best"], ["--dry-base", "x"]] {
             let said = command().try_get_matches_from(wrong).unwrap_err().to_string();
             assert!(said.contains(wrong[0]) && said.contains("expected"), "{said}");

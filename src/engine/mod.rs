@@ -21,7 +21,7 @@ pub use event::{Call, Completion, Event, Timings, Usage};
 pub use followers::Followers;
 pub use generation::Generation;
 pub use handle::{Engine, EngineOptions, EngineStats};
-pub use prepare::{Prepared, Preparer};
+pub use prepare::{MakeConstraint, Prepared, Preparer};
 pub use request::{Follows, Input, Request, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use wire::Fields;

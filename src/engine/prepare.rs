@@ -9,13 +9,16 @@ use crate::sample::{Sampling, random_seed};
 use crate::session::{Model, Request as Limits};
 use crate::vocab::Vocab;
 
+/// Makes the constraint of one continuation.
+pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
+
 /// A request that a model can run.
 pub struct Prepared {
     pub prompt: Vec<u32>,
     pub sampling: Sampling,
     pub limits: Limits,
-    /// What the text has to follow; a clone is for another continuation.
-    pub constraint: Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>,
+    /// What the text has to follow.
+    pub constraint: Option<MakeConstraint>,
     /// Of an answer to messages: how it is taken apart.
     pub question: Option<Question>,
 }
@@ -103,11 +106,7 @@ impl Preparer {
     }
 
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-    fn constraint(
-        &mut self,
-        request: &Request,
-        question: Option<&Question>,
-    ) -> Result<Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>> {
+    fn constraint(&mut self, request: &Request, question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         let Some(Follows::Rules(rules)) = &request.follows else { return Ok(None) };
         let (close, followers) = (Close::asked(request.close), &mut self.followers);
         let mut follower = |lead: &str| followers.of(rules, close, lead).cloned().map_err(|e| e.at(rules.field()));
@@ -123,17 +122,11 @@ impl Preparer {
             Ok(Box::new(made))
         })?;
         let (question, model) = (question.clone(), self.model.clone());
-        Ok(found.map(|found| -> Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send> {
-            Box::new(move || question.hold(&model, &mut |_| Ok(Box::new(found.clone()))))
-        }))
+        Ok(found.map(|found| -> MakeConstraint { Box::new(move || question.hold(&model, &mut |_| Ok(Box::new(found.clone())))) }))
     }
 
     #[cfg(not(all(feature = "grammar", not(target_arch = "wasm32"))))]
-    fn constraint(
-        &mut self,
-        request: &Request,
-        _question: Option<&Question>,
-    ) -> Result<Option<Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>>> {
+    fn constraint(&mut self, request: &Request, _question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         match &request.follows {
             Some(Follows::Rules(rules)) => {
                 let _ = Close::asked(request.close);

@@ -7,7 +7,7 @@ use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, Made};
-use async_channel::{Receiver, Sender, TryRecvError};
+use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,11 +82,8 @@ impl Scheduler {
                     Err(_) => return,
                 }
             }
-            loop {
-                match self.inbox.try_recv() {
-                    Ok(command) => self.take(command),
-                    Err(TryRecvError::Empty | TryRecvError::Closed) => break,
-                }
+            while let Ok(command) = self.inbox.try_recv() {
+                self.take(command);
             }
             self.leave();
             self.admit();

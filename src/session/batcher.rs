@@ -281,7 +281,7 @@ impl Batcher {
         let (mut order, prompts): (Vec<usize>, Vec<usize>) = going.into_iter().partition(|&i| self.seats[i].unread.len() <= 1);
         let n_decoding = order.len();
         let most = match &mut self.prefill {
-            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_decoding + bound.tokens(),
+            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_decoding.saturating_add(bound.tokens()),
             _ => usize::MAX,
         };
         order.extend(prompts);

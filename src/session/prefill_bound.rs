@@ -28,7 +28,7 @@ impl PrefillBound {
     pub fn tokens(&mut self) -> usize {
         let (Some(decode), Some(per_token)) = (self.decode, self.per_token) else { return self.last };
         let fit = (self.slowdown - 1.0) * decode / per_token.max(1e-9);
-        self.last = (fit as usize).clamp(1, 2 * self.last);
+        self.last = (fit as usize).clamp(1, self.last.saturating_mul(2));
         self.last
     }
 

@@ -1,0 +1,115 @@
+//! What the engine costs, and what its bounds are worth, on the embedded model.
+//!
+//! `cargo bench --bench engine -- [cpu|gpu]`
+//!
+//! 1. Throughput of 16 requests through `Engine` against 16 jobs in a `Batcher` that is stepped by hand, in turns.
+//! 2. Time between tokens of 8 sequences, alone and while a prompt of 4096 tokens arrives, with and without the bound on prefill.
+
+use std::time::Instant;
+use wingbeat::engine::{Engine, EngineOptions, Event, Generation, Request};
+use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Batcher, Job, Model, ModelSource, Options, Request as Limits, Session};
+
+const SLOTS: usize = 16;
+const TOKENS: usize = 128;
+const ROUNDS: usize = 7;
+const PROMPT: &str = "In the beginning";
+
+fn main() {
+    let device = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "cpu".into());
+    let options = Options { device: device.as_str().into(), ..Options::default() };
+    let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model");
+    println!("device: {device}");
+    throughput(&model);
+    for slowdown in [f64::INFINITY, 2.0] {
+        between_tokens(&model, slowdown);
+    }
+}
+
+fn throughput(model: &Model) {
+    let mut batcher = Batcher::new(Session::new(model, SLOTS).expect("slots")).expect("a model of tokens");
+    let mut engine = Engine::start(model, engine_options(SLOTS, 2.0)).expect("slots");
+    let (mut by_hand, mut through) = (Vec::new(), Vec::new());
+    // The first round warms both up.
+    for round in 0..=ROUNDS {
+        let (a, b) = (steps_by_hand(&mut batcher), through_engine(&mut engine));
+        if round > 0 {
+            by_hand.push(a);
+            through.push(b);
+        }
+    }
+    let (by_hand, through) = (median(by_hand), median(through));
+    println!("{SLOTS} texts of {TOKENS} tokens: batcher {by_hand:.0} tokens/s, engine {through:.0} tokens/s, ratio {:.3}", through / by_hand);
+}
+
+fn steps_by_hand(batcher: &mut Batcher) -> f64 {
+    let began = Instant::now();
+    for i in 0..SLOTS {
+        let prompt = batcher.session().encode(&PROMPT.into()).expect("text");
+        let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(TOKENS) };
+        batcher.add(Job::new(prompt, Sampler::new(Sampling { seed: i as u64, ..Sampling::rwkv() }), limits)).expect("a free slot");
+    }
+    while batcher.n_running() > 0 {
+        batcher.step(&mut |_, _| ()).expect("a step");
+    }
+    (SLOTS * TOKENS) as f64 / began.elapsed().as_secs_f64()
+}
+
+fn through_engine(engine: &mut Engine) -> f64 {
+    let began = Instant::now();
+    let request = |i: usize| endless(TOKENS).set("preset", "rwkv").set("seed", i);
+    let all: Vec<Generation> = (0..SLOTS).map(|i| engine.submit(&request(i)).expect("room")).collect();
+    let n: usize = all.into_iter().map(|generation| generation.wait().expect("a text")[0].tokens.len()).sum();
+    n as f64 / began.elapsed().as_secs_f64()
+}
+
+fn between_tokens(model: &Model, slowdown: f64) {
+    let engine = Engine::start(model, engine_options(9, slowdown)).expect("slots");
+    let mut running: Vec<Generation> = (0..8).map(|i| engine.submit(&endless(usize::MAX).set("seed", i)).expect("room")).collect();
+    let alone = gaps(&mut running[0], |n| n < 100);
+    let long = engine.submit(&Request::tokens(vec![11; 4096]).max_tokens(1)).expect("room");
+    let began = Instant::now();
+    let reader = std::thread::spawn(move || long.wait().map(|_| began.elapsed().as_secs_f64()));
+    let beside = gaps(&mut running[0], |_| !reader.is_finished());
+    let took = reader.join().expect("no panic").expect("a text");
+    let name = if slowdown.is_finite() { format!("at most {slowdown} times") } else { "no bound".into() };
+    let (a, b) = (median(alone), median(beside.clone()));
+    let worst = beside.into_iter().fold(0.0, f64::max);
+    println!(
+        "prefill beside 8 sequences, {name}: {:.2} ms between tokens alone, {:.2} beside ({:.1} times), {:.2} at most; prompt {took:.2} s",
+        a * 1e3,
+        b * 1e3,
+        b / a,
+        worst * 1e3,
+    );
+}
+
+/// Times between texts of a generation.
+fn gaps(generation: &mut Generation, goes_on: impl Fn(usize) -> bool) -> Vec<f64> {
+    let mut last = Instant::now();
+    let mut all = Vec::new();
+    while goes_on(all.len()) {
+        if let Some(Event::Text { .. }) = generation.next() {
+            all.push(last.elapsed().as_secs_f64());
+            last = Instant::now();
+        }
+    }
+    all
+}
+
+fn endless(n: usize) -> Request {
+    let mut request = Request::text(PROMPT).max_tokens(n);
+    request.ignore_eos = Some(true);
+    request
+}
+
+fn engine_options(slots: usize, prefill_slowdown: f64) -> EngineOptions {
+    let mut options = EngineOptions::default();
+    (options.slots, options.prefill_slowdown) = (slots, prefill_slowdown);
+    options
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}
