@@ -39,7 +39,10 @@ fn throughput(model: &Model) {
         }
     }
     let (by_hand, through) = (median(by_hand), median(through));
-    println!("{SLOTS} texts of {TOKENS} tokens: batcher {by_hand:.0} tokens/s, engine {through:.0} tokens/s, ratio {:.3}", through / by_hand);
+    println!(
+        "{SLOTS} texts of {TOKENS} tokens: batcher {by_hand:.0} tokens/s, engine {through:.0} tokens/s, ratio {:.3}",
+        through / by_hand
+    );
 }
 
 fn steps_by_hand(batcher: &mut Batcher) -> f64 {

@@ -1,7 +1,7 @@
 //! What a generation hands out.
 
 use crate::error::Error;
-use crate::session::Finish;
+use crate::session::{Finish, Logprobs};
 
 /// News of one request. All texts of one index together are the text of its [`Completion`], to the byte; so are thoughts and arguments.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub enum Event {
     Call { index: usize, call: usize, name: String },
     /// More of a call's arguments, as the model writes them.
     Arguments { index: usize, call: usize, text: String },
+    /// Of the next token, where the request asks for them. Text may come later: a character can be several tokens.
+    Logprobs { index: usize, logprobs: Logprobs },
     /// A continuation has ended.
     Done(Box<Completion>),
     /// The request has failed; nothing follows.
@@ -38,6 +40,8 @@ pub struct Completion {
     pub calls: Vec<Call>,
     /// As drawn; the id that ended the text is none of them.
     pub tokens: Vec<u32>,
+    /// One for each token, where the request asks for them; else none.
+    pub logprobs: Vec<Logprobs>,
     pub finish: Finish,
     /// Whether the text is all that its rules want; `None` without rules.
     pub complete: Option<bool>,

@@ -136,7 +136,8 @@ impl Engine {
             state.stats.waiting += 1;
         }
         let (events, receiver) = async_channel::unbounded();
-        let submission = Submission { prepared, events, n: request.n, priority: request.priority, at: Instant::now() };
+        let submission =
+            Submission { prepared, events, n: request.n, n_logprobs: request.logprobs, priority: request.priority, at: Instant::now() };
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         Ok(Generation::new(receiver))
     }

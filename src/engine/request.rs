@@ -7,6 +7,7 @@ use crate::chat::Message;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
 use serde_json::Value;
+use std::ops::RangeInclusive;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,9 @@ const MAX_SETTING_BYTES: usize = 2 << 20;
 
 /// Continuations of one prompt, at most.
 const MAX_N: usize = 128;
+
+/// Likeliest tokens at a place, at most, as with OpenAI.
+const MAX_LOGPROBS: usize = 20;
 
 /// What to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +59,8 @@ pub struct Request {
     pub close: Option<bool>,
     /// How many continuations of one prompt, each with a seed of its own: the first has the request's, each next one the number after it.
     pub n: usize,
+    /// Log-probabilities of each token and of so many likeliest ones, at most 20.
+    pub logprobs: Option<usize>,
     /// Requests with a higher one are taken from the queue first.
     pub priority: i32,
     /// Settings of the sampler: names as its flags have them (`top-p`), and values as text.
@@ -64,7 +70,7 @@ pub struct Request {
 impl Request {
     pub fn new(input: Input) -> Request {
         let (max_tokens, stop, ignore_eos, follows, close) = (None, None, None, None, None);
-        Request { input, max_tokens, stop, ignore_eos, follows, close, n: 1, priority: 0, sampling: Vec::new() }
+        Request { input, max_tokens, stop, ignore_eos, follows, close, n: 1, logprobs: None, priority: 0, sampling: Vec::new() }
     }
 
     /// Continues a text.
@@ -125,7 +131,8 @@ impl Request {
                     false => Follows::NoValue,
                 }),
                 "close" => request.close = Some(of(name, value, "true or false")?),
-                "n" => request.n = count(name, value)?,
+                "n" => request.n = count(name, value, 1..=MAX_N)?,
+                "logprobs" => request.logprobs = Some(count(name, value, 0..=MAX_LOGPROBS)?),
                 "priority" => request.priority = of(name, value, "a whole number")?,
                 _ => match Setting::named(name) {
                     Ok(known) => request.sampling.push(setting(known, name, value)?),
@@ -188,9 +195,10 @@ fn limit(name: &str, value: &str) -> Result<usize> {
     parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).at(name))
 }
 
-fn count(name: &str, value: &str) -> Result<usize> {
-    let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| (1..=MAX_N).contains(n));
-    number.ok_or_else(|| Error::input(format!("expected a whole number from 1 to {MAX_N}, found {}", short(value, 40))).at(name))
+fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
+    let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
+    let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
+    number.ok_or_else(|| Error::input(expected()).at(name))
 }
 
 /// A setting of the sampler as its flag would have it.

@@ -6,7 +6,7 @@ use super::prepare::Prepared;
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
 use crate::sample::Sampler;
-use crate::session::{Batcher, Done, Job, JobId, Made};
+use crate::session::{Batcher, Done, Job, JobId, Logprobs, Made};
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub(super) struct Submission {
     pub prepared: Prepared,
     pub events: Sender<Event>,
     pub n: usize,
+    pub n_logprobs: Option<usize>,
     pub priority: i32,
     pub at: Instant,
 }
@@ -39,6 +40,7 @@ struct Running {
 }
 
 /// One continuation.
+#[derive(Default)]
 struct Voice {
     request: u64,
     index: usize,
@@ -48,6 +50,7 @@ struct Voice {
     text: String,
     thought: String,
     calls: Vec<Call>,
+    logprobs: Vec<Logprobs>,
 }
 
 pub(super) struct Scheduler {
@@ -137,7 +140,7 @@ impl Scheduler {
     }
 
     fn begin(&mut self, submission: Submission) -> Result<()> {
-        let Submission { prepared, events, n, at, .. } = submission;
+        let Submission { prepared, events, n, n_logprobs, at, .. } = submission;
         let Prepared { prompt, sampling, limits, constraint, question } = prepared;
         let request = self.n_requests;
         self.n_requests += 1;
@@ -149,6 +152,7 @@ impl Scheduler {
             let mut settings = sampling.clone();
             settings.seed = seed;
             let mut job = Job::new(prompt.clone(), Sampler::new(settings), limits.clone());
+            job.n_logprobs = n_logprobs;
             job.constraint = constraint.as_ref().map(|make| make()).transpose()?;
             jobs.push(job);
         }
@@ -157,9 +161,7 @@ impl Scheduler {
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            let voice =
-                Voice { request, index, seed, first_token: None, reader, text: String::new(), thought: String::new(), calls: Vec::new() };
-            self.voices.insert(job, voice);
+            self.voices.insert(job, Voice { request, index, seed, reader, ..Voice::default() });
         }
         self.running.insert(request, Running { events, prompt_tokens, queue_ms, began, n_left: n });
         Ok(())
@@ -172,6 +174,10 @@ impl Scheduler {
             let Some(request) = running.get(&voice.request) else { return };
             if event.token.is_some() {
                 voice.first_token.get_or_insert_with(Instant::now);
+            }
+            if let Some(logprobs) = event.logprobs {
+                voice.logprobs.push(logprobs.clone());
+                let _ = request.events.try_send(Event::Logprobs { index: voice.index, logprobs: logprobs.clone() });
             }
             voice.hear(event.token, event.piece, &request.events);
         });
@@ -275,6 +281,7 @@ impl Voice {
             thought: Some(self.thought).filter(|thought| !thought.is_empty()),
             calls: self.calls,
             tokens: made.tokens,
+            logprobs: self.logprobs,
             finish: made.finish,
             complete: made.complete,
             seed: self.seed,

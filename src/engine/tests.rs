@@ -179,3 +179,34 @@ fn it_can_be_awaited() {
     }
     assert!(n >= 3);
 }
+
+#[test]
+fn logprobs_are_of_the_models_own_logits() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
+    let request = Request { logprobs: Some(3), n: 2, ..Request::text("In the beginning").max_tokens(6).set("seed", 2) };
+    let events: Vec<Event> = engine.submit(&request).unwrap().collect();
+    let done =
+        |index: usize| events.iter().find_map(|e| if let Event::Done(done) = e { Some(done).filter(|d| d.index == index) } else { None });
+    for index in 0..2 {
+        let done = done(index).unwrap();
+        let heard: Vec<_> = events
+            .iter()
+            .filter_map(|e| if let Event::Logprobs { index: i, logprobs } = e { Some((*i, logprobs)) } else { None })
+            .collect();
+        let heard: Vec<_> = heard.into_iter().filter(|(i, _)| *i == index).map(|(_, logprobs)| logprobs.clone()).collect();
+        assert_eq!(done.logprobs, heard);
+        assert_eq!(done.tokens, heard.iter().map(|l| l.token).collect::<Vec<_>>());
+        assert_eq!(done.text, alone(&model, "In the beginning", 6, 2 + index as u64).1, "asking changes nothing");
+        let mut session = Session::new(&model, 1).unwrap();
+        let slot = session.open().unwrap();
+        let prompt = session.encode(&"In the beginning".into()).unwrap();
+        let mut logits = session.prefill(slot, &prompt).unwrap().to_vec();
+        for found in &done.logprobs {
+            let want = crate::session::logprob(&logits, found.token).unwrap();
+            assert!((f64::from(found.logprob) - want).abs() < 1e-5, "{found:?} {want}");
+            assert!(found.top.len() == 3 && found.top.windows(2).all(|pair| pair[0].1 >= pair[1].1), "{found:?}");
+            logits = session.decode(slot, found.token).unwrap().to_vec();
+        }
+    }
+}

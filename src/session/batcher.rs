@@ -29,12 +29,14 @@ pub struct Job {
     /// What the text before kept back at its end, where `from` comes from a state file
     /// ([`LoadedState::pending`](super::LoadedState::pending)).
     pub pending: Vec<u8>,
+    /// Log-probabilities of each token and of so many likeliest ones, as [`Stream::n_logprobs`].
+    pub n_logprobs: Option<usize>,
 }
 
 impl Job {
     /// From the beginning; nothing changes or constrains its logits.
     pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
-        Job { prompt, sampler, request, processor: None, constraint: None, from: None, pending: Vec::new() }
+        Job { prompt, sampler, request, processor: None, constraint: None, from: None, pending: Vec::new(), n_logprobs: None }
     }
 }
 
@@ -190,11 +192,11 @@ impl Batcher {
 
     /// Takes a job that has the prompt of the one that came last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, .. } = job;
         sampler.read(&prompt);
         let leader = self.streams.last().expect("one was added").slot;
         let mut stream = Stream::new(leader, sampler, &request);
-        (stream.processor, stream.constraint) = (processor, constraint);
+        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
         stream.slot = self.session.open()?;
@@ -223,14 +225,14 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
         self.session.check_reads(slot, &prompt, self.session.n_tokens(slot)?)?;
         sampler.read(&prompt);
         let mut stream = Stream::new(slot, sampler, &request);
-        (stream.processor, stream.constraint) = (processor, constraint);
+        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
         let job = JobId(self.n_jobs);

@@ -1,6 +1,6 @@
 //! From logits to text: sampling, stops, streaming, several continuations in one batch.
 
-use super::{Finish, Request, Session, Slot, Stream};
+use super::{Finish, Logprobs, Request, Session, Slot, Stream};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
@@ -36,6 +36,8 @@ pub struct Event<'a> {
     pub piece: &'a str,
     /// Tokens of this stream that were drawn together, this one among them: they come at once, fewer where the text ends.
     pub n_together: usize,
+    /// Of the token, where the stream asks for them.
+    pub logprobs: Option<&'a Logprobs>,
 }
 
 /// What is called with every event.
@@ -75,7 +77,8 @@ impl<'a> Batch<'a> {
         let stream = &mut self.streams[i];
         let is_text = stream.take(token, self.vocab);
         self.n_taken += usize::from(is_text);
-        let event = Event { stream: i, token: is_text.then_some(token), piece: stream.new_text(), n_together };
+        let logprobs = if is_text { stream.logprobs.take() } else { None };
+        let event = Event { stream: i, token: is_text.then_some(token), piece: stream.new_text(), n_together, logprobs: logprobs.as_ref() };
         self.broken |= (self.on_event)(event).is_break();
         is_text
     }
@@ -89,7 +92,7 @@ impl<'a> Batch<'a> {
     /// Brings text of a stream that came without a token.
     fn tell(&mut self, i: usize) {
         let piece = self.streams[i].new_text();
-        self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0 }).is_break();
+        self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();
     }
 
     /// Ends what has not ended.

@@ -13,6 +13,7 @@ pub mod fit;
 mod generate;
 mod identity;
 mod layout;
+mod logprobs;
 mod model;
 pub mod needs;
 mod opened;
@@ -30,6 +31,7 @@ pub use convert::convert_coded;
 pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Generated, Prompt, Timings};
 pub use layout::bytes_by_device;
+pub use logprobs::Logprobs;
 #[cfg(feature = "embedded-model")]
 pub use model::embedded;
 pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};

@@ -184,7 +184,7 @@ fn likeliest(logits: &[f32]) -> usize {
 }
 
 /// log Σ exp(logits), in f64.
-fn log_sum(logits: &[f32]) -> f64 {
+pub(super) fn log_sum(logits: &[f32]) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     max + logits.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
 }

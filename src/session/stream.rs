@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::Slot;
+use super::{Logprobs, Slot};
 use crate::constrain::{self, Allowed, Constraint};
 use crate::error::Result;
 use crate::sample::{Sampler, penalty_weight};
@@ -74,6 +74,10 @@ pub struct Stream {
     /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
     /// follow. Stop texts end it as they do any text.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// Asks for log-probabilities of each token and of so many likeliest ones; the text then draws on the host.
+    pub n_logprobs: Option<usize>,
+    /// Of the token that was drawn last, where they were asked for.
+    pub(super) logprobs: Option<Logprobs>,
     /// Keeps back at its end what is not certain yet, for [`pending`](Self::pending): the bytes of an incomplete character, and text with which
     /// a stop text may begin. Not after a stop id or a stop text.
     pub keeps_end: bool,
@@ -105,6 +109,8 @@ impl Stream {
             complete: None,
             processor: None,
             constraint: None,
+            n_logprobs: None,
+            logprobs: None,
             keeps_end: false,
             n_told_text: 0,
             is_closing: false,
@@ -157,7 +163,7 @@ impl Stream {
 
     /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
     pub(super) fn needs_host(&self) -> bool {
-        self.is_watched() || !self.sampler.fits_device()
+        self.is_watched() || self.n_logprobs.is_some() || !self.sampler.fits_device()
     }
 
     /// Whether something has to look at the logits on the host before each draw.
@@ -167,6 +173,12 @@ impl Stream {
 
     /// The next token, drawn on the host; none where the constraint says that the text is whole.
     pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
+        let drawn = self.drawn(logits)?;
+        self.logprobs = self.n_logprobs.zip(drawn).map(|(n, token)| Logprobs::of(logits, token, n));
+        Ok(drawn)
+    }
+
+    fn drawn(&mut self, logits: &[f32]) -> Result<Option<u32>> {
         if !self.is_watched() {
             return self.sampler.sample(logits).map(Some);
         }

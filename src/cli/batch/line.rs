@@ -30,7 +30,7 @@ enum Id {
 }
 
 /// Fields that a request has and a line has not: a line is one text, and all wait their turn.
-const NOT_IN_LINES: [&str; 2] = ["n", "priority"];
+const NOT_IN_LINES: [&str; 3] = ["n", "priority", "logprobs"];
 
 /// The request of the other fields.
 ///

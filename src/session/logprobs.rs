@@ -1,0 +1,50 @@
+//! Log-probabilities of tokens under a model's own logits.
+
+use super::quality::log_sum;
+use std::cmp::Ordering;
+
+/// A token that was drawn, and the likeliest ones at its place. Natural logarithms of softmax(logits): before temperature, penalties,
+/// biases and rules.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Logprobs {
+    pub token: u32,
+    pub logprob: f32,
+    /// As many as were asked for, the likeliest first; of equal ones the lower id first.
+    pub top: Vec<(u32, f32)>,
+}
+
+impl Logprobs {
+    /// Of a token of these logits, `[vocab]`, with the `n` likeliest ones.
+    pub(super) fn of(logits: &[f32], token: u32, n: usize) -> Logprobs {
+        let sum = log_sum(logits);
+        let logprob = |x: f32| (f64::from(x) - sum) as f32;
+        let likelier = |a: &u32, b: &u32| -> Ordering { logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)) };
+        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+        let n = n.min(ids.len());
+        if n > 0 && n < ids.len() {
+            ids.select_nth_unstable_by(n - 1, likelier);
+        }
+        ids.truncate(n);
+        ids.sort_unstable_by(likelier);
+        let top = ids.into_iter().map(|id| (id, logprob(logits[id as usize]))).collect();
+        Logprobs { token, logprob: logits.get(token as usize).map_or(f32::NEG_INFINITY, |&x| logprob(x)), top }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_logarithms_of_probabilities() {
+        let logits = [1.0f32, 3.0, 3.0, -2.0, 0.5];
+        let found = Logprobs::of(&logits, 0, 3);
+        assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 0]);
+        let all = Logprobs::of(&logits, 3, 99);
+        let sum: f64 = all.top.iter().map(|(_, logprob)| f64::from(*logprob).exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-6 && all.top.len() == 5, "{sum}");
+        let direct = |id: usize| (f64::from(logits[id]).exp() / logits.iter().map(|&x| f64::from(x).exp()).sum::<f64>()).ln();
+        assert!((f64::from(found.logprob) - direct(0)).abs() < 1e-6 && (f64::from(all.logprob) - direct(3)).abs() < 1e-6);
+        assert!(Logprobs::of(&logits, 1, 0).top.is_empty());
+    }
+}
