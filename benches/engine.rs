@@ -17,7 +17,8 @@ const PROMPT: &str = "In the beginning";
 
 fn main() {
     let device = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "cpu".into());
-    let options = Options { device: device.as_str().into(), ..Options::default() };
+    let mut options = Options::default();
+    options.device = device.as_str().into();
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model");
     println!("device: {device}");
     throughput(&model);
