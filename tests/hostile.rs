@@ -195,6 +195,70 @@ fn names_and_labels_are_shown_without_control_characters() {
     assert_eq!(tensors["tensors"][0]["name"], "a\u{1b}[2J\u{9b}1m\nb");
 }
 
+/// A folder of a classifier whose configuration names its classes.
+fn classifier(labels: &serde_json::Value, n: usize) -> tempfile::TempDir {
+    let family = crate::support::glm4().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = wingbeat::weights::Checkpoint::open(&family.path()).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(family.path().join("config.json")).unwrap()).unwrap();
+    config["id2label"] = labels.clone();
+    put(&folder, "config.json", config.to_string().as_bytes());
+    for entry in std::fs::read_dir(family.path()).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name != "config.json" && !name.ends_with(".safetensors") {
+            std::fs::copy(entry.path(), folder.path().join(name)).unwrap();
+        }
+    }
+    let kept = checkpoint.names().filter(|n| *n != "lm_head.weight").map(|name| {
+        let view = checkpoint.tensor(name).unwrap();
+        crate::support::floats(name, view.shape().to_vec(), &view.to_f32().unwrap())
+    });
+    let head: Vec<f32> = (0..n * 128).map(|i| (i % 97) as f32 * 1e-3).collect();
+    let all = kept.chain([crate::support::floats("score.weight", vec![n, 128], &head)]).collect();
+    wingbeat::weights::write_safetensors(&folder.path().join("model.safetensors"), checkpoint.metadata(), all, &mut |_, _| ()).unwrap();
+    folder
+}
+
+#[test]
+fn labels_of_any_kind_are_lines_and_json() {
+    if crate::support::glm4().is_none() {
+        return;
+    }
+    let classify = |folder: &tempfile::TempDir, flags: &[&str]| {
+        let args = [&["classify", "-m", folder.path().to_str().unwrap(), "--tokens", "5,6,7", "--device", "cpu"], flags].concat();
+        soon("classify", || run(&args))
+    };
+    let long = "x".repeat(1 << 10);
+    let names = ["\u{1b}[2Ja\u{9b}1m", "two\nlines\r\u{7}", &long, "", "same", "same", "\u{202e}right to left"];
+    let labels: serde_json::Map<String, _> = names.iter().enumerate().map(|(i, name)| (i.to_string(), (*name).into())).collect();
+    let folder = classifier(&labels.into(), names.len());
+    let shown = stdout(&classify(&folder, &[]));
+    assert_eq!(shown.lines().count(), names.len(), "one line per class");
+    assert!(!shown.contains(['\u{1b}', '\u{9b}', '\r', '\u{7}']) && shown.contains(r"\u{1b}[2Ja\u{9b}1m"));
+    assert!(shown.contains(r"two\nlines") && shown.matches("  same\n").count() == 2 && shown.contains("  \n"));
+    let report = crate::cli::json(&classify(&folder, &["--json"]));
+    let mut told: Vec<&str> = report["classes"].as_array().unwrap().iter().map(|c| c["label"].as_str().unwrap()).collect();
+    let mut expected = names;
+    told.sort_unstable();
+    expected.sort_unstable();
+    assert!(told == expected, "JSON has labels as they are");
+
+    // More names than classes may be, for three classes; and more classes than there are names.
+    let many = |n: usize| (0..n).map(|i| (i.to_string(), "many".into())).collect::<serde_json::Map<String, _>>();
+    let folder = classifier(&many(50_000).into(), 3);
+    assert_eq!(stdout(&classify(&folder, &[])).matches("  many\n").count(), 3);
+    refused(&classify(&classifier(&many(100_000).into(), 3), &[]), 1, "config.json: expected at most 1048576 bytes");
+    let folder = classifier(&serde_json::json!({"0": "first"}), 65_536);
+    let shown = stdout(&classify(&folder, &[]));
+    assert!(shown.lines().count() == 65_536 && shown.contains("  first\n") && shown.contains("  65535\n"));
+    refused(&classify(&classifier(&serde_json::json!({}), 65_537), &[]), 1, "expected 1 to 65536 classes");
+    let longer = serde_json::json!({"0": "x".repeat(1 << 19)});
+    refused(&classify(&classifier(&longer, 3), &[]), 1, "labels of at most 1024 bytes");
+    for wrong in [serde_json::json!({"0": 1}), serde_json::json!({"0": ["a"]}), serde_json::json!("label"), serde_json::json!([1])] {
+        refused(&classify(&classifier(&wrong, 3), &[]), 1, "id2label");
+    }
+}
+
 #[test]
 fn vocabularies_that_make_texts_slow_are_errors() {
     let folder = tempfile::tempdir().unwrap();

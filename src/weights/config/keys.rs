@@ -74,8 +74,12 @@ impl<'a> Keys<'a> {
     /// Names of classes, `id2label`, as far as they are numbered without a gap.
     pub fn labels(&self) -> Result<Vec<String>> {
         let Some(object) = self.object("id2label")? else { return Ok(vec![]) };
-        let name = |i: usize| object.text(&i.to_string()).transpose();
-        (0..MAX_LABELS).map_while(name).map(|name| name.map(str::to_string)).collect()
+        let name = |i: usize| object.get(&i.to_string()).map(|value| (i, value));
+        let text = |(i, value): (usize, &Value)| {
+            let text = value.as_str().map(str::to_string);
+            text.ok_or_else(|| unfit(&format!("id2label.{i}"), "a text", value))
+        };
+        (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
     /// Switches that run in one position only: key, that position, and the one that it has where nothing is said.
