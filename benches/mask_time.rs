@@ -1,4 +1,4 @@
-//! What a grammar costs: to read a vocabulary, to read a grammar, and a token.
+//! What a grammar costs: to read a vocabulary, to read a grammar, and a token, with and without a way to the end (`--close`).
 //!
 //! `cargo bench --bench mask_time`
 
@@ -9,6 +9,9 @@ use wingbeat::vocab::Vocab;
 
 const TOKENS: usize = 400;
 
+/// Tokens that a text may still have: enough for every way to the end.
+const LEFT: usize = 10_000;
+
 fn main() {
     let world = Vocab::world();
     let schema = json!({
@@ -17,11 +20,18 @@ fn main() {
         "required": ["name", "notes", "age"]
     });
     let characters = "root ::= text\ntext ::= [^\\n] text | \"\\n\"\n";
+    let json = Grammar::gbnf(include_str!("../examples/grammars/json.gbnf")).unwrap();
+    let schema = Grammar::json_schema(&schema).unwrap();
+    let regular = Grammar::gbnf("root ::= ([A-Z] [a-z]* [ ,.])* \"\\n\"\n").unwrap();
     let grammars = [
-        ("JSON schema", Grammar::json_schema(&schema).unwrap()),
-        ("any JSON", Grammar::json_value()),
-        ("GBNF of JSON", Grammar::gbnf(include_str!("../examples/grammars/json.gbnf")).unwrap()),
-        ("GBNF, a regular expression", Grammar::gbnf("root ::= ([A-Z] [a-z]* [ ,.])* \"\\n\"\n").unwrap()),
+        ("JSON schema", schema.clone().close(false)),
+        ("JSON schema, closed", schema),
+        ("any JSON", Grammar::json_value().close(false)),
+        ("any JSON, closed", Grammar::json_value()),
+        ("GBNF of JSON", json.clone()),
+        ("GBNF of JSON, closed", json.close(true)),
+        ("GBNF, a regular expression", regular.clone()),
+        ("GBNF, a regular expression, closed", regular.close(true)),
         ("GBNF, character by character", Grammar::gbnf(characters).unwrap()),
     ];
     for (vocab, n_ids) in [(world.clone(), 65_536), (larger(&world), 151_552)] {
@@ -82,8 +92,11 @@ fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
             continue;
         }
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let id = ids[(number >> 33) as usize % ids.len()];
         let started = Instant::now();
-        follower.accept(ids[(number >> 33) as usize % ids.len()]).unwrap();
+        // As `constrain::draw` asks before a token is taken.
+        assert!(follower.closing().is_none_or(|way| way.len() < LEFT) && follower.closes_within(id, LEFT));
+        follower.accept(id).unwrap();
         times.push((taken + started.elapsed()).as_secs_f64() * 1e3);
     }
     times
