@@ -21,15 +21,22 @@ pub struct EngineOptions {
     pub queue: usize,
     /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt.
     pub prefill_slowdown: f64,
+    /// Bytes of the device for slots that stand after earlier prompts and texts, so that a request that begins alike need not read them
+    /// again. 0: no prefix cache.
+    pub cache_bytes: u64,
     /// How messages are written; the model's own format if none.
     pub format: Option<Format>,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, format: None }
+        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, cache_bytes: 256 << 20, format: None }
     }
 }
+
+/// Slots of a session, and how many of them the prefix cache takes at most.
+const MAX_SLOTS: usize = 1024;
+const MAX_CACHED: u64 = 256;
 
 /// What an engine has to do at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +48,8 @@ pub struct EngineStats {
     pub running: usize,
     /// Requests that wait for slots.
     pub waiting: usize,
+    /// Prompts and texts in the prefix cache.
+    pub cached: usize,
 }
 
 /// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
@@ -95,14 +104,16 @@ impl Engine {
     /// As [`Session::new`] and [`Batcher::new`]; `Memory` where no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
-        let mut batcher = Batcher::new(Session::new(model, options.slots)?)?;
+        let cached = (options.cache_bytes / model.slot_bytes().max(1)).min(MAX_CACHED) as usize;
+        let cached = cached.min(MAX_SLOTS.saturating_sub(options.slots));
+        let mut batcher = Batcher::new(Session::new(model, options.slots + cached)?)?;
         batcher.bound_prefill(Some(options.prefill_slowdown));
         let (commands, inbox) = async_channel::unbounded();
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, ..EngineStats::default() };
         let preparer = Mutex::new(Preparer::new(model, options.format.clone()));
         let state = Mutex::new(State { stats, is_draining: false });
-        let shared = Arc::new(Shared { model: model.clone(), preparer, state, options });
-        let scheduler = Scheduler::new(batcher, inbox, shared.clone());
+        let shared = Arc::new(Shared { model: model.clone(), preparer, state, options: options.clone() });
+        let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cached);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || scheduler.run());
         thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")))?;
         Ok(Engine { commands, shared })
@@ -136,8 +147,15 @@ impl Engine {
             state.stats.waiting += 1;
         }
         let (events, receiver) = async_channel::unbounded();
-        let submission =
-            Submission { prepared, events, n: request.n, n_logprobs: request.logprobs, priority: request.priority, at: Instant::now() };
+        let submission = Submission {
+            prepared,
+            events,
+            n: request.n,
+            n_logprobs: request.logprobs,
+            priority: request.priority,
+            cache: request.cache.clone(),
+            at: Instant::now(),
+        };
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         Ok(Generation::new(receiver))
     }

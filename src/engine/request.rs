@@ -43,6 +43,22 @@ pub enum Follows {
     NoValue,
 }
 
+/// What a request has to do with the prefix cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cache {
+    /// Requests of one namespace may spare each other the reading of what they have in common. Its time tells them so: others get
+    /// another namespace.
+    Shared { namespace: String },
+    /// Reads everything and leaves nothing.
+    Off,
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache::Shared { namespace: String::new() }
+    }
+}
+
 /// A request. What it does not say is as the engine's defaults, the model and its format have it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -63,6 +79,8 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// Requests with a higher one are taken from the queue first.
     pub priority: i32,
+    /// Whether the prefix cache may serve it and keep it.
+    pub cache: Cache,
     /// Settings of the sampler: names as its flags have them (`top-p`), and values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
@@ -70,7 +88,19 @@ pub struct Request {
 impl Request {
     pub fn new(input: Input) -> Request {
         let (max_tokens, stop, ignore_eos, follows, close) = (None, None, None, None, None);
-        Request { input, max_tokens, stop, ignore_eos, follows, close, n: 1, logprobs: None, priority: 0, sampling: Vec::new() }
+        Request {
+            input,
+            max_tokens,
+            stop,
+            ignore_eos,
+            follows,
+            close,
+            n: 1,
+            logprobs: None,
+            priority: 0,
+            cache: Cache::default(),
+            sampling: Vec::new(),
+        }
     }
 
     /// Continues a text.
@@ -133,6 +163,11 @@ impl Request {
                 "close" => request.close = Some(of(name, value, "true or false")?),
                 "n" => request.n = count(name, value, 1..=MAX_N)?,
                 "logprobs" => request.logprobs = Some(count(name, value, 0..=MAX_LOGPROBS)?),
+                "no_cache" => {
+                    if of(name, value, "true or false")? {
+                        request.cache = Cache::Off;
+                    }
+                }
                 "priority" => request.priority = of(name, value, "a whole number")?,
                 _ => match Setting::named(name) {
                     Ok(known) => request.sampling.push(setting(known, name, value)?),

@@ -2,11 +2,14 @@
 
 use super::event::{Call, Completion, Event, Timings, Usage};
 use super::handle::Shared;
+use super::prefix::{Found, PrefixCache};
 use super::prepare::Prepared;
+use super::request::Cache;
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
-use crate::sample::Sampler;
-use crate::session::{Batcher, Done, Job, JobId, Logprobs, Made};
+use crate::sample::{Sampler, Sampling};
+use crate::session::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Logprobs, Made};
+use crate::vocab::Utf8Stream;
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,13 +28,16 @@ pub(super) struct Submission {
     pub n: usize,
     pub n_logprobs: Option<usize>,
     pub priority: i32,
+    pub cache: Cache,
     pub at: Instant,
 }
 
 /// A request that has slots.
 struct Running {
     events: Sender<Event>,
-    prompt_tokens: usize,
+    prompt: Vec<u32>,
+    cached_tokens: usize,
+    cache: Cache,
     queue_ms: f64,
     /// When it got its slots.
     began: Instant,
@@ -59,6 +65,9 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     /// Those of higher priority first, then those that came first.
     waiting: Vec<Submission>,
+    /// Continuations at once, at most. The session has more slots: those of the cache.
+    slots: usize,
+    cache: PrefixCache,
     running: HashMap<u64, Running>,
     voices: HashMap<JobId, Voice>,
     draining: Vec<Sender<()>>,
@@ -66,9 +75,10 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>) -> Scheduler {
-        let (running, voices) = (HashMap::new(), HashMap::new());
-        Scheduler { batcher, inbox, shared, waiting: Vec::new(), running, voices, draining: Vec::new(), n_requests: 0 }
+    /// Over a session of `slots + cached` slots.
+    pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cached: usize) -> Scheduler {
+        let (running, voices, cache) = (HashMap::new(), HashMap::new(), PrefixCache::new(cached));
+        Scheduler { batcher, inbox, shared, waiting: Vec::new(), slots, cache, running, voices, draining: Vec::new(), n_requests: 0 }
     }
 
     /// Works until all handles are dropped and nothing is left to do.
@@ -126,11 +136,15 @@ impl Scheduler {
             // What there is of its text is wanted by nobody. A slot that cannot be closed was not open.
             let _ = self.batcher.cancel(job);
         }
+        // So are the slots that it would have left.
+        for kept in self.batcher.take_kept() {
+            let _ = self.batcher.session_mut().close(kept.slot);
+        }
     }
 
     /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
     fn admit(&mut self) {
-        while self.waiting.first().is_some_and(|next| next.n <= self.batcher.n_free()) {
+        while self.waiting.first().is_some_and(|next| self.voices.len() + next.n <= self.slots) {
             let submission = self.waiting.remove(0);
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
@@ -140,34 +154,97 @@ impl Scheduler {
     }
 
     fn begin(&mut self, submission: Submission) -> Result<()> {
-        let Submission { prepared, events, n, n_logprobs, at, .. } = submission;
+        let Submission { prepared, events, n, n_logprobs, cache, at, .. } = submission;
         let Prepared { prompt, sampling, limits, constraint, question } = prepared;
         let request = self.n_requests;
         self.n_requests += 1;
-        let (prompt_tokens, began) = (prompt.len(), Instant::now());
+        let began = Instant::now();
         let queue_ms = (began - at).as_secs_f64() * 1e3;
+        let (from, pending) = self.cached(&cache, &prompt, n)?;
+        let cached_tokens = from.map_or(0, |found| found.n_tokens);
         let seeds: Vec<u64> = (0..n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
+        let is_kept = self.cache.capacity() > 0 && cache != Cache::Off;
         let mut jobs = Vec::with_capacity(n);
-        for &seed in &seeds {
-            let mut settings = sampling.clone();
-            settings.seed = seed;
-            let mut job = Job::new(prompt.clone(), Sampler::new(settings), limits.clone());
+        for (index, &seed) in seeds.iter().enumerate() {
+            let mut sampler = Sampler::new(Sampling { seed, ..sampling.clone() });
+            sampler.read(&prompt[..cached_tokens]);
+            let mut job = Job::new(prompt[cached_tokens..].to_vec(), sampler, limits.clone());
             job.n_logprobs = n_logprobs;
             job.constraint = constraint.as_ref().map(|make| make()).transpose()?;
+            job.from = from.map(|found| found.slot);
+            job.pending.clone_from(&pending);
+            job.keeps = Keeps { prompt: is_kept && index == 0 && cached_tokens < prompt.len(), end: is_kept };
             jobs.push(job);
         }
-        let ids = self.batcher.add_alike(jobs)?;
-        let _ = events.try_send(Event::Started { prompt_tokens, cached_tokens: 0 });
+        let added = self.batcher.add_alike(jobs);
+        if let Some(found) = from {
+            // The job has a fork of its own.
+            self.batcher.session_mut().close(found.slot)?;
+        }
+        let ids = added?;
+        let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens });
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
             self.voices.insert(job, Voice { request, index, seed, reader, ..Voice::default() });
         }
-        self.running.insert(request, Running { events, prompt_tokens, queue_ms, began, n_left: n });
+        self.running.insert(request, Running { events, prompt, cached_tokens, cache, queue_ms, began, n_left: n });
+        Ok(())
+    }
+
+    /// A slot of its own that holds the beginning of a prompt, if the cache has one, and the bytes of a character that this beginning may
+    /// leave incomplete. Leaves `n` slots free.
+    fn cached(&mut self, cache: &Cache, prompt: &[u32], n: usize) -> Result<(Option<Found>, Vec<u8>)> {
+        let Cache::Shared { namespace } = cache else { return Ok((None, Vec::new())) };
+        let vocab = self.shared.model.vocab();
+        let end = |n: usize| -> Vec<u8> {
+            let last = &prompt[n.saturating_sub(char::MAX.len_utf8())..n];
+            let bytes: Vec<u8> = last.iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |v| v.token(id))).copied().collect();
+            Utf8Stream::after(&bytes).pending().to_vec()
+        };
+        let may_end = end(prompt.len()).is_empty();
+        let Some(found) = self.cache.find(namespace, prompt, self.batcher.session(), may_end) else { return Ok((None, Vec::new())) };
+        let session = self.batcher.session_mut();
+        if session.n_free() <= n {
+            // Not the one that was found: it was used last.
+            self.cache.trim(self.cache.len().saturating_sub(1).max(1), session)?;
+        }
+        if session.n_free() <= n {
+            return Ok((None, Vec::new()));
+        }
+        let slot = session.fork(found.slot)?;
+        if found.n_tokens < session.n_tokens(slot)? {
+            session.rewind(slot, found.n_tokens)?;
+        }
+        Ok((Some(Found { slot, ..found }), end(found.n_tokens)))
+    }
+
+    /// Takes over the slots that jobs left.
+    fn keep(&mut self, done: &[Done]) -> Result<()> {
+        for KeptSlot { job, slot, is_end } in self.batcher.take_kept() {
+            let request = self.voices.get(&job).and_then(|voice| self.running.get(&voice.request));
+            let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok());
+            let session = self.batcher.session_mut();
+            match (request, made) {
+                (Some(Running { prompt, cache: Cache::Shared { namespace }, .. }), made) if !is_end || made.is_some() => {
+                    let mut tokens = prompt.clone();
+                    tokens.extend(made.iter().filter(|_| is_end).flat_map(|made| &made.tokens));
+                    tokens.truncate(session.n_tokens(slot)?);
+                    self.cache.insert(namespace, tokens, slot, session)?;
+                }
+                _ => session.close(slot)?,
+            }
+        }
         Ok(())
     }
 
     fn step(&mut self) {
+        // A prompt that is read in this step may leave a slot.
+        if self.voices.values().any(|voice| voice.first_token.is_none()) {
+            let room = self.cache.capacity().saturating_sub(1);
+            // A slot that cannot be closed was not open.
+            let _ = self.cache.trim(room, self.batcher.session_mut());
+        }
         let Scheduler { batcher, voices, running, .. } = self;
         let stepped = batcher.step(&mut |job, event| {
             let Some(voice) = voices.get_mut(&job) else { return };
@@ -181,7 +258,7 @@ impl Scheduler {
             }
             voice.hear(event.token, event.piece, &request.events);
         });
-        match stepped {
+        match stepped.and_then(|ended| self.keep(&ended).map(|()| ended)) {
             Ok(ended) => ended.into_iter().for_each(|done| self.end(done)),
             // None of them can go on: what their slots hold is not known any more.
             Err(e) => {
@@ -219,7 +296,8 @@ impl Scheduler {
         // What is in the inbox waits, too.
         state.stats.waiting = self.waiting.len() + self.inbox.len();
         state.stats.running = self.running.len();
-        state.stats.free_slots = self.batcher.n_free();
+        state.stats.free_slots = self.slots - self.voices.len();
+        state.stats.cached = self.cache.len();
     }
 }
 
@@ -274,7 +352,8 @@ impl Voice {
             prefill_ms: (first - request.began).as_secs_f64() * 1e3,
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
         };
-        let usage = Usage { prompt_tokens: request.prompt_tokens, cached_tokens: 0, completion_tokens: made.tokens.len() };
+        let usage =
+            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: made.tokens.len() };
         Completion {
             index: self.index,
             text: self.text,

@@ -52,7 +52,7 @@ fn texts_are_those_that_a_session_makes_alone() {
         assert_eq!(done.usage, Usage { prompt_tokens, cached_tokens: 0, completion_tokens: tokens.len() });
     }
     engine.drain();
-    assert_eq!(engine.stats(), EngineStats { slots: 3, free_slots: 3, running: 0, waiting: 0 });
+    assert_eq!(engine.stats(), EngineStats { slots: 3, free_slots: 3, running: 0, waiting: 0, cached: 10 });
     assert!(engine.submit(&ask(0)).unwrap_err().to_string().contains("takes no more requests"));
 }
 
@@ -208,5 +208,84 @@ fn logprobs_are_of_the_models_own_logits() {
             assert!(found.top.len() == 3 && found.top.windows(2).all(|pair| pair[0].1 >= pair[1].1), "{found:?}");
             logits = session.decode(slot, found.token).unwrap().to_vec();
         }
+    }
+}
+
+/// The cached tokens of a request, and what came of it.
+fn asked(engine: &Engine, request: &Request) -> (usize, Completion) {
+    let done = engine.submit(request).unwrap().wait().unwrap().remove(0);
+    (done.usage.cached_tokens, done)
+}
+
+#[test]
+fn what_was_read_before_is_not_read_again() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
+    let vocab = model.vocab().unwrap();
+    let start = vocab.encode_prompt(b"In the beginning God created the heaven").unwrap();
+    let ask = |tokens: &[u32], n: usize| Request::tokens(tokens).max_tokens(n).set("seed", 7);
+    let off = |request: Request| Request { cache: Cache::Off, ..request };
+    let (cached, first) = asked(&engine, &ask(&start, 8));
+    assert_eq!(cached, 0);
+    // The same again: nothing is read.
+    let (cached, again) = asked(&engine, &ask(&start, 8));
+    assert_eq!((cached, &again.tokens, &again.text), (start.len(), &first.tokens, &first.text));
+    // The text goes on: of what was drawn, the last token was not read.
+    let further = [start.clone(), first.tokens.clone(), vocab.encode_further(b" and the").unwrap()].concat();
+    let (cached, further_on) = asked(&engine, &ask(&further, 8));
+    assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
+    let (cached, alone) = asked(&engine, &off(ask(&further, 8)));
+    assert_eq!((cached, &further_on.tokens, &further_on.text), (0, &alone.tokens, &alone.text));
+    // An edit behind the first prompt goes back to its end; an edit before it to nothing.
+    let edited = [start.clone(), vocab.encode_further(b" upon the waters").unwrap()].concat();
+    let (cached, one) = asked(&engine, &ask(&edited, 8));
+    assert_eq!((cached, one.text), (start.len(), asked(&engine, &off(ask(&edited, 8))).1.text));
+    assert_eq!(asked(&engine, &ask(&start[1..], 3)).0, 0);
+    // Others do not see it.
+    let other = Cache::Shared { namespace: "other".into() };
+    assert_eq!(asked(&engine, &Request { cache: other.clone(), ..ask(&edited, 3) }).0, 0);
+    assert_eq!(asked(&engine, &Request { cache: other, ..ask(&edited, 3) }).0, edited.len());
+    // Several continuations from one entry, each with its seed.
+    let both = engine.submit(&Request { n: 2, ..ask(&start, 8) }).unwrap().wait().unwrap();
+    assert_eq!((both[0].usage.cached_tokens, &both[0].text), (start.len(), &first.text));
+    assert_eq!(both[1].text, asked(&engine, &off(ask(&start, 8).set("seed", 8))).1.text);
+}
+
+#[test]
+fn penalties_and_halves_of_characters_go_on_from_the_cache() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 1, ..EngineOptions::default() }).unwrap();
+    let text = "Behold, behold, behold, the \u{e9}\u{e9} of \u{20ac}";
+    let tokens: Vec<u32> = model.vocab().unwrap().encode_prompt(text.as_bytes()).unwrap();
+    for n in 5..=tokens.len() {
+        let ask =
+            |tokens: &[u32]| Request::tokens(tokens).max_tokens(6).set("seed", n).set("presence_penalty", 1).set("repeat_penalty", 1.5);
+        asked(&engine, &ask(&tokens[..n - 1]));
+        let (cached, with) = asked(&engine, &ask(&tokens[..n]));
+        let (_, without) = asked(&engine, &Request { cache: Cache::Off, ..ask(&tokens[..n]) });
+        assert!(cached >= n - 1, "{cached} of {n}");
+        assert_eq!((with.tokens, with.text), (without.tokens, without.text), "{n}");
+    }
+}
+
+#[test]
+fn the_cache_never_takes_a_slot_from_a_request() {
+    let model = model();
+    // Room for two entries.
+    let options = EngineOptions { slots: 3, cache_bytes: 2 * model.slot_bytes(), ..EngineOptions::default() };
+    let engine = Engine::start(&model, options).unwrap();
+    for round in 0..4 {
+        let all: Vec<Generation> = (0..9)
+            .map(|i| {
+                engine
+                    .submit(&Request { n: 1 + i % 3, ..Request::text(format!("{} begat {i}", "so ".repeat(i))).max_tokens(3 + i) })
+                    .unwrap()
+            })
+            .collect();
+        for (i, generation) in all.into_iter().enumerate() {
+            assert_eq!(generation.wait().unwrap().len(), 1 + i % 3, "{round} {i}");
+        }
+        until(&engine, "all slots are free", |s| s.free_slots == 3 && s.running == 0);
+        assert!(engine.stats().cached <= 2);
     }
 }

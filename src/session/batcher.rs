@@ -31,12 +31,42 @@ pub struct Job {
     pub pending: Vec<u8>,
     /// Log-probabilities of each token and of so many likeliest ones, as [`Stream::n_logprobs`].
     pub n_logprobs: Option<usize>,
+    /// Which slots of the job outlive it: see [`Batcher::take_kept`].
+    pub keeps: Keeps,
+}
+
+/// Slots of a job that its owner takes over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keeps {
+    /// A fork that stands after the prompt, where a slot is free for it.
+    pub prompt: bool,
+    /// The job's own, after its text.
+    pub end: bool,
+}
+
+/// A slot that a job left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptSlot {
+    pub job: JobId,
+    pub slot: Slot,
+    /// It stands after the text; else after the prompt.
+    pub is_end: bool,
 }
 
 impl Job {
     /// From the beginning; nothing changes or constrains its logits.
     pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
-        Job { prompt, sampler, request, processor: None, constraint: None, from: None, pending: Vec::new(), n_logprobs: None }
+        Job {
+            prompt,
+            sampler,
+            request,
+            processor: None,
+            constraint: None,
+            from: None,
+            pending: Vec::new(),
+            n_logprobs: None,
+            keeps: Keeps::default(),
+        }
     }
 }
 
@@ -106,6 +136,7 @@ pub struct Batcher {
     n_jobs: u64,
     /// Of prompts, while others decode.
     prefill: Option<PrefillBound>,
+    kept: Vec<KeptSlot>,
 }
 
 /// What there is of a running job beside its stream.
@@ -114,7 +145,8 @@ struct Seat {
     /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
     unread: Vec<u32>,
     /// Jobs with the same prompt, which go on from this one's slot once it is read. Each holds an empty slot until then.
-    alike: Vec<(JobId, Stream)>,
+    alike: Vec<(JobId, Stream, Keeps)>,
+    keeps: Keeps,
     /// Why it cannot go on.
     error: Option<Error>,
 }
@@ -126,7 +158,16 @@ impl Batcher {
     /// `Model` where the model tells classes, no tokens.
     pub fn new(session: Session) -> Result<Batcher> {
         session.check_speaks()?;
-        Ok(Batcher { session, streams: Vec::new(), seats: Vec::new(), ahead: Ahead::default(), is_told: false, n_jobs: 0, prefill: None })
+        Ok(Batcher {
+            session,
+            streams: Vec::new(),
+            seats: Vec::new(),
+            ahead: Ahead::default(),
+            is_told: false,
+            n_jobs: 0,
+            prefill: None,
+            kept: Vec::new(),
+        })
     }
 
     pub fn session(&self) -> &Session {
@@ -192,7 +233,7 @@ impl Batcher {
 
     /// Takes a job that has the prompt of the one that came last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, keeps, .. } = job;
         sampler.read(&prompt);
         let leader = self.streams.last().expect("one was added").slot;
         let mut stream = Stream::new(leader, sampler, &request);
@@ -202,20 +243,36 @@ impl Batcher {
         stream.slot = self.session.open()?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
-        self.seats.last_mut().expect("one was added").alike.push((job, stream));
+        self.seats.last_mut().expect("one was added").alike.push((job, stream, keeps));
         Ok(job)
     }
 
     /// Lets the jobs that share a job's prompt go on by themselves, from where it is.
     fn part(&mut self, i: usize) -> Result<()> {
-        for (job, mut stream) in std::mem::take(&mut self.seats[i].alike) {
+        for (job, mut stream, keeps) in std::mem::take(&mut self.seats[i].alike) {
             self.session.close(stream.slot)?;
             stream.slot = self.session.fork(self.streams[i].slot)?;
             let unread = self.seats[i].unread.clone();
             self.streams.push(stream);
-            self.seats.push(Seat { job, unread, alike: Vec::new(), error: None });
+            self.seats.push(Seat { job, unread, alike: Vec::new(), keeps, error: None });
         }
         Ok(())
+    }
+
+    /// Forks the slot of a job that has read its prompt, if that was asked for and there is room.
+    fn keep_prompt(&mut self, i: usize) -> Result<()> {
+        let seat = &mut self.seats[i];
+        if std::mem::take(&mut seat.keeps.prompt) && self.session.n_free() > 0 {
+            let (job, slot) = (seat.job, self.session.fork(self.streams[i].slot)?);
+            self.kept.push(KeptSlot { job, slot, is_end: false });
+        }
+        Ok(())
+    }
+
+    /// Slots that jobs left since the last call, as their [`Keeps`] asked. They are the caller's, who closes them.
+    /// [`Session::n_tokens`] says how much of prompt and text a slot has read: a text's last tokens may not be read yet.
+    pub fn take_kept(&mut self) -> Vec<KeptSlot> {
+        std::mem::take(&mut self.kept)
     }
 
     /// Bounds what reading prompts may cost texts that go on: a step with a prompt takes at most about `slowdown` times as long as one
@@ -225,7 +282,7 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, keeps, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
@@ -239,15 +296,15 @@ impl Batcher {
         self.n_jobs += 1;
         self.is_told = false;
         self.streams.push(stream);
-        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), error: None });
+        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), keeps, error: None });
         Ok(job)
     }
 
     /// Ends a job where it is and frees its slot; gives what there is of its text. None where it has ended.
     pub fn cancel(&mut self, job: JobId) -> Result<Option<Made>> {
-        let waits = |seat: &Seat| seat.alike.iter().position(|(id, _)| *id == job);
+        let waits = |seat: &Seat| seat.alike.iter().position(|(id, ..)| *id == job);
         if let Some((seat, at)) = self.seats.iter_mut().find_map(|seat| waits(seat).map(|at| (seat, at))) {
-            let (_, mut stream) = seat.alike.remove(at);
+            let (_, mut stream, _) = seat.alike.remove(at);
             self.session.close(stream.slot)?;
             stream.end(Finish::Interrupted);
             return Ok(made(stream));
@@ -299,6 +356,7 @@ impl Batcher {
         }
         order.retain(|&i| self.seats[i].unread.is_empty());
         for i in order.clone() {
+            self.keep_prompt(i)?;
             let before = self.streams.len();
             self.part(i)?;
             order.extend(before..self.streams.len());
@@ -378,7 +436,11 @@ impl Batcher {
         self.is_told = false;
         self.part(i)?;
         let (stream, seat) = (self.streams.remove(i), self.seats.remove(i));
-        self.session.close(stream.slot)?;
+        if seat.keeps.end && seat.error.is_none() {
+            self.kept.push(KeptSlot { job: seat.job, slot: stream.slot, is_end: true });
+        } else {
+            self.session.close(stream.slot)?;
+        }
         Ok((stream, seat))
     }
 }

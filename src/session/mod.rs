@@ -25,7 +25,7 @@ mod state;
 mod stream;
 mod work;
 
-pub use batcher::{Batcher, Done, Job, JobId, Made};
+pub use batcher::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Made};
 pub use convert::convert_coded;
 #[cfg(feature = "cli")]
 pub(crate) use generate::nothing_to_continue;
