@@ -5,7 +5,7 @@ use super::clock;
 use super::limits::Limits;
 use super::range::Range;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, filters};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Begins what a template says when it refuses.
 pub const RAISED: &str = "raised: ";
 
-// Filters between the instructions of a template (`metered.rs`). No source can name them.
+// Filters between the instructions of a template (`metered.rs`), under names that no template writes by accident.
 /// After an instruction that makes a value of references to others.
 pub const MADE: &str = "\0made";
 /// After an instruction that makes a value with new values in it.
@@ -28,6 +28,12 @@ pub const TICK: &str = "\0tick";
 
 /// Instructions that a template may run, checks included. A conversation of a thousand messages takes some hundred thousand.
 const FUEL: u64 = 40_000_000;
+
+/// An attribute's name, with the names of attributes within it.
+const MAX_PATH: usize = 256;
+
+/// Characters that `strip` takes away: each character of a text is compared with all of them.
+const MAX_STRIPPED: usize = 256;
 
 /// The width of a field in `format`, in digits. No template needs more, and a large one is megabytes of blanks.
 const MAX_WIDTH_DIGITS: usize = 3;
@@ -55,7 +61,8 @@ pub fn new(limits: &Arc<Limits>) -> Environment<'static> {
     checks(&mut environment, limits);
     for (name, builtin) in growing() {
         let l = limits.clone();
-        environment.add_filter(name, move |state: &mut State, args: Rest<Value>| {
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
             if let Some((value, rest)) = args.split_first() {
                 may_grow(&l, name, value, rest)?;
             }
@@ -99,7 +106,7 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<Limits>) {
 }
 
 /// The engine's filters whose result may be much larger than what they are given.
-fn growing() -> [(&'static str, Value); 9] {
+fn growing() -> [(&'static str, Value); 15] {
     [
         ("replace", Value::from_function(filters::replace)),
         ("join", Value::from_function(filters::join)),
@@ -110,13 +117,32 @@ fn growing() -> [(&'static str, Value); 9] {
         ("list", Value::from_function(filters::list)),
         ("sort", Value::from_function(filters::sort)),
         ("unique", Value::from_function(filters::unique)),
+        ("groupby", Value::from_function(filters::groupby)),
+        ("min", Value::from_function(filters::min)),
+        ("max", Value::from_function(filters::max)),
+        ("map", Value::from_function(filters::map)),
+        ("trim", Value::from_function(filters::trim)),
+        ("sum", Value::from_function(filters::sum)),
     ]
 }
 
 /// Checks that a filter or a method of this name may make what it will make.
 fn may_grow(limits: &Limits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
+    let named = args.last().filter(|last| last.is_kwargs());
+    let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());
     let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
     let whole = text(value);
+    // A list as an argument would be written as text, however long.
+    let wants_texts = matches!(name, "replace" | "join" | "split" | "indent" | "trim" | "strip" | "lstrip" | "rstrip");
+    let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) && !value.is_kwargs();
+    if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected texts, found a list")));
+    }
+    // Names of attributes within attributes.
+    let path = by_name("attribute").or_else(|| args.first().filter(|_| matches!(name, "groupby")).cloned());
+    if path.is_some_and(|path| text(&path).len() > MAX_PATH) {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected an attribute of at most {MAX_PATH} bytes")));
+    }
     let bytes = match name {
         "replace" => {
             let n = if arg(0).is_empty() { whole.len() + 1 } else { whole.matches(&*arg(0)).count() };
@@ -124,17 +150,18 @@ fn may_grow(limits: &Limits, name: &str, value: &Value, args: &[Value]) -> Resul
         }
         // As a filter the list comes first, as a method the text between.
         "join" => {
+            let by_name = by_name("d").map_or(0, |d| text(&d).len());
             let (list, between) = if value.kind() == ValueKind::String && args.first().is_some_and(|v| v.kind() != ValueKind::String) {
                 (args[0].clone(), whole.len())
             } else {
-                (value.clone(), arg(0).len())
+                (value.clone(), arg(0).len().max(by_name))
             };
             let size = limits.size(&list)?;
             let n = if list.kind() == ValueKind::String { size.bytes } else { size.nodes };
             size.bytes.saturating_add(n.saturating_mul(between))
         }
         "indent" => {
-            let named = args.last().filter(|last| last.is_kwargs()).and_then(|named| named.get_attr("width").ok());
+            let named = by_name("width");
             let width = args.iter().chain(&named).filter_map(Value::as_usize).max().unwrap_or(4);
             whole.len().saturating_add((whole.matches('\n').count() + 1).saturating_mul(width))
         }
@@ -148,6 +175,20 @@ fn may_grow(limits: &Limits, name: &str, value: &Value, args: &[Value]) -> Resul
                 given = given.saturating_add(limits.size(value)?.bytes);
             }
             whole.len().saturating_add(whole.matches(['%', '{']).count().saturating_mul(given))
+        }
+        "trim" | "strip" | "lstrip" | "rstrip" if arg(0).len() > MAX_STRIPPED => {
+            return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected at most {MAX_STRIPPED} characters")));
+        }
+        // A sum of texts copies what it has at each step.
+        "sum" => {
+            let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
+            let start = by_name("start").or_else(|| args.first().filter(|value| !value.is_kwargs()).cloned());
+            if start.is_some_and(|start| !is_number(&start))
+                || !value.try_iter()?.all(|item| is_number(&item) || by_name("attribute").is_some())
+            {
+                return Err(Error::new(ErrorKind::InvalidOperation, "sum: expected numbers"));
+            }
+            return Ok(());
         }
         // Each part is a value of its own.
         "split" | "lines" | "splitlines" | "list" | "sort" | "unique" if value.kind() == ValueKind::String => {
@@ -218,13 +259,15 @@ fn to_json(limits: &Limits, value: &Value, options: &Kwargs) -> Result<Value, Er
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson: the value is undefined"));
     }
+    let separators = options.get::<Option<Vec<String>>>("separators")?;
+    let between: usize = separators.iter().flatten().map(String::len).sum();
     let mut style = Style {
         indent: options.get("indent")?,
         ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
         ..Style::default()
     };
-    if let Some(separators) = options.get::<Option<Vec<String>>>("separators")? {
+    if let Some(separators) = separators {
         let [item, key] =
             <[String; 2]>::try_from(separators).map_err(|_| Error::new(ErrorKind::InvalidOperation, "tojson: expected two separators"))?;
         (style.item_separator, style.key_separator) = (Some(item), key);
@@ -234,7 +277,8 @@ fn to_json(limits: &Limits, value: &Value, options: &Kwargs) -> Result<Value, Er
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson: expected an indent of at most 64"));
     }
     let size = limits.size(value)?;
-    limits.may_make(size.bytes.saturating_add(size.depths.saturating_mul(style.indent.unwrap_or(0))))?;
+    let around = size.depths.saturating_mul(style.indent.unwrap_or(0)).saturating_add(size.nodes.saturating_mul(between));
+    limits.may_make(size.bytes.saturating_add(around))?;
     let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
     limits.made(Value::from(dumps(&json, &style)), true)
 }

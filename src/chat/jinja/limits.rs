@@ -17,12 +17,16 @@ pub const ENDLESS: &str = "expected a template that ends, found one that goes on
 
 /// How long a template may run. Real ones take milliseconds.
 #[cfg(not(target_arch = "wasm32"))]
-const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) { 3 } else { 20 });
+const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) { 8 } else { 20 });
 
 /// A value within a value, and so on, at most so deep. JSON is read to a depth of 128.
 const MAX_DEPTH: usize = 256;
 /// What a list's element or a mapping's entry takes.
 const ENTRY: usize = 32;
+/// What a number takes when it is written.
+const NUMBER: usize = 20;
+/// What a macro takes.
+const CLOSURE: usize = 512;
 
 /// One rendering's allowance.
 #[derive(Debug)]
@@ -121,8 +125,18 @@ impl Limits {
         let own = match value.kind() {
             ValueKind::String => value.as_str().map_or(0, str::len),
             ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
-            // Its numbers are made when asked.
-            ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => ENTRY,
+            // Its numbers are made when asked, all of them where it is written.
+            ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
+                let n = value.len().unwrap_or_default();
+                size.nodes += n;
+                size.bytes += n * NUMBER;
+                ENTRY
+            }
+            // A macro and its closure. A loop that a namespace held would hold the namespace.
+            ValueKind::Plain if depth > 0 && type_name(value).contains("loop_object") => {
+                return Err(limit("expected a template that keeps a loop in no other value, found one that does"));
+            }
+            ValueKind::Plain => CLOSURE,
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
                 // Mappings for assignments could hold themselves.
                 if depth > 0 && is_namespace(value) {
@@ -179,7 +193,11 @@ fn take(allowance: &AtomicUsize, n: usize, message: impl Fn() -> String) -> Resu
 }
 
 fn is_namespace(value: &Value) -> bool {
-    value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
+    type_name(value).ends_with("::Namespace")
+}
+
+fn type_name(value: &Value) -> &'static str {
+    value.as_object().map_or("", |object| object.type_name())
 }
 
 /// A time limit, where there is a clock: a browser has none here.

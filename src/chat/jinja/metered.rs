@@ -12,7 +12,8 @@ use minijinja::{Error, Value};
 use std::collections::BTreeMap;
 
 /// Names of filters, functions and methods whose result is a list of what they were given. The lists of others are full of new values.
-const REFERRING: [&str; 26] = [
+const REFERRING: [&str; 27] = [
+    "range",
     "list",
     "select",
     "reject",
@@ -98,7 +99,11 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
         I::Add | I::StringConcat | I::Slice | I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::EndCapture | I::CallObject(_) => {
             vec![this, check(MADE)]
         }
+        I::CallMethod("cycle", Some(1)) => return Err(broken("expected what cycle goes through, found nothing", None)),
+        I::PushAutoEscape => return Err(broken("expected a template of plain text, found one that escapes for HTML", None)),
         I::ApplyFilter(name, ..) | I::CallFunction(name, _) | I::CallMethod(name, _) => vec![this, made(name)],
+        // Each is a closure that stays until the end.
+        I::BuildMacro(..) => vec![this, check(MADE)],
         I::Iterate(_) => vec![this, check(TICK)],
         // The namespace is above the value.
         I::SetAttr(_) => vec![I::Swap, check(ASSIGNED), I::Swap, this],

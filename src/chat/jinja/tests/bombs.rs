@@ -76,6 +76,25 @@ fn one_step_cannot_take_it_all() {
         "{{ range(100001) }}",
         "{{ range(1, 9223372036854775807, 2) | length }}",
         "{{ messages | batch(1000000000, 'x') }}",
+        "{{ range(100000) | join(s) }}",
+        "{{ s.join(range(100000)) }}",
+        "{{ ([range(100000)] * 10000) ~ '' }}",
+        "{{ ([range(100000)] * 10000) | string }}",
+        "{{ [range(100000), range(100000)] | tojson(separators=[s, s]) }}",
+        "{{ '%s' | format([range(100000)] * 10000) }}",
+        "{{ s | replace('a', [s]) }}",
+        "{{ s | replace('a', [s, s] | list) }}",
+        "{{ s.split('b') | join([s]) }}",
+        "{{ s.split('b')[:9999] | join(d=s) }}",
+        "{{ messages | sort(attribute='a,' * 100000) }}",
+        "{{ messages | groupby('a.' * 100000) }}",
+        "{% autoescape 'html' %}{{ ('<' * 4000) | replace('&', s) }}{% endautoescape %}",
+        "{{ s.strip(s) }}",
+        "{{ s | trim(s ~ 'b') }}",
+        "{{ [s, s] | sum(start='') }}",
+        "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}",
+        "{% set ns = namespace(a=1) %}{% for i in [1] %}{% set ns.l = loop %}{% if loop.changed(ns) %}x{% endif %}{% endfor %}",
+        "{% for a in range(100000) %}{% for b in range(100) %}{% with %}{% macro m() %}{{ a }}{% endmacro %}{% endwith %}{% endfor %}{% endfor %}",
         "{{ debug() }}",
     ];
     for step in steps {
@@ -86,6 +105,7 @@ fn one_step_cannot_take_it_all() {
     for source in ["{{ 'a' * 100000000 }}", "{{ 'a' * (9999 * 9999) }}", "{{ ['a'] * 10 ** 8 }}", &"{{ 'a' * 9999 }}".repeat(200)] {
         assert!(said(source).contains("repeated"), "{}", said(source));
     }
+    assert_eq!(rendered("{{ [1, 2] | sum }}{{ ' a ' | trim }}{{ 'xax'.strip('x') }}{{ [2, 1] | sort | join('-') }}", &[]), "3aa1-2");
     assert_eq!(rendered("{{ '-' * 3 }}{{ 3 * '+' }}{{ 6 * 7 }}{{ [1] * 2 }}{{ 2 ** 3 }}", &[]), "---+++42[1, 1]8");
 }
 

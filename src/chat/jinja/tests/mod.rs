@@ -111,6 +111,10 @@ fn the_environment_is_that_of_transformers() {
         ("{{ [] | tojson(indent=2) }}{{ [1] | tojson(indent=2) }}", "[][\n  1\n]"),
         ("{% set ns = namespace(n=1) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"),
         ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('y') }}", "[y]"),
+        ("{{ messages | map(attribute='content') | map('trim') | join(d=',') }}", "a"),
+        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ 'a\nb' | indent(width=2, first=true) }}", "1  a\n  b"),
+        ("{{ [{'a': 2}, {'a': 1}] | sort(attribute='a', reverse=true) | map(attribute='a') | join('-') }}", "2-1"),
+        ("{{ [{'a': 2}, {'a': 1}] | sum(attribute='a') }}{{ [3, 1] | min }}{{ 'x' | trim('x') }}{{ [1, 1] | unique | length }}", "311"),
         ("x\n", "x"),
     ];
     for (template, want) in cases {
