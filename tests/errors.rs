@@ -203,7 +203,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         (words("generate x --logit-bias 1"), 2, "--logit-bias", "ID=X"),
         (words("generate x --ban 99999"), 2, "--ban", "below 2048"),
         (words("generate --tokens 1,x"), 2, "--tokens", "token ids such as 1,2,3"),
-        (words("generate x --chunk 0"), 2, "--chunk", "0 is not in"),
+        (words("generate x --chunk 0"), 2, "--chunk", "expected a whole number from 1"),
         (words("generate x --device nothing-like-it"), 3, "--device", "nothing-like-it"),
         (vec!["generate", "x", "--strategy", "gpu fp17"], 2, "--strategy, column 5", "found \"fp17\""),
         (words("generat x"), 2, "generat", "unrecognized subcommand"),
