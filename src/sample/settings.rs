@@ -147,10 +147,17 @@ impl Sampling {
                 return Err(Error::usage(format!("expected a finite number or -inf for id {id}, found {bias}")).at("--logit-bias"));
             }
         }
+        if self.dry_breakers.len() > MAX_BREAKERS {
+            let text = format!("expected at most {MAX_BREAKERS} texts, found {}", self.dry_breakers.len());
+            return Err(Error::usage(text).at("--dry-breaker"));
+        }
         self.guard.map_or(Ok(()), |id| check_id("guard", id, n_vocab))?;
         self.ban.iter().try_for_each(|&id| check_id("--ban", id, n_vocab))
     }
 }
+
+/// The vocabulary is searched for each.
+const MAX_BREAKERS: usize = 128;
 
 fn check_id(flag: &str, id: u32, n_vocab: usize) -> Result<()> {
     if (id as usize) < n_vocab {

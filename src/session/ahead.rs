@@ -102,7 +102,8 @@ impl Session {
 
     /// One submission for streams of whom the device knows, each with a token unread. Those that go on have one then, too; of those that
     /// do not, `unread` is what their slot has not read of the text.
-    pub(super) fn draw_some(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<()> {
+    /// Returns how many steps the submission had.
+    pub(super) fn draw_some(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<usize> {
         let Ahead { pace, sent } = ahead;
         let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
         let started = Instant::now();
@@ -113,7 +114,7 @@ impl Session {
         for (l, go) in live.iter_mut().zip(&sent.moves) {
             self.arrive(l, go, n);
         }
-        Ok(())
+        Ok(n)
     }
 
     /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one.

@@ -187,7 +187,7 @@ impl Batcher {
     }
 
     pub fn n_running(&self) -> usize {
-        self.streams.len()
+        self.streams.len() + self.seats.iter().map(|seat| seat.alike.len()).sum::<usize>()
     }
 
     /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `request` counts as of
@@ -205,14 +205,16 @@ impl Batcher {
         self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
     }
 
-    /// Takes jobs that have the prompt and the beginning of the first one: the prompt is read once, for all of them. Returns them in their
-    /// order.
+    /// Takes jobs with the same prompt and the same beginning: the prompt is read once, for all of them. Returns them in their order.
     ///
     /// # Errors
-    /// As [`add`](Self::add), also when there are fewer free slots than jobs. Nothing has changed then.
+    /// As [`add`](Self::add); `Input` when there are fewer free slots than jobs, or their prompts differ. Nothing has changed then.
     pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
         if jobs.len() > self.n_free() {
             return Err(Error::input(format!("{} texts need as many free slots, found {}", jobs.len(), self.n_free())));
+        }
+        if jobs.iter().any(|job| job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
+            return Err(Error::input("expected jobs with the same prompt and the same slot to go on from, found others"));
         }
         let n_vocab = self.session.model().facts().n_vocab;
         jobs.iter().try_for_each(|job| job.sampler.settings().check(n_vocab))?;
@@ -325,7 +327,11 @@ impl Batcher {
     /// As [`Session::decode_many`], for all jobs: none of them can go on after it.
     pub fn step(&mut self, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<Vec<Done>> {
         let going: Vec<usize> = (0..self.streams.len()).filter(|&i| self.streams[i].finish.is_none()).collect();
-        let reads_one = |i: &usize| self.seats[*i].unread.len() == 1 && !self.streams[*i].needs_host();
+        let reads_one = |i: &usize| {
+            let seat = &self.seats[*i];
+            // Who leaves a slot behind its prompt, or shares it, reads the prompt in a step of its own.
+            seat.unread.len() == 1 && seat.alike.is_empty() && !seat.keeps.prompt && !self.streams[*i].needs_host()
+        };
         if !going.is_empty() && self.session.draws_ahead && going.iter().all(reads_one) {
             self.draw_ahead(&going, on_event)?;
         } else {
@@ -338,17 +344,20 @@ impl Batcher {
     fn read_and_draw(&mut self, going: Vec<usize>, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
         // A token of each that goes on comes first: they are few, and none of them waits for a prompt.
         let (mut order, prompts): (Vec<usize>, Vec<usize>) = going.into_iter().partition(|&i| self.seats[i].unread.len() <= 1);
-        let n_decoding = order.len();
+        let n_first = order.len();
+        let n_decoding = order.iter().filter(|&&i| !self.seats[i].unread.is_empty()).count();
         let most = match &mut self.prefill {
-            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_decoding.saturating_add(bound.tokens()),
+            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens()),
             _ => usize::MAX,
         };
-        order.extend(prompts);
+        if most > n_first {
+            order.extend(prompts);
+        }
         let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].unread.as_slice())).collect();
         let began = Instant::now();
         let read = self.session.read_some(&work, most)?;
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
-            bound.learn(read[n_decoding..].iter().sum(), began.elapsed());
+            bound.learn(read[n_first..].iter().sum(), began.elapsed());
         }
         self.is_told = false;
         for (&i, n) in order.iter().zip(read) {
@@ -361,6 +370,8 @@ impl Batcher {
             self.part(i)?;
             order.extend(before..self.streams.len());
         }
+        // One that was to have no tokens has ended already.
+        order.retain(|&i| self.streams[i].finish.is_none());
         self.draw(&order, on_event)
     }
 
@@ -405,11 +416,10 @@ impl Batcher {
         if !self.is_told {
             session.begin_draws(&batch, &live)?;
         }
-        let (began, n_before) = (Instant::now(), batch.n_left(going[0]));
-        session.draw_some(&mut batch, &mut live, ahead)?;
+        let began = Instant::now();
+        let n_drawn = session.draw_some(&mut batch, &mut live, ahead)?;
         if let Some(bound) = prefill {
-            let n_drawn = (n_before - batch.n_left(going[0])).max(1);
-            bound.learn(0, began.elapsed() / n_drawn as u32);
+            bound.learn(0, began.elapsed() / n_drawn.max(1) as u32);
         }
         // The host says why nothing could be drawn.
         let stuck: Vec<Live> = live.extract_if(.., |l| l.is_stuck && batch.is_live(l.stream)).collect();

@@ -107,10 +107,16 @@ pub struct Session {
 impl Session {
     /// Room for `n_slots` streams.
     pub fn new(model: &Model, n_slots: usize) -> Result<Session> {
-        if n_slots == 0 || n_slots > 1024 {
-            return Err(Error::input(format!("expected 1 to 1024 slots, found {n_slots}")));
+        Self::with_idle(model, n_slots, 0)
+    }
+
+    /// Room for `n_slots` streams that step together, and for `n_idle` slots beside them that only remember.
+    pub fn with_idle(model: &Model, n_slots: usize, n_idle: usize) -> Result<Session> {
+        if n_slots == 0 || n_slots + n_idle > 1024 {
+            return Err(Error::input(format!("expected 1 to 1024 slots, found {}", n_slots + n_idle)));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
+        let n_slots = n_slots + n_idle;
         let pages = Pages::new(n_slots, draws_ahead);
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
