@@ -93,7 +93,7 @@ fn gaps(generation: &mut Generation, goes_on: impl Fn(usize) -> bool) -> Vec<f64
     let mut last = Instant::now();
     let mut all = Vec::new();
     while goes_on(all.len()) {
-        if let Some(Event::Text { .. }) = generation.next() {
+        if let Some(Event::Text { .. }) = generation.recv() {
             all.push(last.elapsed().as_secs_f64());
             last = Instant::now();
         }

@@ -21,7 +21,7 @@ pub enum Event {
     Call { index: usize, call: usize, name: String },
     /// More of a call's arguments, as the model writes them.
     Arguments { index: usize, call: usize, text: String },
-    /// Of the next token, where the request asks for them. Text may come later: a character can be several tokens.
+    /// Log-probabilities of the next token, where the request asks for them. Its text may come later: a character can be several tokens.
     Logprobs { index: usize, logprobs: Logprobs },
     /// A continuation has ended.
     Done(Box<Completion>),

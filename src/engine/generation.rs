@@ -5,18 +5,27 @@ use crate::error::{Error, Result};
 use async_channel::Receiver;
 use futures_core::Stream;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-/// Events of one request, in order: an iterator that waits for the next one, and a [`Stream`] for those who await. Ends behind the last
-/// continuation's [`Event::Done`], or behind [`Event::Failed`]. Dropping it cancels the request and frees its slots within one step.
+/// Events of one request, in order. `for event in generation` blocks until the next one; as a [`Stream`] it is awaited. It ends after the
+/// last continuation's [`Event::Done`], or after [`Event::Failed`]. Dropping it cancels the request and frees its slots within one step.
 #[derive(Debug)]
 pub struct Generation {
     events: Pin<Box<Receiver<Event>>>,
+    /// Continuations that have not ended.
+    n_left: usize,
 }
 
 impl Generation {
-    pub(super) fn new(events: Receiver<Event>) -> Generation {
-        Generation { events: Box::pin(events) }
+    pub(super) fn new(events: Receiver<Event>, n: usize) -> Generation {
+        Generation { events: Box::pin(events), n_left: n }
+    }
+
+    /// Blocks until the next event. `None` after the last one.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn recv(&mut self) -> Option<Event> {
+        let event = self.events.recv_blocking().ok();
+        self.seen(event)
     }
 
     /// Waits for the end. Returns all continuations, by index.
@@ -24,29 +33,55 @@ impl Generation {
     /// # Errors
     /// The request's own; `Device` if the engine ended before the request did.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn wait(self) -> Result<Vec<Completion>> {
+    pub fn wait(mut self) -> Result<Vec<Completion>> {
         let mut all = Vec::new();
-        for event in self {
+        while let Some(event) = self.recv() {
             match event {
                 Event::Done(completion) => all.push(*completion),
                 Event::Failed(e) => return Err(e),
                 _ => {}
             }
         }
-        if all.is_empty() {
-            return Err(Error::device("the engine ended before the request did"));
-        }
         all.sort_by_key(|completion| completion.index);
         Ok(all)
+    }
+
+    /// Counts the continuations that ended. An engine that ends before them is an error.
+    fn seen(&mut self, event: Option<Event>) -> Option<Event> {
+        match &event {
+            Some(Event::Done(_)) => self.n_left = self.n_left.saturating_sub(1),
+            Some(Event::Failed(_)) => self.n_left = 0,
+            None if self.n_left > 0 => {
+                self.n_left = 0;
+                return Some(Event::Failed(Error::device("the engine ended before the request did")));
+            }
+            _ => {}
+        }
+        event
+    }
+}
+
+/// Blocks until each next event.
+#[cfg(not(target_arch = "wasm32"))]
+#[derive(Debug)]
+pub struct Events(Generation);
+
+#[cfg(not(target_arch = "wasm32"))]
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.0.recv()
     }
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-impl Iterator for Generation {
+impl IntoIterator for Generation {
     type Item = Event;
+    type IntoIter = Events;
 
-    fn next(&mut self) -> Option<Event> {
-        self.events.recv_blocking().ok()
+    fn into_iter(self) -> Events {
+        Events(self)
     }
 }
 
@@ -54,6 +89,7 @@ impl Stream for Generation {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.events.as_mut().poll_next(context)
+        let event = ready!(self.events.as_mut().poll_next(context));
+        Poll::Ready(self.seen(event))
     }
 }

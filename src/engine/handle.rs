@@ -8,7 +8,7 @@ use crate::chat::Format;
 use crate::error::{Error, Kind, Result};
 use crate::session::{Batcher, Model, Session};
 use async_channel::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// How an engine is started.
@@ -24,13 +24,15 @@ pub struct EngineOptions {
     /// Bytes of the device for slots that stand after earlier prompts and texts, so that a request that begins alike need not read them
     /// again. 0: no prefix cache.
     pub cache_bytes: u64,
+    /// Tokens of a text whose request names no limit.
+    pub max_tokens: usize,
     /// How messages are written; the model's own format if none.
     pub format: Option<Format>,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, cache_bytes: 256 << 20, format: None }
+        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, cache_bytes: 256 << 20, max_tokens: 4096, format: None }
     }
 }
 
@@ -50,6 +52,8 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Prompts and texts in the prefix cache.
     pub cached: usize,
+    /// Entries that the prefix cache has room for. A model with attention needs a whole context for each.
+    pub cache_slots: usize,
 }
 
 /// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
@@ -106,10 +110,10 @@ impl Engine {
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let cached = (options.cache_bytes / model.slot_bytes().max(1)).min(MAX_CACHED) as usize;
         let cached = cached.min(MAX_SLOTS.saturating_sub(options.slots));
-        let mut batcher = Batcher::new(Session::new(model, options.slots + cached)?)?;
+        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, cached)?)?;
         batcher.bound_prefill(Some(options.prefill_slowdown));
         let (commands, inbox) = async_channel::unbounded();
-        let stats = EngineStats { slots: options.slots, free_slots: options.slots, ..EngineStats::default() };
+        let stats = EngineStats { slots: options.slots, free_slots: options.slots, cache_slots: cached, ..EngineStats::default() };
         let preparer = Mutex::new(Preparer::new(model, options.format.clone()));
         let state = Mutex::new(State { stats, is_draining: false });
         let shared = Arc::new(Shared { model: model.clone(), preparer, state, options: options.clone() });
@@ -123,28 +127,20 @@ impl Engine {
         &self.shared.model
     }
 
-    /// Checks a request and queues it.
+    /// Checks a request and queues it. Reads templates, grammars and text on the caller's thread, which can take a while.
     ///
     /// # Errors
     /// Everything that is wrong with the request, at its field; [`Kind::Busy`] where the queue is full; `Device` where the engine has ended.
     pub fn submit(&self, request: &Request) -> Result<Generation> {
-        let prepared = self.shared.preparer.lock().unwrap_or_else(PoisonError::into_inner).prepare(request)?;
+        drop(self.shared.check_room()?);
         if request.n > self.shared.options.slots {
             let text =
                 format!("expected at most {} continuations, as many as there are slots, found {}", self.shared.options.slots, request.n);
             return Err(Error::input(text).at("n"));
         }
-        self.check_fits(prepared.prompt.len())?;
-        {
-            let mut state = self.shared.lock();
-            if state.is_draining {
-                return Err(gone());
-            }
-            if state.stats.waiting >= self.shared.options.queue {
-                let text = format!("{} requests wait already", state.stats.waiting);
-                return Err(Error::new(Kind::Busy, text).hint("try again later"));
-            }
-            state.stats.waiting += 1;
+        let mut prepared = self.shared.preparer.lock().unwrap_or_else(PoisonError::into_inner).prepare(request)?;
+        if request.max_tokens.is_none() {
+            prepared.limits.max_tokens = self.shared.options.max_tokens;
         }
         let (events, receiver) = async_channel::unbounded();
         let submission = Submission {
@@ -156,8 +152,11 @@ impl Engine {
             cache: request.cache.clone(),
             at: Instant::now(),
         };
+        // Under the lock, so that nobody is counted twice and nobody comes after a drain.
+        let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
-        Ok(Generation::new(receiver))
+        state.stats.waiting += 1;
+        Ok(Generation::new(receiver, request.n))
     }
 
     /// What there is to do now.
@@ -168,27 +167,34 @@ impl Engine {
     /// Refuses new requests and waits until those are done that it has.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
-        self.shared.lock().is_draining = true;
         let (done, is_done) = async_channel::bounded(1);
-        if self.commands.try_send(Command::Drain(done)).is_ok() {
+        let sent = {
+            let mut state = self.shared.lock();
+            state.is_draining = true;
+            self.commands.try_send(Command::Drain(done))
+        };
+        if sent.is_ok() {
+            // An engine that has ended has nothing left to do.
             let _ = is_done.recv_blocking();
-        }
-    }
-
-    /// A prompt that no slot has room for never gets one.
-    fn check_fits(&self, n: usize) -> Result<()> {
-        match self.shared.model.context() {
-            Some(context) if n > context => {
-                let text = format!("expected a prompt of at most {context} tokens, the context, found {n}");
-                Err(Error::input(text).hint("give a larger --context, or a shorter prompt"))
-            }
-            _ => Ok(()),
         }
     }
 }
 
 impl Shared {
-    pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    /// Refuses a request that has no place in the queue. Requests that free slots will take at once do not count.
+    fn check_room(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.is_draining {
+            return Err(gone());
+        }
+        let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
+        if waiting >= self.options.queue.max(1) {
+            return Err(Error::new(Kind::Busy, format!("{waiting} requests wait already")).hint("try again later"));
+        }
+        Ok(state)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

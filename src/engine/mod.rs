@@ -1,7 +1,7 @@
 //! Requests in, events out: many generations at once over one model. Every front end goes through this layer.
 //!
 //! [`Engine`] owns a session on a thread of its own. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`],
-//! which hands out [`Event`]s: a blocking iterator, and a stream for those who await. Dropping it cancels the request.
+//! which hands out [`Event`]s: `for` blocks on them, and a stream awaits them. Dropping it cancels the request.
 
 mod event;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
@@ -20,6 +20,8 @@ mod wire;
 pub use event::{Call, Completion, Event, Timings, Usage};
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use followers::Followers;
+#[cfg(not(target_arch = "wasm32"))]
+pub use generation::Events;
 pub use generation::Generation;
 pub use handle::{Engine, EngineOptions, EngineStats};
 pub use prepare::{MakeConstraint, Prepared, Preparer};

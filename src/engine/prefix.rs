@@ -1,4 +1,4 @@
-//! What was read before need not be read again: slots of the session that stand after prompts and texts, kept for requests that begin alike.
+//! The prefix cache: slots that have read prompts and texts, kept for requests that begin with the same tokens.
 //!
 //! A recurrent state can only go on, so an entry serves a prompt that begins with all of its tokens. A model with attention goes back to
 //! any of them, so an entry serves every prompt that begins with some.
@@ -6,10 +6,10 @@
 use crate::error::Result;
 use crate::session::{Session, Slot};
 
-/// Fewer tokens than this are read faster than they are looked for.
+/// Prompts and entries of fewer tokens are not cached: reading them costs next to nothing.
 const FEWEST: usize = 4;
 
-/// A slot that stands after some tokens.
+/// A slot, and the tokens that it has read.
 #[derive(Debug)]
 struct Entry {
     namespace: String,
@@ -80,6 +80,9 @@ impl PrefixCache {
 
     /// Takes a slot that stands after these tokens. Closes what it replaces, and what was used longest ago beyond the capacity.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
+        if tokens.len() < FEWEST || self.capacity == 0 {
+            return session.close(slot);
+        }
         let goes_back = session.model().context().is_some();
         let is_served =
             |old: &Entry| old.namespace == namespace && if goes_back { tokens.starts_with(&old.tokens) } else { tokens == old.tokens };

@@ -1,6 +1,6 @@
 //! From a request to a job: everything that can be wrong with a request is found here, before it takes a slot.
 
-use super::request::{Follows, Input, Request, UNLIMITED};
+use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use super::rules::Close;
 use crate::chat::{Format, Message, Question};
 use crate::constrain::Constraint;
@@ -32,6 +32,25 @@ pub struct Preparer {
     followers: super::Followers,
 }
 
+/// Every byte of a text is compared with all of its stop texts.
+const MAX_STOPS: usize = 64;
+const MAX_STOP_BYTES: usize = 16 << 10;
+
+fn check_counts(request: &Request) -> Result<()> {
+    let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
+        true => Ok(()),
+        false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).at(name)),
+    };
+    check("n", request.n, 1..=MAX_N)?;
+    check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
+    let stops = request.stop.as_deref().unwrap_or_default();
+    if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
+        let text = format!("expected at most {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes together, found more");
+        return Err(Error::input(text).at("stop"));
+    }
+    Ok(())
+}
+
 impl Preparer {
     /// With a format for messages, or the model's own.
     pub fn new(model: &Model, format: Option<Format>) -> Preparer {
@@ -48,7 +67,11 @@ impl Preparer {
     /// # Errors
     /// `Input` and `Usage`, at the field.
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
-        self.prepare_with(request, Vocab::encode_prompt)
+        let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
+        if prepared.prompt.is_empty() {
+            return Err(Error::input("expected at least one token, found none").at(request.input.field()));
+        }
+        Ok(prepared)
     }
 
     /// The same; `encode` says how a text becomes tokens: with or without what stands before every text.
@@ -64,6 +87,8 @@ impl Preparer {
                 (question.tokens.clone(), Some(question))
             }
         };
+        self.check_tokens(&prompt).map_err(|e| e.at(request.input.field()))?;
+        check_counts(request)?;
         let sampling = self.sampling(request, question.as_ref())?;
         let constraint = self.constraint(request, question.as_ref())?;
         let mut limits = Limits::new(request.max_tokens.unwrap_or(UNLIMITED));
@@ -79,6 +104,21 @@ impl Preparer {
             limits.stop_ids = Some(Vec::new());
         }
         Ok(Prepared { prompt, sampling, limits, constraint, question })
+    }
+
+    /// Whether the model has these tokens, and room for them.
+    fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
+        let n_vocab = self.model.facts().n_vocab;
+        if let Some(token) = prompt.iter().find(|&&token| token as usize >= n_vocab) {
+            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
+        }
+        match self.model.context() {
+            Some(context) if prompt.len() > context => {
+                let text = format!("expected a prompt of at most {context} tokens, the context, found {}", prompt.len());
+                Err(Error::input(text).hint("give a larger context, or a shorter prompt"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {

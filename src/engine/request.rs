@@ -19,10 +19,10 @@ pub const UNLIMITED: usize = usize::MAX;
 const MAX_SETTING_BYTES: usize = 2 << 20;
 
 /// Continuations of one prompt, at most.
-const MAX_N: usize = 128;
+pub(super) const MAX_N: usize = 128;
 
 /// Likeliest tokens at a place, at most, as with OpenAI.
-const MAX_LOGPROBS: usize = 20;
+pub(super) const MAX_LOGPROBS: usize = 20;
 
 /// What to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,17 @@ pub enum Input {
     Tokens(Vec<u32>),
     /// A conversation, written in the model's own format up to where it answers.
     Messages(Vec<Message>),
+}
+
+impl Input {
+    /// The field of a request that it is written in.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Input::Text(_) => "prompt",
+            Input::Tokens(_) => "tokens",
+            Input::Messages(_) => "messages",
+        }
+    }
 }
 
 /// What a text has to follow.
@@ -43,13 +54,13 @@ pub enum Follows {
     NoValue,
 }
 
-/// What a request has to do with the prefix cache.
+/// How a request uses the prefix cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cache {
-    /// Requests of one namespace may spare each other the reading of what they have in common. Its time tells them so: others get
-    /// another namespace.
+    /// The request uses the entries of a namespace and adds its own. How fast a prompt is read shows whether an entry had it: give
+    /// callers that must not learn of each other different namespaces.
     Shared { namespace: String },
-    /// Reads everything and leaves nothing.
+    /// The request uses no entry and adds none.
     Off,
 }
 
@@ -192,7 +203,7 @@ impl Request {
     }
 
     /// This request over defaults: what it does not say is as they have it. A preset of its own wins over every default that a preset
-    /// could set. The input and `n` are its own.
+    /// could set. The input, `n`, `logprobs`, `priority` and `cache` are its own.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);
@@ -217,7 +228,7 @@ impl Request {
         }
     }
 
-    /// Whether it says so itself.
+    /// Whether the request itself sets a setting of the sampler.
     pub fn sets(&self, setting: &str) -> bool {
         self.sampling.iter().any(|(name, _)| name == setting)
     }

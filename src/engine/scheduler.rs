@@ -47,7 +47,7 @@ struct Running {
 
 /// One continuation.
 #[derive(Default)]
-struct Voice {
+struct Sequence {
     request: u64,
     index: usize,
     seed: u64,
@@ -69,7 +69,7 @@ pub(super) struct Scheduler {
     slots: usize,
     cache: PrefixCache,
     running: HashMap<u64, Running>,
-    voices: HashMap<JobId, Voice>,
+    sequences: HashMap<JobId, Sequence>,
     draining: Vec<Sender<()>>,
     n_requests: u64,
 }
@@ -77,8 +77,8 @@ pub(super) struct Scheduler {
 impl Scheduler {
     /// Over a session of `slots + cached` slots.
     pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cached: usize) -> Scheduler {
-        let (running, voices, cache) = (HashMap::new(), HashMap::new(), PrefixCache::new(cached));
-        Scheduler { batcher, inbox, shared, waiting: Vec::new(), slots, cache, running, voices, draining: Vec::new(), n_requests: 0 }
+        let (running, sequences, cache) = (HashMap::new(), HashMap::new(), PrefixCache::new(cached));
+        Scheduler { batcher, inbox, shared, waiting: Vec::new(), slots, cache, running, sequences, draining: Vec::new(), n_requests: 0 }
     }
 
     /// Works until all handles are dropped and nothing is left to do.
@@ -98,9 +98,10 @@ impl Scheduler {
             while let Ok(command) = self.inbox.try_recv() {
                 self.take(command);
             }
-            self.leave();
+            self.drop_cancelled();
             self.admit();
-            if !self.voices.is_empty() {
+            self.report();
+            if !self.sequences.is_empty() {
                 self.step();
             }
             self.report();
@@ -108,7 +109,7 @@ impl Scheduler {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.voices.is_empty()
+        self.waiting.is_empty() && self.sequences.is_empty()
     }
 
     fn take(&mut self, command: Command) {
@@ -122,7 +123,7 @@ impl Scheduler {
     }
 
     /// Frees what nobody waits for any more.
-    fn leave(&mut self) {
+    fn drop_cancelled(&mut self) {
         self.waiting.retain(|submission| !submission.events.is_closed());
         let gone: Vec<u64> = self.running.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|request| self.cancel(request));
@@ -130,13 +131,17 @@ impl Scheduler {
 
     fn cancel(&mut self, request: u64) {
         self.running.remove(&request);
-        let jobs: Vec<JobId> = self.voices.iter().filter(|(_, voice)| voice.request == request).map(|(job, _)| *job).collect();
+        let jobs: Vec<JobId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
-            self.voices.remove(&job);
+            self.sequences.remove(&job);
             // What there is of its text is wanted by nobody. A slot that cannot be closed was not open.
             let _ = self.batcher.cancel(job);
         }
-        // So are the slots that it would have left.
+        self.close_kept();
+    }
+
+    /// Closes slots that jobs left and nobody wants.
+    fn close_kept(&mut self) {
         for kept in self.batcher.take_kept() {
             let _ = self.batcher.session_mut().close(kept.slot);
         }
@@ -144,7 +149,7 @@ impl Scheduler {
 
     /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
     fn admit(&mut self) {
-        while self.waiting.first().is_some_and(|next| self.voices.len() + next.n <= self.slots) {
+        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.n <= self.slots) {
             let submission = self.waiting.remove(0);
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
@@ -160,17 +165,18 @@ impl Scheduler {
         self.n_requests += 1;
         let began = Instant::now();
         let queue_ms = (began - at).as_secs_f64() * 1e3;
+        let constraints = (0..n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
         let (from, pending) = self.cached(&cache, &prompt, n)?;
         let cached_tokens = from.map_or(0, |found| found.n_tokens);
         let seeds: Vec<u64> = (0..n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
         let is_kept = self.cache.capacity() > 0 && cache != Cache::Off;
         let mut jobs = Vec::with_capacity(n);
-        for (index, &seed) in seeds.iter().enumerate() {
+        for ((index, &seed), constraint) in seeds.iter().enumerate().zip(constraints) {
             let mut sampler = Sampler::new(Sampling { seed, ..sampling.clone() });
             sampler.read(&prompt[..cached_tokens]);
             let mut job = Job::new(prompt[cached_tokens..].to_vec(), sampler, limits.clone());
             job.n_logprobs = n_logprobs;
-            job.constraint = constraint.as_ref().map(|make| make()).transpose()?;
+            job.constraint = constraint;
             job.from = from.map(|found| found.slot);
             job.pending.clone_from(&pending);
             job.keeps = Keeps { prompt: is_kept && index == 0 && cached_tokens < prompt.len(), end: is_kept };
@@ -181,12 +187,15 @@ impl Scheduler {
             // The job has a fork of its own.
             self.batcher.session_mut().close(found.slot)?;
         }
+        if added.is_err() {
+            self.close_kept();
+        }
         let ids = added?;
         let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens });
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            self.voices.insert(job, Voice { request, index, seed, reader, ..Voice::default() });
+            self.sequences.insert(job, Sequence { request, index, seed, reader, ..Sequence::default() });
         }
         self.running.insert(request, Running { events, prompt, cached_tokens, cache, queue_ms, began, n_left: n });
         Ok(())
@@ -213,8 +222,11 @@ impl Scheduler {
             return Ok((None, Vec::new()));
         }
         let slot = session.fork(found.slot)?;
-        if found.n_tokens < session.n_tokens(slot)? {
-            session.rewind(slot, found.n_tokens)?;
+        if found.n_tokens < session.n_tokens(slot)?
+            && let Err(e) = session.rewind(slot, found.n_tokens)
+        {
+            session.close(slot)?;
+            return Err(e);
         }
         Ok((Some(Found { slot, ..found }), end(found.n_tokens)))
     }
@@ -222,14 +234,20 @@ impl Scheduler {
     /// Takes over the slots that jobs left.
     fn keep(&mut self, done: &[Done]) -> Result<()> {
         for KeptSlot { job, slot, is_end } in self.batcher.take_kept() {
-            let request = self.voices.get(&job).and_then(|voice| self.running.get(&voice.request));
+            let request = self.sequences.get(&job).and_then(|sequence| self.running.get(&sequence.request));
             let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok());
             let session = self.batcher.session_mut();
             match (request, made) {
                 (Some(Running { prompt, cache: Cache::Shared { namespace }, .. }), made) if !is_end || made.is_some() => {
                     let mut tokens = prompt.clone();
                     tokens.extend(made.iter().filter(|_| is_end).flat_map(|made| &made.tokens));
-                    tokens.truncate(session.n_tokens(slot)?);
+                    let n_read = session.n_tokens(slot)?;
+                    // A slot that has read something else would be found for these tokens.
+                    if n_read > tokens.len() {
+                        session.close(slot)?;
+                        continue;
+                    }
+                    tokens.truncate(n_read);
                     self.cache.insert(namespace, tokens, slot, session)?;
                 }
                 _ => session.close(slot)?,
@@ -240,23 +258,23 @@ impl Scheduler {
 
     fn step(&mut self) {
         // A prompt that is read in this step may leave a slot.
-        if self.voices.values().any(|voice| voice.first_token.is_none()) {
+        if self.batcher.n_free() == 0 && self.sequences.values().any(|sequence| sequence.first_token.is_none()) {
             let room = self.cache.capacity().saturating_sub(1);
             // A slot that cannot be closed was not open.
             let _ = self.cache.trim(room, self.batcher.session_mut());
         }
-        let Scheduler { batcher, voices, running, .. } = self;
+        let Scheduler { batcher, sequences, running, .. } = self;
         let stepped = batcher.step(&mut |job, event| {
-            let Some(voice) = voices.get_mut(&job) else { return };
-            let Some(request) = running.get(&voice.request) else { return };
+            let Some(sequence) = sequences.get_mut(&job) else { return };
+            let Some(request) = running.get(&sequence.request) else { return };
             if event.token.is_some() {
-                voice.first_token.get_or_insert_with(Instant::now);
+                sequence.first_token.get_or_insert_with(Instant::now);
             }
             if let Some(logprobs) = event.logprobs {
-                voice.logprobs.push(logprobs.clone());
-                let _ = request.events.try_send(Event::Logprobs { index: voice.index, logprobs: logprobs.clone() });
+                sequence.logprobs.push(logprobs.clone());
+                let _ = request.events.try_send(Event::Logprobs { index: sequence.index, logprobs: logprobs.clone() });
             }
-            voice.hear(event.token, event.piece, &request.events);
+            sequence.on_token(event.token, event.piece, &request.events);
         });
         match stepped.and_then(|ended| self.keep(&ended).map(|()| ended)) {
             Ok(ended) => ended.into_iter().for_each(|done| self.end(done)),
@@ -271,13 +289,13 @@ impl Scheduler {
     }
 
     fn end(&mut self, done: Done) {
-        let Some(mut voice) = self.voices.remove(&done.job) else { return };
-        let Some(request) = self.running.get_mut(&voice.request) else { return };
+        let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
+        let Some(request) = self.running.get_mut(&sequence.request) else { return };
         match done.made {
             Ok(made) => {
-                voice.finish(&request.events);
-                let id = voice.request;
-                let completion = voice.completion(made, request);
+                sequence.finish(&request.events);
+                let id = sequence.request;
+                let completion = sequence.completion(made, request);
                 let _ = request.events.try_send(Event::Done(Box::new(completion)));
                 request.n_left -= 1;
                 if request.n_left == 0 {
@@ -286,7 +304,7 @@ impl Scheduler {
             }
             Err(e) => {
                 let _ = request.events.try_send(Event::Failed(e));
-                self.cancel(voice.request);
+                self.cancel(sequence.request);
             }
         }
     }
@@ -296,20 +314,20 @@ impl Scheduler {
         // What is in the inbox waits, too.
         state.stats.waiting = self.waiting.len() + self.inbox.len();
         state.stats.running = self.running.len();
-        state.stats.free_slots = self.slots - self.voices.len();
+        state.stats.free_slots = self.slots - self.sequences.len();
         state.stats.cached = self.cache.len();
     }
 }
 
-impl Voice {
+impl Sequence {
     /// Hands out what a token brought.
-    fn hear(&mut self, token: Option<u32>, piece: &str, events: &Sender<Event>) {
+    fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Sender<Event>) {
         match self.reader.take() {
             Some(mut reader) => {
-                reader.push(token, piece, &mut |part| self.tell(part, events));
+                reader.push(token, piece, &mut |part| self.emit(part, events));
                 self.reader = Some(reader);
             }
-            None if !piece.is_empty() => self.tell(AnswerPart::Text(piece), events),
+            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
             None => {}
         }
     }
@@ -317,11 +335,11 @@ impl Voice {
     /// Hands out what was held back to the end.
     fn finish(&mut self, events: &Sender<Event>) {
         if let Some(reader) = self.reader.take() {
-            reader.finish(&mut |part| self.tell(part, events));
+            reader.finish(&mut |part| self.emit(part, events));
         }
     }
 
-    fn tell(&mut self, part: AnswerPart<'_>, events: &Sender<Event>) {
+    fn emit(&mut self, part: AnswerPart<'_>, events: &Sender<Event>) {
         let index = self.index;
         let event = match part {
             AnswerPart::Text(text) => {

@@ -22,7 +22,7 @@ impl<'a> Fields<'a> {
     pub fn read(json: &'a [u8]) -> Result<Fields<'a>> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         serde_json::from_slice(json).map_err(|e| {
-            let text = format!("expected an object of JSON in one line, found {:?}: {e}", short(&String::from_utf8_lossy(json), 40));
+            let text = format!("expected an object of JSON, found {:?}: {e}", short(&String::from_utf8_lossy(json), 40));
             Error::input(text)
         })
     }

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_line_is_said() {
         for (line, want) in [
-            ("{", "expected an object of JSON in one line, found \"{\""),
+            ("{", "expected an object of JSON, found \"{\""),
             (r#"{"prompt":"x"}"#, "expected an id, found none"),
             (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
             (r#"{"id":[[1]],"prompt":"x"}"#, "expected a text or a whole number as id, found [[1]]"),

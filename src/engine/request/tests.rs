@@ -93,7 +93,7 @@ fn what_a_request_does_not_say_is_as_the_defaults_have_it() {
 #[test]
 fn what_is_wrong_with_a_request_is_said_at_the_field() {
     for (line, want) in [
-        ("{", "expected an object of JSON in one line, found \"{\""),
+        ("{", "expected an object of JSON, found \"{\""),
         ("[1]", "expected an object of JSON"),
         (r#"{"prompt":"x","max_tokens":18446744073709551616}"#, "max_tokens: expected a whole number, or -1 for no limit"),
         (r#"{"prompt":"x","max_tokens":"9"}"#, "max_tokens: expected a whole number, or -1 for no limit, found \"9\""),

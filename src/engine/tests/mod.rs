@@ -1,5 +1,7 @@
 //! The engine on the embedded model, on the CPU.
 
+mod storm;
+
 use super::*;
 use crate::chat::Message;
 use crate::error::Kind;
@@ -41,7 +43,7 @@ fn texts_are_those_that_a_session_makes_alone() {
     let ask = |i: usize| Request::text(prompts[i]).max_tokens(5 + 3 * i).set("seed", i);
     let generations: Vec<Generation> = (0..prompts.len()).map(|i| engine.submit(&ask(i)).unwrap()).collect();
     for (i, generation) in generations.into_iter().enumerate() {
-        let events: Vec<Event> = generation.collect();
+        let events: Vec<Event> = generation.into_iter().collect();
         let Event::Started { prompt_tokens, cached_tokens: 0 } = events[0] else { panic!("{events:?}") };
         let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
         let text: String =
@@ -52,7 +54,8 @@ fn texts_are_those_that_a_session_makes_alone() {
         assert_eq!(done.usage, Usage { prompt_tokens, cached_tokens: 0, completion_tokens: tokens.len() });
     }
     engine.drain();
-    assert_eq!(engine.stats(), EngineStats { slots: 3, free_slots: 3, running: 0, waiting: 0, cached: 10 });
+    let EngineStats { slots, free_slots, running, waiting, .. } = engine.stats();
+    assert_eq!((slots, free_slots, running, waiting), (3, 3, 0, 0));
     assert!(engine.submit(&ask(0)).unwrap_err().to_string().contains("takes no more requests"));
 }
 
@@ -84,7 +87,7 @@ fn a_dropped_generation_frees_its_slots() {
     let endless = |_| Request { ignore_eos: Some(true), ..endless() };
     let mut first = engine.submit(&endless(())).unwrap();
     let second = engine.submit(&endless(())).unwrap();
-    assert!(matches!(first.next(), Some(Event::Started { .. })) && matches!(first.next(), Some(Event::Text { .. })));
+    assert!(matches!(first.recv(), Some(Event::Started { .. })) && matches!(first.recv(), Some(Event::Text { .. })));
     until(&engine, "one runs, one waits", |s| s.free_slots == 0 && s.waiting == 1 && s.running == 1);
     drop(second);
     until(&engine, "who waits is forgotten", |s| s.waiting == 0);
@@ -123,7 +126,7 @@ fn the_queue_has_an_end_and_an_order() {
 fn answers_are_taken_apart_while_they_are_written() {
     let engine = engine(2);
     let request = Request::messages([Message::user("light")]).max_tokens(40).set("seed", 3);
-    let events: Vec<Event> = engine.submit(&request).unwrap().collect();
+    let events: Vec<Event> = engine.submit(&request).unwrap().into_iter().collect();
     let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
     let of = |is: fn(&Event) -> Option<&str>| events.iter().filter_map(is).collect::<String>();
     assert_eq!(of(|e| if let Event::Text { text, .. } = e { Some(text) } else { None }), done.text);
@@ -160,9 +163,17 @@ fn what_is_wrong_is_said_before_a_slot_is_taken() {
         let said = engine.submit(&request).unwrap_err().to_string();
         assert!(said.contains(want), "{said}");
     }
-    for (request, want) in [(Request::tokens([70_000]), "out of range"), (Request::text(""), "")] {
-        let e = engine.submit(&request).and_then(Generation::wait).unwrap_err();
-        assert!(e.kind == Kind::Input && e.message.contains(want), "{e}");
+    let with = |request: Request, n, logprobs| Request { n, logprobs, ..request };
+    let stops = Request { stop: Some(vec!["x".into(); 65]), ..Request::text("a") };
+    for (request, place) in [
+        (Request::tokens([70_000]), "tokens"),
+        (Request::text(""), "prompt"),
+        (with(Request::text("a"), 0, None), "n"),
+        (with(Request::text("a"), 1, Some(21)), "logprobs"),
+        (stops, "stop"),
+    ] {
+        let e = engine.submit(&request).unwrap_err();
+        assert!(e.kind == Kind::Input && e.place.as_deref() == Some(place), "{e}");
     }
     assert_eq!(engine.stats().free_slots, 1);
 }
@@ -185,7 +196,7 @@ fn logprobs_are_of_the_models_own_logits() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let request = Request { logprobs: Some(3), n: 2, ..Request::text("In the beginning").max_tokens(6).set("seed", 2) };
-    let events: Vec<Event> = engine.submit(&request).unwrap().collect();
+    let events: Vec<Event> = engine.submit(&request).unwrap().into_iter().collect();
     let done =
         |index: usize| events.iter().find_map(|e| if let Event::Done(done) = e { Some(done).filter(|d| d.index == index) } else { None });
     for index in 0..2 {

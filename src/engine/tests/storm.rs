@@ -1,0 +1,104 @@
+//! Requests by the thousand, many at once, some cancelled, some wrong: nothing is lost, no slot leaks, and every text is the one that a
+//! session makes alone. `WINGBEAT_STORM=10000` is the number of requests [1000].
+
+use super::*;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::HashMap;
+
+const PROMPTS: [&str; 8] = [
+    "In the beginning",
+    "In the beginning God",
+    "In the beginning God created the",
+    "And",
+    "And Moses said unto",
+    "a",
+    "Thou shalt not",
+    "Thou shalt not, \u{e9}",
+];
+const SEEDS: u64 = 4;
+const LONGEST: usize = 6;
+
+/// The tokens of every prompt and seed, made alone.
+fn naive(model: &Model) -> HashMap<(usize, u64), Vec<u32>> {
+    let pairs = (0..PROMPTS.len()).flat_map(|prompt| (0..SEEDS + 2).map(move |seed| (prompt, seed)));
+    pairs.map(|(prompt, seed)| ((prompt, seed), alone(model, PROMPTS[prompt], LONGEST, seed).0)).collect()
+}
+
+/// What a request is to come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Ends,
+    /// Dropped after so many events.
+    Dropped(usize),
+    /// Refused at once.
+    Refused,
+}
+
+#[test]
+fn thousands_of_requests_come_to_what_they_should() {
+    let requests: usize = std::env::var("WINGBEAT_STORM").map_or(1000, |n| n.parse().unwrap());
+    let model = model();
+    let want = naive(&model);
+    // A few entries of the cache, so that some are thrown out.
+    let options = EngineOptions { slots: 8, queue: 64, cache_bytes: 5 * model.slot_bytes(), ..EngineOptions::default() };
+    let engine = Engine::start(&model, options).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(16);
+    let mut below = |n: u64| ((u64::from(random.next_u32()) * n) >> 32) as usize;
+    let (mut n_ended, mut n_dropped, mut n_refused, mut n_busy, mut n_cached) = (0, 0, 0, 0, 0);
+    let mut waiting: Vec<(Generation, usize, u64, usize, usize, Fate)> = Vec::new();
+    let mut n_asked = 0;
+    while n_asked < requests || !waiting.is_empty() {
+        if n_asked < requests && waiting.len() < 60 {
+            n_asked += 1;
+            let (prompt, seed, n_tokens, n) = (below(8), below(SEEDS) as u64, 1 + below(LONGEST as u64), 1 + below(12) / 10);
+            let fate = match below(20) {
+                0..3 => Fate::Dropped(below(4)),
+                3 => Fate::Refused,
+                _ => Fate::Ends,
+            };
+            let mut request = Request::text(PROMPTS[prompt]).max_tokens(n_tokens).set("seed", seed);
+            (request.n, request.priority) = (n, below(3) as i32);
+            match below(6) {
+                0 => request.cache = Cache::Off,
+                1 => request.cache = Cache::Shared { namespace: "other".into() },
+                _ => {}
+            }
+            match fate {
+                Fate::Refused if below(2) == 0 => request = request.set("temperature", "hot"),
+                Fate::Refused => request.input = Input::Tokens(vec![70_000]),
+                _ => {}
+            }
+            match engine.submit(&request) {
+                Ok(generation) => waiting.push((generation, prompt, seed, n_tokens, n, fate)),
+                Err(e) if e.kind == Kind::Busy => n_busy += 1,
+                Err(e) => {
+                    assert_eq!(fate, Fate::Refused, "{e}");
+                    n_refused += 1;
+                }
+            }
+            continue;
+        }
+        let (mut generation, prompt, seed, n_tokens, n, fate) = waiting.swap_remove(below(waiting.len() as u64));
+        match fate {
+            Fate::Dropped(after) => {
+                (0..after).for_each(|_| drop(generation.recv()));
+                n_dropped += 1;
+            }
+            _ => {
+                let all = generation.wait().unwrap();
+                assert_eq!(all.len(), n);
+                for (i, done) in all.iter().enumerate() {
+                    let tokens = &want[&(prompt, seed + i as u64)];
+                    assert_eq!(done.tokens, tokens[..n_tokens.min(tokens.len())], "{:?}, seed {seed} + {i}", PROMPTS[prompt]);
+                    n_cached += usize::from(done.usage.cached_tokens > 0);
+                }
+                n_ended += 1;
+            }
+        }
+    }
+    assert_eq!(n_ended + n_dropped + n_refused + n_busy, requests);
+    assert!(n_ended > requests / 2 && n_dropped > requests / 20 && n_refused > requests / 100 && n_cached > requests / 10);
+    until(&engine, "all is done", |s| s.free_slots == 8 && s.running == 0 && s.waiting == 0);
+    engine.drain();
+}
