@@ -51,7 +51,8 @@ fn steps_by_hand(batcher: &mut Batcher) -> f64 {
     for i in 0..SLOTS {
         let prompt = batcher.session().encode(&PROMPT.into()).expect("text");
         let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(TOKENS) };
-        batcher.add(Job::new(prompt, Sampler::new(Sampling { seed: i as u64, ..Sampling::rwkv() }), limits)).expect("a free slot");
+        let sampler = Sampler::new(Sampling { seed: i as u64, ..batcher.session().model().sampling().clone() });
+        batcher.add(Job::new(prompt, sampler, limits)).expect("a free slot");
     }
     while batcher.n_running() > 0 {
         batcher.step(&mut |_, _| ()).expect("a step");
@@ -61,7 +62,7 @@ fn steps_by_hand(batcher: &mut Batcher) -> f64 {
 
 fn through_engine(engine: &mut Engine) -> f64 {
     let began = Instant::now();
-    let request = |i: usize| endless(TOKENS).set("preset", "rwkv").set("seed", i);
+    let request = |i: usize| endless(TOKENS).set("seed", i);
     let all: Vec<Generation> = (0..SLOTS).map(|i| engine.submit(&request(i)).expect("room")).collect();
     let n: usize = all.into_iter().map(|generation| generation.wait().expect("a text")[0].tokens.len()).sum();
     n as f64 / began.elapsed().as_secs_f64()
