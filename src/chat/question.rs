@@ -7,7 +7,8 @@ use super::part::opening;
 use super::rules::Place;
 use super::talk::Piece;
 use super::think::{Begins, Splitter};
-use super::{Format, Message, Role, encode, whole};
+use super::turn::opening as opening_ids;
+use super::{Format, Message, encode, whole};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -105,25 +106,23 @@ impl Question {
 
     /// For an answer that ends before any of the stop texts.
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
-        let (begins, segments) = match &self.format.kind {
-            Kind::Lines(lines) => (lines.begins(), None),
-            Kind::Messages(_) => {
-                let assistant = vocab.special(Role::Assistant.special());
-                let at = self.tokens.iter().rposition(|id| Some(*id) == assistant);
-                let opening = at.map_or(&[] as &[u32], |at| &self.tokens[at + 1..]);
-                (Begins::after(&self.opening), Some(Writer::new(vocab, stop_texts, opening)))
-            }
+        let segments = match &self.format.kind {
+            Kind::Lines(_) => None,
+            Kind::Messages(_) => Some(Writer::new(vocab, stop_texts, opening_ids(&self.tokens, vocab))),
         };
-        AnswerReader { splitter: Splitter::new(begins, Vec::new()), segments, has_tools: self.has_tools, is_call: false }
+        AnswerReader { splitter: Splitter::new(self.begins(), Vec::new()), segments, has_tools: self.has_tools, is_call: false }
+    }
+
+    fn begins(&self) -> Begins {
+        match &self.format.kind {
+            Kind::Lines(lines) => lines.begins(),
+            Kind::Messages(_) => Begins::after(&self.opening),
+        }
     }
 
     /// Takes apart what the model wrote.
     pub fn answer(&self, written: &str) -> Written {
-        let begins = match &self.format.kind {
-            Kind::Lines(lines) => lines.begins(),
-            Kind::Messages(_) => Begins::after(&self.opening),
-        };
-        let mut splitter = Splitter::new(begins, Vec::new());
+        let mut splitter = Splitter::new(self.begins(), Vec::new());
         let on_piece = &mut |_: Piece<'_>| ControlFlow::Continue(());
         let _ = splitter.push(written, on_piece);
         splitter.finish(on_piece);

@@ -180,7 +180,7 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
 }
 
 /// What a prompt holds of the answer: the ids after its last `<|assistant|>`.
-fn opening<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
+pub(super) fn opening<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
     let assistant = vocab.special(Role::Assistant.special());
     prompt.iter().rposition(|id| Some(*id) == assistant).map_or(&[], |at| &prompt[at + 1..])
 }

@@ -177,10 +177,7 @@ pub fn run(mut args: Args) -> Outcome {
 pub fn check_line(bytes: &[u8]) -> Result<()> {
     const N_VOCAB: usize = 65536;
     let request = line::request(&line::fields(bytes)?.1)?;
-    let values: Vec<Vec<&str>> = request.sampling.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
-    let names = request.sampling.iter().map(|(name, _)| name.as_str());
-    let asked: Vec<(&str, &[&str])> = names.zip(values.iter().map(Vec::as_slice)).collect();
-    crate::sample::Sampling::rwkv().with(&asked)?.check(N_VOCAB)
+    crate::sample::Sampling::rwkv().with_kept(&request.sampling)?.check(N_VOCAB)
 }
 
 impl Args {

@@ -1,7 +1,6 @@
 //! How many tokens a text may have, as `-n` and the field `max_tokens` of `batch` say it: -1 is no limit.
 
-/// No limit of its own: a text goes on until it ends, stops, fills its context or is interrupted.
-const UNLIMITED: usize = usize::MAX;
+use crate::engine::UNLIMITED;
 
 /// For `value_parser`.
 pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {

@@ -103,10 +103,7 @@ impl SamplingArgs {
 
     /// The same over other defaults than the model's.
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
-        let texts: Vec<(&str, Vec<&str>)> =
-            self.asked.0.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())).collect();
-        let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let s = Sampling { seed: random_seed(), ..defaults }.with(&asked)?;
+        let s = Sampling { seed: random_seed(), ..defaults }.with_kept(&self.asked.0)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }

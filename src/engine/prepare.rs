@@ -137,10 +137,7 @@ impl Preparer {
     /// A request without a seed gets a random one.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
-        let texts: Vec<(&str, Vec<&str>)> =
-            request.sampling.iter().map(|(name, values)| (name.as_str(), values.iter().map(String::as_str).collect())).collect();
-        let asked: Vec<(&str, &[&str])> = texts.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let sampling = Sampling { seed: random_seed(), ..defaults }.with(&asked)?;
+        let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;
         sampling.check(self.model.facts().n_vocab)?;
         Ok(sampling)
     }

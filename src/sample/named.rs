@@ -243,6 +243,16 @@ impl Sampling {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
+    /// As [`with`](Self::with), for settings that somebody keeps: names and values.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn with_kept(self, kept: &[(impl AsRef<str>, Vec<String>)]) -> Result<Sampling> {
+        let texts: Vec<Vec<&str>> = kept.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
+        let asked: Vec<(&str, &[&str])> = kept.iter().map(|(name, _)| name.as_ref()).zip(texts.iter().map(Vec::as_slice)).collect();
+        self.with(&asked)
+    }
+
     /// These defaults with settings that somebody asked for, by name, in any order: a preset comes first. Greedy, temperature 0, takes
     /// no penalties but those asked for: it means the most likely token.
     ///
