@@ -30,7 +30,8 @@
 //! |---|---|
 //! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
 //! | [`engine`] | requests in, events out: many generations at once over one model |
-//! | [`chat`] | conversations: messages, templates, tools, one turn after the other |
+//! | [`chat`] | conversations with a model: formats, settings, turns, branches |
+//! | [`template`] | messages and tools, and the templates that make a prompt of them |
 //! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
 //! | [`constrain`] | which ids may come next: grammars and JSON schemas |
 //! | [`weights`] | checkpoints as named tensors, and writing them |
@@ -62,6 +63,7 @@ pub mod sample;
 mod seeds;
 pub mod session;
 pub mod tape;
+pub mod template;
 pub mod tensor;
 pub mod vocab;
 pub mod weights;

@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["quant"],
     &["tensor"],
     &["sample", "weights", "vocab"],
-    &["tape", "constrain"],
+    &["tape", "constrain", "template"],
     &["words"],
     &["arch", "exec"],
     &["session"],

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wingbeat::chat::{Family, Jinja, Message, Template};
 use wingbeat::error::{Error, Result};
+use wingbeat::template::{self, Family, Jinja, Message, Template};
 use wingbeat_fuzz::count;
 
 fn read(bytes: &[u8]) -> Result<()> {
@@ -12,7 +12,7 @@ fn read(bytes: &[u8]) -> Result<()> {
         [Message::system("Be brief."), Message::user("Who are you | what?]"), Message::assistant("A model."), Message::user("Why?")];
     let parts = Jinja::parse(source, Family::Glm4)?.render(&messages)?;
     // About 400 bytes of messages: a template that makes this much of them is a bomb.
-    assert!(wingbeat::chat::whole(&parts).len() < 64 << 20);
+    assert!(template::whole(&parts).len() < 64 << 20);
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 //! An answer is one or more segments, begun by `<|assistant|>` (the first one's stands in the prompt). A segment is a line of
 //! metadata, then content. A plain reply therefore begins with a newline.
 
-use super::{Family, Message, Role};
 use crate::error::Result;
+use crate::template::{Family, Message, Role};
 use serde_json::Value;
 
 /// What models write where the date of their training should be, and what the original code makes of it.
@@ -74,8 +74,8 @@ fn process(segment: &str, history: &mut Vec<Message>, family: Family) -> Answer 
 
 #[cfg(test)]
 mod tests {
-    use super::super::Tool;
     use super::*;
+    use crate::template::Tool;
     use serde_json::json;
 
     fn with_tools() -> Vec<Message> {

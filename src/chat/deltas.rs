@@ -3,9 +3,8 @@
 //! The pieces of a segment add up to what [`process_response`](super::process_response) makes of it, so blanks around a reply, a
 //! beginning of a character, of a stop text or of the mark for the date of training are held back until they are decided.
 
-use super::Role;
 use super::answer::TRAINING_DATE;
-use super::part::specials;
+use crate::template::{Role, specials};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
 
@@ -162,9 +161,10 @@ fn begun(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{MERGES, small};
-    use super::super::{Answer, Family, process_response};
+    use super::super::{Answer, process_response};
     use super::*;
+    use crate::template::Family;
+    use crate::template::testing::{MERGES, small};
 
     /// Segments, deltas in one text, and whether it stopped.
     fn write(ids: &[u32], stops: &[&str], opening: &[u32]) -> (Vec<String>, Vec<String>, bool) {

@@ -1,7 +1,8 @@
 //! Files of chat: what lies beside a checkpoint, its template and its settings for generation, and prompt files.
 
-use super::{Family, GenerationConfig, Jinja};
+use super::GenerationConfig;
 use crate::error::{Error, Result};
+use crate::template::{Family, Jinja};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -68,8 +69,8 @@ pub(super) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Message, Template, whole};
     use super::*;
+    use crate::template::{Message, Template, whole};
     use std::fs;
 
     #[test]

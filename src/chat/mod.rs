@@ -4,45 +4,28 @@
 //! models through [`session`](crate::session) only; knows no architecture.
 
 mod answer;
-mod call;
-mod chatglm3;
 mod deltas;
-mod family;
 mod files;
 mod format;
 mod generation;
-mod glm4;
-mod jinja;
-mod json;
-mod message;
-mod part;
 mod prompt_file;
 mod question;
 mod rules;
 mod settings;
 mod talk;
-mod template;
-#[cfg(test)]
-mod testing;
 mod think;
 mod turn;
 
 pub use crate::session::Processor;
+pub use crate::template::{Message, Role, Tool};
 pub use answer::{Answer, process_response};
-pub use chatglm3::ChatGlm3;
 pub use deltas::Delta;
-pub use family::Family;
 pub use files::Files;
 pub use format::Format;
 pub use generation::GenerationConfig;
-pub use glm4::{Glm4, Version};
-pub use jinja::Jinja;
-pub use message::{Function, Message, Role, Tool};
-pub use part::{Part, encode, encode_whole, whole};
 pub use prompt_file::PromptFile;
 pub use question::{AnswerPart, AnswerReader, Question, Written};
 pub use rules::MakeConstraint;
 pub use settings::Settings;
 pub use talk::{Answered, OnPiece, Piece, Said, Stats, Talk, Told};
-pub use template::{Template, builtin};
 pub use turn::{Options, Reply, StopWhen, Turn, chat, stream_chat};

@@ -1,18 +1,18 @@
 //! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
 //! conversation.
 
+use super::Format;
 use super::deltas::{Delta, Writer};
 use super::format::{Kind, vocab_of};
-use super::part::opening;
 use super::rules::Place;
 use super::talk::Piece;
 use super::think::{Begins, Splitter};
 use super::turn::opening as opening_ids;
-use super::{Format, Message, encode, whole};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
+use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 

@@ -2,11 +2,12 @@
 
 use super::answer::process_segments;
 use super::deltas::{OnDelta, Writer};
-use super::{Answer, Delta, GenerationConfig, Message, Role, Template, encode};
+use super::{Answer, Delta, GenerationConfig};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Finish, Processor, Request, Session, Slot, Stream, Timings};
+use crate::template::{Message, Role, Template, encode};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::Arc;

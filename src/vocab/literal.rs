@@ -1,4 +1,4 @@
-//! Python's string and bytes literals, as vocabulary files spell their tokens.
+//! Python's string and bytes literals, as vocabulary files spell their tokens; escapes of other Python texts, too.
 //!
 //! `'é'` and `"it's"` are text and stand for its UTF-8; `b'\xe2\x80'` is raw bytes. Knows nothing of ids or lines. An escape
 //! that Python would leave alone (`\d`) is an error here: in a vocabulary it can only be damage.
@@ -32,6 +32,31 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
         }
         rest = after;
     }
+}
+
+/// Appends what a backslash before `escape` stands for in a text, and returns how many bytes of `escape` belong to it. As in Python, a
+/// newline is nothing, and an unknown escape stays as it is, backslash and all. The error says what was found.
+pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, String> {
+    match (unescape(escape, false), escape.chars().next()) {
+        (_, None) => Err("a backslash at the very end".into()),
+        (Some((Value::Char(c), rest)), _) => {
+            out.push(c);
+            Ok(escape.len() - rest.len())
+        }
+        (_, Some('\n')) => Ok(1),
+        (_, Some('N')) => Err("a character by its name, \\N{…}, which is not supported".into()),
+        (_, Some('x')) => Err(no_character(escape, 3)),
+        (_, Some('u')) => Err(no_character(escape, 5)),
+        (_, Some('U')) => Err(no_character(escape, 9)),
+        _ => {
+            out.push('\\');
+            Ok(0)
+        }
+    }
+}
+
+fn no_character(escape: &str, n: usize) -> String {
+    format!("\\{}, which is no character", short(escape, n))
 }
 
 /// What one escape stands for.

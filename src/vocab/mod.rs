@@ -51,6 +51,7 @@ pub(crate) mod testing {
 
 pub use choose::{Choice, choose};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
+pub(crate) use literal::unescape_text;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 

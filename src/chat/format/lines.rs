@@ -1,10 +1,11 @@
 //! Conversations in lines: `Name: text`, a blank line between turns.
 
+use super::super::Said;
 use super::super::prompt_file::folded;
 use super::super::rules::{Place, blank_line};
 use super::super::think::Begins;
-use super::super::{Message, Role, Said};
 use crate::error::{Error, Result};
+use crate::template::{Message, Role};
 use crate::vocab::Vocab;
 
 /// A format of lines.

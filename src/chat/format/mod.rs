@@ -7,9 +7,10 @@ mod known;
 mod lines;
 
 use super::prompt_file::first_prompt;
-use super::{Family, Files, Glm4, Options, PromptFile, Settings, Template, Version, builtin};
+use super::{Files, Options, PromptFile, Settings};
 use crate::error::{Error, Result};
 use crate::session::Model;
+use crate::template::{Family, Glm4, Template, Version, builtin};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};

@@ -3,6 +3,7 @@
 //! Reads, evaluates nothing: what stands in braces must be a name and nothing else.
 
 use super::python::MAX_TEXT;
+use crate::vocab::unescape_text;
 
 /// A literal that was cut out of its file.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +24,7 @@ pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at + c.len_utf8()..];
         at += match c {
-            '\\' if !literal.is_raw => 1 + unescape(rest, &mut out).map_err(|e| (e, at))?,
+            '\\' if !literal.is_raw => 1 + unescape_text(rest, &mut out).map_err(|e| (e, at))?,
             '{' | '}' if literal.is_format && rest.starts_with(c) => {
                 out.push(c);
                 2
@@ -55,46 +56,4 @@ pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>
 pub fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(|c| c.is_alphabetic() || c == '_') && chars.all(|c| c.is_alphanumeric() || c == '_')
-}
-
-/// Reads what follows a backslash; how many bytes of it. What Python does not know stays as it stands, backslash and all.
-fn unescape(text: &str, out: &mut String) -> Result<usize, String> {
-    let first = text.chars().next().ok_or("a backslash at the very end")?;
-    let plain = match first {
-        '\n' => "",
-        '\\' => "\\",
-        '\'' => "'",
-        '"' => "\"",
-        'a' => "\u{7}",
-        'b' => "\u{8}",
-        'f' => "\u{c}",
-        'n' => "\n",
-        'r' => "\r",
-        't' => "\t",
-        'v' => "\u{b}",
-        'N' => return Err("a character by its name, \\N{…}, which is not supported".into()),
-        'x' => return numbered(text, 2, out),
-        'u' => return numbered(text, 4, out),
-        'U' => return numbered(text, 8, out),
-        '0'..='7' => {
-            let n = text.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
-            let code = u32::from_str_radix(&text[..n], 8).expect("up to three octal digits are a number");
-            out.push(char::from_u32(code).expect("up to 511 every number is a character"));
-            return Ok(n);
-        }
-        _ => {
-            out.push('\\');
-            return Ok(0);
-        }
-    };
-    out.push_str(plain);
-    Ok(1)
-}
-
-/// A character by its number, in so many hexadecimal digits behind one letter.
-fn numbered(text: &str, n: usize, out: &mut String) -> Result<usize, String> {
-    let digits = text.get(1..=n).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-    let c = digits.and_then(|digits| char::from_u32(u32::from_str_radix(digits, 16).ok()?));
-    out.push(c.ok_or_else(|| format!("\\{}, which is no character", crate::error::short(text, n + 1)))?);
-    Ok(1 + n)
 }

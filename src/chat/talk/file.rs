@@ -1,10 +1,11 @@
 //! A conversation as one file: a state file whose metadata says the rest.
 
-use super::super::{Format, Message, PromptFile, Settings};
+use super::super::{Format, PromptFile, Settings};
 use super::core::Core;
 use crate::error::{Error, Result, short};
 use crate::sample::Memory;
 use crate::session::{Beside, Slot};
+use crate::template::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

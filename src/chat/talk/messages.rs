@@ -2,11 +2,10 @@
 //! none: taking a turn back and switching a branch read again what differs.
 
 use super::super::format::{Kind, after_thought};
-use super::super::part::opening;
 use super::super::rules::Place;
 use super::super::think::{Begins, Splitter};
 use super::super::turn::answer;
-use super::super::{Delta, Format, Message, Options, Role, Turn, encode, whole};
+use super::super::{Delta, Format, Options, Turn};
 use super::branches::{Branches, Named};
 use super::command::{Command, Line, Overrides, Start};
 use super::core::{Core, SharedProcessor};
@@ -16,6 +15,7 @@ use super::way::{Way, read_prompt_file};
 use super::{Answered, OnPiece, Said, Told};
 use crate::error::{Error, Result};
 use crate::session::{Finish, Slot};
+use crate::template::{Message, Role, encode, opening, whole};
 use std::path::Path;
 
 pub struct InMessages {

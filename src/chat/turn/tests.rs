@@ -1,11 +1,11 @@
 //! Turns on the embedded model, whose words are put in its mouth by a processor; its vocabulary is a small one of GLM-4's kind.
 #![cfg(feature = "embedded-model")]
 
-use super::super::testing::{MERGES, small, weather};
-use super::super::{Glm4, Version};
 use super::*;
 use crate::sample::Sampling;
 use crate::session::{Model, ModelSource};
+use crate::template::testing::{MERGES, small, weather};
+use crate::template::{Glm4, Version};
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
 

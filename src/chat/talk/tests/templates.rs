@@ -1,8 +1,8 @@
 //! The same conversations in messages, through GLM-4's template.
 
 use super::*;
-use crate::chat::testing::small;
-use crate::chat::{Glm4, Version};
+use crate::template::testing::small;
+use crate::template::{Glm4, Version};
 use std::path::Path;
 
 /// With the tiny GLM and a vocabulary of GLM-4's kind; none where the model is not there, since its file is no part of the package.

@@ -1,8 +1,29 @@
-//! What a template is, and which built-in one a model needs.
+//! Templates: from messages and tools to the prompt that a model of GLM-4's kind reads.
+//!
+//! A template gives parts, special tokens and text apart, so that what a user writes can never become a control token. A checkpoint's own
+//! template, in Jinja, is a program from a file; it runs with limits. Knows vocabularies; knows no model and no conversation.
 
-use super::message::Message;
-use super::part::Part;
-use super::{ChatGlm3, Family, Glm4, Version};
+mod call;
+mod chatglm3;
+mod family;
+mod glm4;
+mod jinja;
+mod json;
+mod message;
+mod part;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use chatglm3::ChatGlm3;
+pub use family::Family;
+pub use glm4::{Glm4, Version};
+pub use jinja::Jinja;
+pub use message::{Function, Message, Role, Tool};
+#[cfg(test)]
+pub(crate) use part::encode_whole;
+pub use part::{Part, encode, whole};
+pub(crate) use part::{opening, specials};
+
 use crate::error::Result;
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! The environment that transformers gives a chat template.
 
 use super::super::json::{Style, dumps};
-use super::clock;
 use super::limits::Limits;
 use super::range::Range;
+use jiff::Timestamp;
+use jiff::fmt::strtime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, filters};
@@ -78,7 +79,10 @@ pub fn new(limits: &Arc<Limits>) -> Environment<'static> {
     environment.add_filter("tojson", move |value: Value, options: Kwargs| to_json(&l, &value, &options));
     environment.add_function("range", Range::value);
     environment.add_function("raise_exception", raise);
-    environment.add_function("strftime_now", |format: &str| clock::now(format).map_err(|e| Error::new(ErrorKind::InvalidOperation, e)));
+    environment.add_function("strftime_now", |format: &str| {
+        let now = strtime::format(format, Timestamp::now());
+        now.map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {e}")))
+    });
     environment
 }
 

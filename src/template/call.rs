@@ -3,6 +3,7 @@
 //! Literals only: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Anything else is an error.
 
 use crate::error::{Error, Result, short};
+use crate::vocab::unescape_text;
 use serde_json::{Map, Number, Value};
 
 /// How deep lists and mappings may lie in each other.
@@ -194,35 +195,13 @@ impl<'a> Reader<'a> {
             };
             self.at += c.len_utf8();
             match c {
-                '\\' => self.escape(&mut text)?,
+                '\\' => {
+                    let n = unescape_text(self.rest(), &mut text);
+                    self.at += n.map_err(|found| Error::input(format!("expected a string, found {found}")))?;
+                }
                 c => text.push(c),
             }
         }
-    }
-
-    /// What follows a backslash. Python leaves an escape that it does not know as it is.
-    fn escape(&mut self, text: &mut String) -> Result<()> {
-        let c = self.peek().ok_or_else(|| expected("a string that ends", "\\"))?;
-        self.at += c.len_utf8();
-        match c {
-            '\n' => {}
-            '\\' | '\'' | '"' => text.push(c),
-            'n' => text.push('\n'),
-            'r' => text.push('\r'),
-            't' => text.push('\t'),
-            'x' => text.push(self.code(2)?),
-            'u' => text.push(self.code(4)?),
-            'U' => text.push(self.code(8)?),
-            c => text.extend(['\\', c]),
-        }
-        Ok(())
-    }
-
-    fn code(&mut self, n_digits: usize) -> Result<char> {
-        let digits = self.rest().get(..n_digits).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
-        let c = digits.and_then(|d| char::from_u32(u32::from_str_radix(d, 16).ok()?));
-        self.at += n_digits;
-        c.ok_or_else(|| Error::input(format!("expected a character's code of {n_digits} hexadecimal digits")))
     }
 }
 

@@ -4,7 +4,6 @@
 //! A template is a program from a file that may come from a stranger. It reads nothing but what it is given. Its size, memory, output
 //! and time are bounded: `scan.rs` checks the source, `metered.rs` puts checks between its instructions, `limits.rs` counts.
 
-mod clock;
 mod environment;
 mod limits;
 mod metered;

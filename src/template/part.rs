@@ -20,7 +20,7 @@ pub(super) const MARKS: [char; 2] = ['|', ']'];
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
 /// All special tokens that a template or a model may use, with the ids that a vocabulary gives them.
-pub(super) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
+pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
     let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]);
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
@@ -51,7 +51,7 @@ pub fn whole(parts: &[Part]) -> String {
 }
 
 /// What a prompt in full holds of the answer: all behind its last `<|assistant|>`.
-pub(super) fn opening(prompt: &str) -> &str {
+pub(crate) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 
@@ -60,7 +60,8 @@ pub(super) fn opening(prompt: &str) -> &str {
 ///
 /// # Errors
 /// As [`encode`].
-pub fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
+#[cfg(test)]
+pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 

@@ -135,7 +135,7 @@ fn what_goes_wrong_is_one_line() {
     let failed = |template: &str| jinja(template).render_whole(&[Message::user("x")]).unwrap_err().to_string();
     assert_eq!(failed("{{ raise_exception('only\nusers') }}"), "the chat template refuses the conversation: only\\nusers");
     for template in
-        ["{{ x.y }}", "{{ x | tojson }}", "{{ 1 | tojson(indent=1000000000) }}", "{{ strftime_now('%Q') }}", "{{ messages.foo() }}"]
+        ["{{ x.y }}", "{{ x | tojson }}", "{{ 1 | tojson(indent=1000000000) }}", "{{ strftime_now('%!') }}", "{{ messages.foo() }}"]
     {
         assert!(failed(template).starts_with("expected a template that renders"), "{template}");
     }
