@@ -6,7 +6,7 @@ use super::request::Request;
 use super::scheduler::{Command, Scheduler, Submission};
 use crate::chat::Format;
 use crate::error::{Error, Kind, Result};
-use crate::session::{Batcher, Model, Session};
+use crate::session::{Batcher, Idle, MAX_SLOTS, Model, Session};
 use async_channel::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -36,8 +36,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// Slots of a session, and how many of them the prefix cache takes at most.
-const MAX_SLOTS: usize = 1024;
+/// Slots that the prefix cache takes at most.
 const MAX_CACHED: u64 = 256;
 
 /// What an engine has to do at a moment.
@@ -110,7 +109,8 @@ impl Engine {
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let cached = (options.cache_bytes / model.slot_bytes().max(1)).min(MAX_CACHED) as usize;
         let cached = cached.min(MAX_SLOTS.saturating_sub(options.slots));
-        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, cached)?)?;
+        let mut batcher =
+            Batcher::new(Session::with_idle(model, options.slots, Idle { slots: cached, tokens: cached * model.context().unwrap_or(0) })?)?;
         batcher.bound_prefill(Some(options.prefill_slowdown));
         let (commands, inbox) = async_channel::unbounded();
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cache_slots: cached, ..EngineStats::default() };

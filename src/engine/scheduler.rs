@@ -179,7 +179,8 @@ impl Scheduler {
             job.constraint = constraint;
             job.from = from.map(|found| found.slot);
             job.pending.clone_from(&pending);
-            job.keeps = Keeps { prompt: is_kept && index == 0 && cached_tokens < prompt.len(), end: is_kept };
+            let at = if is_kept && index == 0 { vec![job.prompt.len()] } else { Vec::new() };
+            job.keeps = Keeps { at, end: is_kept, pending: false };
             jobs.push(job);
         }
         let added = self.batcher.add_alike(jobs);

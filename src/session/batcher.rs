@@ -36,12 +36,15 @@ pub struct Job {
 }
 
 /// Slots of a job that its owner takes over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// A fork that stands after the prompt, where a slot is free for it.
-    pub prompt: bool,
-    /// The job's own, after its text.
+    /// Forks after so many tokens of the prompt, in any order. One that finds no free slot is left out.
+    pub at: Vec<usize>,
+    /// The job's own slot, after its text.
     pub end: bool,
+    /// The end of the text that is not certain yet is no part of the text, but of [`Made::pending`], as with
+    /// [`Stream::keeps_end`].
+    pub pending: bool,
 }
 
 /// A slot that a job left.
@@ -49,7 +52,7 @@ pub struct Keeps {
 pub struct KeptSlot {
     pub job: JobId,
     pub slot: Slot,
-    /// It stands after the text; else after the prompt.
+    /// It stands after the text; else within the prompt or after it.
     pub is_end: bool,
 }
 
@@ -93,6 +96,8 @@ pub struct Made {
     pub complete: Option<bool>,
     /// As it is after the last token.
     pub sampler: Sampler,
+    /// What the text kept back at its end, where [`Keeps::pending`] asked for it.
+    pub pending: Vec<u8>,
 }
 
 /// Continuous batching over the slots of a session.
@@ -145,10 +150,20 @@ struct Seat {
     /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
     unread: Vec<u32>,
     /// Jobs with the same prompt, which go on from this one's slot once it is read. Each holds an empty slot until then.
-    alike: Vec<(JobId, Stream, Keeps)>,
-    keeps: Keeps,
+    alike: Vec<(JobId, Stream, bool)>,
+    /// Where the slot is forked for [`Batcher::take_kept`]: how many tokens are unread there. The next one is last.
+    marks: Vec<usize>,
+    /// The slot outlives the job.
+    keeps_slot: bool,
     /// Why it cannot go on.
     error: Option<Error>,
+}
+
+impl Seat {
+    /// What the next step reads at most: as far as the next mark.
+    fn next(&self) -> &[u32] {
+        &self.unread[..self.unread.len() - self.marks.last().unwrap_or(&0)]
+    }
 }
 
 impl Batcher {
@@ -240,31 +255,36 @@ impl Batcher {
         let leader = self.streams.last().expect("one was added").slot;
         let mut stream = Stream::new(leader, sampler, &request);
         (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
+        stream.keeps_end = keeps.pending;
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
         stream.slot = self.session.open()?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
-        self.seats.last_mut().expect("one was added").alike.push((job, stream, keeps));
+        self.seats.last_mut().expect("one was added").alike.push((job, stream, keeps.end));
         Ok(job)
     }
 
     /// Lets the jobs that share a job's prompt go on by themselves, from where it is.
     fn part(&mut self, i: usize) -> Result<()> {
-        for (job, mut stream, keeps) in std::mem::take(&mut self.seats[i].alike) {
+        for (job, mut stream, keeps_slot) in std::mem::take(&mut self.seats[i].alike) {
             self.session.close(stream.slot)?;
             stream.slot = self.session.fork(self.streams[i].slot)?;
             let unread = self.seats[i].unread.clone();
             self.streams.push(stream);
-            self.seats.push(Seat { job, unread, alike: Vec::new(), keeps, error: None });
+            self.seats.push(Seat { job, unread, alike: Vec::new(), marks: Vec::new(), keeps_slot, error: None });
         }
         Ok(())
     }
 
-    /// Forks the slot of a job that has read its prompt, if that was asked for and there is room.
-    fn keep_prompt(&mut self, i: usize) -> Result<()> {
+    /// Forks the slot of a job that has come to a mark in its prompt, if there is room.
+    fn keep_marked(&mut self, i: usize) -> Result<()> {
         let seat = &mut self.seats[i];
-        if std::mem::take(&mut seat.keeps.prompt) && self.session.n_free() > 0 {
+        if seat.marks.last() != Some(&seat.unread.len()) {
+            return Ok(());
+        }
+        seat.marks.pop();
+        if self.session.n_free() > 0 {
             let (job, slot) = (seat.job, self.session.fork(self.streams[i].slot)?);
             self.kept.push(KeptSlot { job, slot, is_end: false });
         }
@@ -292,13 +312,17 @@ impl Batcher {
         sampler.read(&prompt);
         let mut stream = Stream::new(slot, sampler, &request);
         (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
+        stream.keeps_end = keeps.pending;
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
+        let mut marks: Vec<usize> = keeps.at.iter().filter(|at| (1..=prompt.len()).contains(*at)).map(|at| prompt.len() - at).collect();
+        marks.sort_unstable();
+        marks.dedup();
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
         self.is_told = false;
         self.streams.push(stream);
-        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), keeps, error: None });
+        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), marks, keeps_slot: keeps.end, error: None });
         Ok(job)
     }
 
@@ -330,7 +354,7 @@ impl Batcher {
         let reads_one = |i: &usize| {
             let seat = &self.seats[*i];
             // Who leaves a slot behind its prompt, or shares it, reads the prompt in a step of its own.
-            seat.unread.len() == 1 && seat.alike.is_empty() && !seat.keeps.prompt && !self.streams[*i].needs_host()
+            seat.unread.len() == 1 && seat.alike.is_empty() && seat.marks.is_empty() && !self.streams[*i].needs_host()
         };
         if !going.is_empty() && self.session.draws_ahead && going.iter().all(reads_one) {
             self.draw_ahead(&going, on_event)?;
@@ -353,7 +377,7 @@ impl Batcher {
         if most > n_first {
             order.extend(prompts);
         }
-        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].unread.as_slice())).collect();
+        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].next())).collect();
         let began = Instant::now();
         let read = self.session.read_some(&work, most)?;
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
@@ -362,10 +386,10 @@ impl Batcher {
         self.is_told = false;
         for (&i, n) in order.iter().zip(read) {
             self.seats[i].unread.drain(..n);
+            self.keep_marked(i)?;
         }
         order.retain(|&i| self.seats[i].unread.is_empty());
         for i in order.clone() {
-            self.keep_prompt(i)?;
             let before = self.streams.len();
             self.part(i)?;
             order.extend(before..self.streams.len());
@@ -446,7 +470,7 @@ impl Batcher {
         self.is_told = false;
         self.part(i)?;
         let (stream, seat) = (self.streams.remove(i), self.seats.remove(i));
-        if seat.keeps.end && seat.error.is_none() {
+        if seat.keeps_slot && seat.error.is_none() {
             self.kept.push(KeptSlot { job: seat.job, slot: stream.slot, is_end: true });
         } else {
             self.session.close(stream.slot)?;
@@ -457,6 +481,7 @@ impl Batcher {
 
 /// None of a stream that has not ended.
 fn made(stream: Stream) -> Option<Made> {
+    let pending = if stream.keeps_end { stream.pending() } else { Vec::new() };
     let Stream { tokens, text, finish, complete, sampler, .. } = stream;
-    Some(Made { tokens, text, finish: finish?, complete, sampler })
+    Some(Made { tokens, text, finish: finish?, complete, sampler, pending })
 }

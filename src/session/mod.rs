@@ -21,6 +21,7 @@ mod pages;
 mod place;
 mod prefill_bound;
 mod quality;
+mod snapshot;
 mod state;
 mod stream;
 mod work;
@@ -40,6 +41,7 @@ pub use place::PartOn;
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
+pub use snapshot::Snapshot;
 pub use state::{Beside, LoadedState, check_replaceable, is_saved, tuned_into_state};
 pub use stream::{Finish, Processor, Request, Stream};
 
@@ -86,6 +88,18 @@ impl Memory {
     }
 }
 
+/// Slots that only remember, beside those that step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Idle {
+    pub slots: usize,
+    /// Tokens whose keys and values they hold together, for a model with attention. [`Session::held_tokens`] counts them; its caller closes
+    /// slots in time.
+    pub tokens: usize,
+}
+
+/// Slots of a session, at most.
+pub const MAX_SLOTS: usize = 1024;
+
 /// Slots of one model that step together. `Send`: one thread at a time.
 pub struct Session {
     model: Model,
@@ -107,16 +121,20 @@ pub struct Session {
 impl Session {
     /// Room for `n_slots` streams.
     pub fn new(model: &Model, n_slots: usize) -> Result<Session> {
-        Self::with_idle(model, n_slots, 0)
+        Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Room for `n_slots` streams that step together, and for `n_idle` slots beside them that only remember.
-    pub fn with_idle(model: &Model, n_slots: usize, n_idle: usize) -> Result<Session> {
-        if n_slots == 0 || n_slots + n_idle > 1024 {
-            return Err(Error::input(format!("expected 1 to 1024 slots, found {}", n_slots + n_idle)));
+    /// Room for `n_slots` streams that step together, and for idle slots beside them.
+    ///
+    /// # Errors
+    /// `Input`: no slot, more than 1024 slots, or a context that the device cannot hold. `Memory`: the device has no room for all of them.
+    pub fn with_idle(model: &Model, n_slots: usize, idle: Idle) -> Result<Session> {
+        if n_slots == 0 || n_slots + idle.slots > MAX_SLOTS {
+            return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {}", n_slots + idle.slots)));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
-        let n_slots = n_slots + n_idle;
+        let n_listed = n_slots;
+        let n_slots = n_slots + idle.slots;
         let pages = Pages::new(n_slots, draws_ahead);
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
@@ -125,8 +143,9 @@ impl Session {
         }
         // A slot's tokens at the most, in whole blocks.
         let per_slot = model.context().map_or(0, |n| n.div_ceil(BLOCK));
-        let n_blocks = n_slots * per_slot;
-        let room = Room { pages: pages.len(), blocks: n_blocks, listed: n_blocks, context: per_slot * BLOCK };
+        let listed = n_listed * per_slot;
+        let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(BLOCK) } else { 0 };
+        let room = Room { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * BLOCK };
         let executor = model.loaded().executor(room)?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
         let slots = (0..n_slots).map(|_| None).collect();
@@ -158,6 +177,15 @@ impl Session {
     /// How many slots are not open.
     pub fn n_free(&self) -> usize {
         self.slots.iter().filter(|s| s.is_none()).count()
+    }
+
+    /// Tokens whose keys and values these slots hold, in whole blocks of 64. What slots share counts once. 0 for a recurrence.
+    pub fn held_tokens(&self, slots: impl IntoIterator<Item = Slot>) -> Result<usize> {
+        let mut blocks = std::collections::HashSet::new();
+        for slot in slots {
+            blocks.extend(self.memory(slot)?.blocks.iter().copied());
+        }
+        Ok(blocks.len() * BLOCK)
     }
 
     /// An empty stream.

@@ -2,10 +2,9 @@
 
 use super::identity::weights_hash;
 use super::opened::{Opened, TUNED, tuned};
-use super::{Memory, ModelSource, Options, Session, Slot};
+use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
 use crate::error::{Error, Result, room, short};
 use crate::sample::{self, Sampler};
-use crate::tape::{Cache, State};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
 use crate::weights::write::write_for;
@@ -67,33 +66,29 @@ impl LoadedState {
     }
 }
 
-impl Session {
-    /// Writes a slot's state. `tokens` and `sampler` are kept where given.
-    pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
-        self.save_with(slot, path, Beside { tokens, sampler, ..Beside::default() })
-    }
-
-    /// The same with more beside it.
-    pub fn save_with(&mut self, slot: Slot, path: &Path, beside: Beside<'_>) -> Result<()> {
+impl Snapshot {
+    /// Writes a state file, which opens wherever the model has the same weights. A model with attention needs its tokens: without some in
+    /// `beside`, the snapshot's own are written.
+    ///
+    /// # Errors
+    /// `File` and `Input`: the file cannot be written, or another file that is no state has its name.
+    pub fn save(&self, model: &Model, path: &Path, beside: Beside<'_>) -> Result<()> {
         let Beside { tokens, sampler, pending, metadata } = beside;
-        let memory = self.memory(slot)?.clone();
-        let tape = self.model().tape().clone();
-        let mut file = StateFile::new(self.model().facts().architecture, self.model().weights_hash());
-        for (i, spec) in tape.states.iter().enumerate() {
-            let page = if spec.halves { self.pages.shift(memory.page) } else { memory.page };
-            file.floats(&spec.name, &spec.shape, &self.executor.read_state(State(i), page)?);
+        let tape = model.tape();
+        let mut file = StateFile::new(model.facts().architecture, model.weights_hash());
+        for (spec, values) in tape.states.iter().zip(&self.states) {
+            file.floats(&spec.name, &spec.shape, values);
         }
-        for (i, spec) in tape.caches.iter().enumerate() {
-            let rows = self.executor.read_cache(Cache(i), &memory.blocks, memory.n_tokens)?;
-            file.floats(&spec.name, &[memory.n_tokens, spec.n_heads, spec.head_size], &rows);
+        for (spec, rows) in tape.caches.iter().zip(&self.caches) {
+            file.floats(&spec.name, &[self.n_tokens, spec.n_heads, spec.head_size], rows);
         }
-        file.floats("last_logits", &[memory.logits.len()], &memory.logits);
-        file.put("n_tokens", memory.n_tokens.to_string());
+        file.floats("last_logits", &[self.logits.len()], &self.logits);
+        file.put("n_tokens", self.n_tokens.to_string());
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
         // A model with attention can go back to any of its tokens, so they are part of what it remembers.
-        if let Some(tokens) = tokens.or(Some(memory.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
+        if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
         if let Some(sampler) = sampler {
@@ -115,14 +110,37 @@ impl Session {
         metadata.iter().for_each(|(key, value)| file.put(key, value.clone()));
         file.write(path)
     }
+}
+
+impl Session {
+    /// Writes a slot's state. `tokens` and `sampler` are kept where given.
+    pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
+        self.save_with(slot, path, Beside { tokens, sampler, ..Beside::default() })
+    }
+
+    /// The same with more beside it.
+    pub fn save_with(&mut self, slot: Slot, path: &Path, beside: Beside<'_>) -> Result<()> {
+        self.snapshot(slot)?.save(&self.model, path, beside)
+    }
 
     /// Opens a slot from a state file. A file of other weights is refused unless `any_weights`; a tuned initial state
     /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
+        let (snapshot, loaded) = Snapshot::load(&self.model, path, any_weights)?;
+        Ok((self.restore(&snapshot)?, loaded))
+    }
+}
+
+impl Snapshot {
+    /// Reads a state file, as [`Session::load`] does, without a slot.
+    ///
+    /// # Errors
+    /// `File`: it is no state, or a damaged one. `Model`: it is of another model. `Input`: the context has no room for its tokens.
+    pub fn load(model: &Model, path: &Path, any_weights: bool) -> Result<(Snapshot, LoadedState)> {
         // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
         let checkpoint = Checkpoint::open(path).map_err(no_state)?;
         if checkpoint.names().any(|n| n.ends_with(TUNED)) {
-            return self.load_tuned(&checkpoint).map_err(|e| e.at(path.display()));
+            return load_tuned(model, &checkpoint).map_err(|e| e.at(path.display()));
         }
         if !is_saved(&checkpoint) {
             return Err(other_than_state(&checkpoint).at(path.display()));
@@ -131,10 +149,10 @@ impl Session {
         let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
         let map = map.ok_or_else(|| Error::file("expected tensors, found none").at(path.display()))?;
         checkpoint.check_uncut()?;
-        self.load_bytes((*map).as_ref(), any_weights).map_err(|e| e.at(path.display()))
+        Self::parse(model, (*map).as_ref(), any_weights).map_err(|e| e.at(path.display()))
     }
 
-    fn load_bytes(&mut self, bytes: &[u8], any_weights: bool) -> Result<(Slot, LoadedState)> {
+    fn parse(model: &Model, bytes: &[u8], any_weights: bool) -> Result<(Snapshot, LoadedState)> {
         let (tensors, metadata) = read_safetensors(bytes)?;
         let mut loaded = LoadedState::default();
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
@@ -142,28 +160,28 @@ impl Session {
             let text = format!("expected a wingbeat state of format {FORMAT_VERSION}, found {:?}", meta("format_version"));
             return Err(Error::file(text).hint("make one with generate --save-state"));
         }
-        let architecture = self.model().facts().architecture;
+        let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
             return Err(Error::model(format!("this state is of {:?}, the model is {architecture}", meta("architecture"))));
         }
-        if meta("weights_hash") != self.model().weights_hash() {
+        if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
                 return Err(Error::model("this state was made with other weights").hint("use --state-any to load it all the same"));
             }
             loaded.note = Some("this state was made with other weights".into());
         }
-        let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| self.check_length(n))?;
-        let tape = self.model().tape().clone();
+        let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| check_length(model, n))?;
+        let tape = model.tape().clone();
         let mut parts = Vec::new();
         for spec in &tape.states {
             parts.push(floats(&tensors, &spec.name, &spec.shape)?);
         }
-        let n_vocab = self.model().facts().n_vocab;
+        let n_vocab = model.facts().n_vocab;
         // A sampler may have read some tokens that the slot has not.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
-            _ => floats(&tensors, "last_logits", &[self.model().facts().n_logits()])?,
+            _ => floats(&tensors, "last_logits", &[model.facts().n_logits()])?,
         };
         loaded.tokens = integers(&tensors, "tokens")?;
         if let Some(id) = loaded.tokens.iter().flatten().find(|&&id| id as usize >= n_vocab) {
@@ -192,59 +210,30 @@ impl Session {
         for spec in &tape.caches {
             caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
         }
-        let kept = Kept { states: parts, caches, logits, n_tokens, tokens: loaded.tokens.clone().unwrap_or_default() };
+        let tokens = loaded.tokens.clone().unwrap_or_default();
+        let snapshot = Snapshot { weights: model.weights_hash().into(), states: parts, caches, logits, n_tokens, tokens };
         loaded.pending = metadata.get(PENDING).map_or(Ok(Vec::new()), |text| from_hex(text))?;
         loaded.metadata = metadata;
-        Ok((self.restore(kept)?, loaded))
+        Ok((snapshot, loaded))
     }
+}
 
-    fn load_tuned(&mut self, checkpoint: &Checkpoint) -> Result<(Slot, LoadedState)> {
-        let parts = tuned(checkpoint, self.model().tape(), self.model().state_orientation())?;
-        let note = Some("a tuned initial state: it carries no hash of the weights that it was tuned for".into());
-        Ok((self.restore(Kept { states: parts, ..Kept::default() })?, LoadedState { note, ..LoadedState::default() }))
+fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, LoadedState)> {
+    let states = tuned(checkpoint, model.tape(), model.state_orientation())?;
+    let note = Some("a tuned initial state: it carries no hash of the weights that it was tuned for".into());
+    let snapshot = Snapshot { weights: model.weights_hash().into(), states, ..Snapshot::default() };
+    Ok((snapshot, LoadedState { note, ..LoadedState::default() }))
+}
+
+/// Refuses a number of tokens that the context has no room for, or that nobody has read yet.
+fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
+    if let Some(context) = model.context().filter(|&context| n_tokens > context) {
+        let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
+        return Err(Error::input(text).hint("give a larger --context"));
     }
-
-    /// Refuses a number of tokens that the context has no room for, or that nobody has read yet.
-    fn check_length(&self, n_tokens: usize) -> Result<usize> {
-        if let Some(context) = self.model().context().filter(|&context| n_tokens > context) {
-            let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
-            return Err(Error::input(text).hint("give a larger --context"));
-        }
-        match n_tokens > MAX_TOKENS {
-            true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
-            false => Ok(n_tokens),
-        }
-    }
-
-    /// A slot that remembers this.
-    fn restore(&mut self, kept: Kept) -> Result<Slot> {
-        let Kept { states, caches, logits, n_tokens, mut tokens } = kept;
-        if caches.is_empty() || tokens.len() != n_tokens {
-            tokens.clear();
-        }
-        let slot = self.open()?;
-        self.pages.release(super::pages::ZERO);
-        let page = self.pages.take();
-        let mut blocks = Vec::new();
-        if !caches.is_empty() {
-            self.blocks.own(&mut blocks, 0, n_tokens);
-        }
-        let written = self.write(page, &blocks, &states, &caches);
-        self.slots[slot.0] = Some(Memory { page, logits, n_tokens, blocks, tokens });
-        if let Err(e) = written {
-            self.close(slot)?;
-            return Err(e);
-        }
-        Ok(slot)
-    }
-
-    fn write(&mut self, page: usize, blocks: &[u32], states: &[Vec<f32>], caches: &[Vec<f32>]) -> Result<()> {
-        let tape = self.model().tape().clone();
-        for (i, (spec, values)) in tape.states.iter().zip(states).enumerate() {
-            let at = if spec.halves { self.pages.shift(page) } else { page };
-            self.executor.write_state(State(i), at, values)?;
-        }
-        caches.iter().enumerate().try_for_each(|(i, values)| self.executor.write_cache(Cache(i), blocks, values))
+    match n_tokens > MAX_TOKENS {
+        true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
+        false => Ok(n_tokens),
     }
 }
 
@@ -275,17 +264,6 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
         ("neither", HOW_TO_SAVE)
     };
     Error::file(format!("{EXPECTED_STATE}, found {found}")).hint(hint)
-}
-
-/// What a file says that a slot remembers: one vector a state, and a cache, of the tape.
-#[derive(Default)]
-struct Kept {
-    states: Vec<Vec<f32>>,
-    caches: Vec<Vec<f32>>,
-    logits: Vec<f32>,
-    n_tokens: usize,
-    /// Empty where nobody knows.
-    tokens: Vec<u32>,
 }
 
 /// Makes a state file of a tuned initial state, for the model that it was tuned for. No weight is loaded.

@@ -1,0 +1,126 @@
+//! What a slot remembers, copied to host memory: kept beside the device, written to a file, brought back into a slot.
+
+use super::{Memory, Session, Slot, pages};
+use crate::error::{Error, Result};
+use crate::tape::{Cache, State};
+
+/// A slot's memory on the host. [`Session::restore`] opens a slot that goes on from it, to the bit.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    /// Identity of the weights that it belongs to.
+    pub(super) weights: String,
+    /// One for each state of the tape, in its shape.
+    pub(super) states: Vec<Vec<f32>>,
+    /// One for each cache of the tape, `[n_tokens, n_heads, head_size]`.
+    pub(super) caches: Vec<Vec<f32>>,
+    /// `[vocab]`, after the last token; empty if the slot had none.
+    pub(super) logits: Vec<f32>,
+    pub(super) n_tokens: usize,
+    /// The tokens that were read; empty where they are not known.
+    pub(super) tokens: Vec<u32>,
+}
+
+impl Snapshot {
+    /// Tokens that were read.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// Whether the next token can be drawn without reading one.
+    pub fn has_logits(&self) -> bool {
+        !self.logits.is_empty()
+    }
+
+    /// Bytes of host memory that it takes.
+    pub fn n_bytes(&self) -> u64 {
+        let floats = self.states.iter().chain(&self.caches).map(Vec::len).sum::<usize>() + self.logits.len();
+        (4 * (floats + self.tokens.len())) as u64
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("n_tokens", &self.n_tokens).field("n_bytes", &self.n_bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Copies what a slot remembers to host memory. The slot stays as it is.
+    pub fn snapshot(&mut self, slot: Slot) -> Result<Snapshot> {
+        let Memory { page, logits, n_tokens, blocks, tokens } = self.memory(slot)?.clone();
+        let tape = self.model().tape().clone();
+        let mut states = Vec::with_capacity(tape.states.len());
+        for (i, spec) in tape.states.iter().enumerate() {
+            let page = if spec.halves { self.pages.shift(page) } else { page };
+            states.push(self.executor.read_state(State(i), page)?);
+        }
+        let mut caches = Vec::with_capacity(tape.caches.len());
+        for i in 0..tape.caches.len() {
+            caches.push(self.executor.read_cache(Cache(i), &blocks, n_tokens)?);
+        }
+        Ok(Snapshot { weights: self.model().weights_hash().into(), states, caches, logits, n_tokens, tokens })
+    }
+
+    /// Opens a slot that goes on from a snapshot.
+    ///
+    /// # Errors
+    /// `Model` where the snapshot is of other weights; `Input` where all slots are in use, or its tokens do not fit the context.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Slot> {
+        let Snapshot { weights, states, caches, logits, n_tokens, tokens } = snapshot;
+        if weights != self.model().weights_hash() {
+            return Err(Error::model("expected a snapshot of this model, found one of other weights"));
+        }
+        if let Some(context) = self.model().context().filter(|context| n_tokens > context) {
+            return Err(Error::input(format!("this state has read {n_tokens} tokens, more than the context of {context}")));
+        }
+        let slot = self.open()?;
+        self.pages.release(pages::ZERO);
+        let page = self.pages.take();
+        let mut blocks = Vec::new();
+        if !caches.is_empty() {
+            self.blocks.own(&mut blocks, 0, *n_tokens);
+        }
+        let written = self.write(page, &blocks, states, caches);
+        let tokens = if caches.is_empty() || tokens.len() != *n_tokens { Vec::new() } else { tokens.clone() };
+        self.slots[slot.0] = Some(Memory { page, logits: logits.clone(), n_tokens: *n_tokens, blocks, tokens });
+        if let Err(e) = written {
+            self.close(slot)?;
+            return Err(e);
+        }
+        Ok(slot)
+    }
+
+    fn write(&mut self, page: usize, blocks: &[u32], states: &[Vec<f32>], caches: &[Vec<f32>]) -> Result<()> {
+        let tape = self.model().tape().clone();
+        for (i, (spec, values)) in tape.states.iter().zip(states).enumerate() {
+            let at = if spec.halves { self.pages.shift(page) } else { page };
+            self.executor.write_state(State(i), at, values)?;
+        }
+        caches.iter().enumerate().try_for_each(|(i, values)| self.executor.write_cache(Cache(i), blocks, values))
+    }
+}
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests {
+    use super::*;
+    use crate::session::{Idle, Model, ModelSource, Options};
+
+    #[test]
+    fn a_restored_slot_goes_on_to_the_bit() {
+        let options = Options { device: "cpu".into(), ..Options::default() };
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        let mut session = Session::with_idle(&model, 1, Idle { slots: 1, tokens: 0 }).unwrap();
+        let slot = session.open().unwrap();
+        assert!(!session.snapshot(slot).unwrap().has_logits());
+        session.prefill(slot, &[5, 6, 7]).unwrap();
+        let snapshot = session.snapshot(slot).unwrap();
+        assert!(snapshot.has_logits() && snapshot.n_tokens() == 3 && snapshot.n_bytes() > 4 * 2048, "{snapshot:?}");
+        let back = session.restore(&snapshot).unwrap();
+        assert_eq!(session.logits(slot).unwrap(), session.logits(back).unwrap());
+        let want = session.decode(slot, 8).unwrap().to_vec();
+        assert_eq!(session.decode(back, 8).unwrap(), want);
+        assert_eq!(session.restore(&snapshot).unwrap_err().message, "all 2 slots are in use");
+        let other = Snapshot { weights: "x".into(), ..snapshot };
+        assert!(session.restore(&other).unwrap_err().message.contains("other weights"));
+    }
+}
