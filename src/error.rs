@@ -1,16 +1,22 @@
 //! The one error type, grouped by who can act on it.
 //!
 //! A message is one line: what was expected, what was found, where, and what to do. `Display` prints all of it; the parts
-//! are kept apart for JSON. Where the fault is in a line of the user's, an excerpt shows it to people. Nothing here knows about files, devices or models.
+//! are kept apart for JSON. If the fault is in a line of text, an excerpt shows it to people. Nothing here knows about files, devices or models.
+//!
+//! The library knows no flags. An error names an option by its library name in [`Error::field`]; a hint names options and items of the
+//! library between backticks (`` `context` ``, `` `device=cpu` ``). A front end puts its own names in their place: [`Error::with_names`].
 
+mod names;
 mod room;
 
+pub use names::renamed;
 #[cfg(feature = "cli")]
 pub(crate) use room::{HINT as MEMORY_HINT, is_handled, read_at_most};
 pub(crate) use room::{filled, room};
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -24,7 +30,7 @@ pub enum Kind {
     File,
     /// A model that is well-formed but not one we run: unknown architecture, wrong shapes.
     Model,
-    /// A flag or a combination of flags.
+    /// An option or a combination of options.
     Usage,
     /// No adapter, device lost, a kernel with wrong results.
     Device,
@@ -37,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The process's exit code, as `--help` lists them.
+    /// Returns the exit code of a process that ends with such an error.
     pub fn exit_code(self) -> u8 {
         match self {
             Kind::Input | Kind::File | Kind::Model => 1,
@@ -70,17 +76,25 @@ pub struct Error {
     pub kind: Kind,
     /// What was expected and what was found.
     pub message: String,
-    /// A path, a tensor name, a flag, a shader and its binding.
+    /// A path, a tensor name, a line, a shader and its binding.
     pub place: Option<String>,
-    /// What to do.
+    /// The option or the field of a request that is wrong, by its library name: `top_p`. After `: ` or `, ` the part of its value:
+    /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) is the name alone.
+    pub field: Option<Box<str>>,
+    /// What to do. Options and items of the library are between backticks.
     pub hint: Option<String>,
     /// Two lines for people: the text that is meant, and a mark under its part. `Display` leaves them out.
-    pub excerpt: Option<String>,
+    pub excerpt: Option<Box<str>>,
+    /// The error that caused this one, for `source()`. Its text is part of the message.
+    pub(crate) cause: Option<Arc<Cause>>,
 }
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error { kind, message: one_line(message.into(), MAX_MESSAGE), place: None, hint: None, excerpt: None }
+        let message = one_line(message.into(), MAX_MESSAGE);
+        Error { kind, message, place: None, field: None, hint: None, excerpt: None, cause: None }
     }
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
@@ -113,7 +127,43 @@ impl Error {
         self
     }
 
-    /// Adds what to do. An earlier hint stands: it is nearer to the cause.
+    /// Names the option or the field that is wrong. A place that is known already is a place in its value; a field that is known already
+    /// is a field of this one.
+    pub fn field(mut self, name: &str) -> Self {
+        let name = one_line(name.to_string(), MAX_PLACE);
+        let path = match (self.field.take(), self.place.take()) {
+            (Some(inner), place) => {
+                self.place = place;
+                if names::name(&inner) == name { inner.into_string() } else { format!("{name}.{inner}") }
+            }
+            (None, Some(place)) => format!("{name}: {place}"),
+            (None, None) => name,
+        };
+        self.field = Some(path.into());
+        self
+    }
+
+    /// Returns the name of the option or the field that is wrong.
+    pub fn field_name(&self) -> Option<&str> {
+        self.field.as_deref().map(names::name)
+    }
+
+    /// Returns the place and the field as one text, as `Display` has them.
+    pub fn location(&self) -> Option<String> {
+        match (&self.place, &self.field) {
+            (Some(place), Some(field)) => Some(format!("{place}: {field}")),
+            (Some(place), None) => Some(place.clone()),
+            (None, field) => field.as_deref().map(str::to_owned),
+        }
+    }
+
+    /// Keeps the error that caused this one: `source()` returns it.
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause.get_or_insert_with(|| Arc::new(Box::new(cause)));
+        self
+    }
+
+    /// Adds what to do, with options and items of the library between backticks. An earlier hint stands: it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
@@ -128,17 +178,17 @@ impl Error {
         let before: String = before.chars().skip(skipped).collect();
         let (found, behind) = (shown(&short(&text[part.clone()], NEAR)), shown(&short(&text[part.end..], NEAR)));
         let marks = "^".repeat(found.chars().count().max(1));
-        self.excerpt = Some(format!("{before}{found}{behind}\n{}{marks}", " ".repeat(before.chars().count())));
+        self.excerpt = Some(format!("{before}{found}{behind}\n{}{marks}", " ".repeat(before.chars().count())).into());
         self
     }
 
     /// The error of an operation on a file.
     pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
-        Self::of_io(&error).at(path.display())
+        Self::of_io(error).at(path.display())
     }
 
     /// The same without its place.
-    pub(crate) fn of_io(error: &std::io::Error) -> Self {
+    pub(crate) fn of_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
             E::StorageFull | E::QuotaExceeded => Some("free some space or write to another disk"),
@@ -151,7 +201,7 @@ impl Error {
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
-        let e = Error::new(kind, error.to_string());
+        let e = Error::new(kind, error.to_string()).caused_by(error);
         match hint {
             Some(h) => e.hint(h),
             None => e,
@@ -196,8 +246,8 @@ fn one_line(s: String, most: usize) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+        for at in [self.place.as_deref(), self.field.as_deref()].into_iter().flatten() {
+            write!(f, "{at}: ")?;
         }
         f.write_str(&self.message)?;
         if let Some(hint) = &self.hint {
@@ -207,7 +257,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| -> &(dyn std::error::Error + 'static) { &***cause })
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -220,6 +274,25 @@ mod tests {
         assert_eq!(at(&["a", "a"]), "a: x");
         assert_eq!(at(&["a", "b", "b"]), "b: a: x");
         assert_eq!(at(&["ab", "a"]), "a: ab: x");
+    }
+
+    #[test]
+    fn a_field_is_kept_apart_from_its_place() {
+        let e = Error::input("x").field("content").field("messages[2]").at("line 7");
+        assert_eq!((e.to_string().as_str(), e.place.as_deref()), ("line 7: messages[2].content: x", Some("line 7")));
+        assert_eq!((e.field_name(), e.location().as_deref()), (Some("messages[2].content"), Some("line 7: messages[2].content")));
+        let e = Error::input("x").at("line 1, column 12").field("grammar");
+        assert_eq!((e.to_string().as_str(), e.field_name(), &e.place), ("grammar: line 1, column 12: x", Some("grammar"), &None));
+        assert_eq!(Error::usage("x").field("strategy, column 5").field_name(), Some("strategy"));
+    }
+
+    #[test]
+    fn the_cause_is_the_source() {
+        use std::error::Error as _;
+        let e = Error::io(std::io::Error::from(std::io::ErrorKind::StorageFull), "f".as_ref()).at("g").clone();
+        let cause = e.source().and_then(|cause| cause.downcast_ref::<std::io::Error>()).unwrap();
+        assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
+        assert!(Error::input("x").source().is_none());
     }
 
     #[test]
@@ -239,7 +312,7 @@ mod tests {
 
     #[test]
     fn an_excerpt_marks_its_part() {
-        let excerpt = |text: &str, part: Range<usize>| Error::usage("x").within(text, part).excerpt.unwrap();
+        let excerpt = |text: &str, part: Range<usize>| Error::usage("x").within(text, part).excerpt.unwrap().into_string();
         assert_eq!(excerpt("gpu fp17 *3", 4..8), "gpu fp17 *3\n    ^^^^");
         assert_eq!(excerpt("gpu", 3..3), "gpu\n   ^");
         assert_eq!(excerpt("a\t\u{1b}é", 3..5), "a  é\n   ^");

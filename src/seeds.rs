@@ -1,4 +1,4 @@
-//! Seeds of the fuzz targets, from the small files of other tests. `cargo test --lib seeds -- --ignored` writes them into `fuzz/seeds`.
+//! Seeds of the fuzz targets, from the small files of other tests. The ignored test of this file writes them into `fuzz/seeds`.
 //!
 //! Seeds that are text (grammars, templates, lines of `batch`) are written by hand and only kept there.
 

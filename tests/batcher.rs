@@ -76,7 +76,7 @@ fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
     for (prompt, sampling, kind, want) in [
         (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
         (&[n_vocab][..], sampling.clone(), Kind::Input, "out of range"),
-        (&[5][..], Sampling { top_p: 2.0, ..sampling.clone() }, Kind::Usage, "--top-p"),
+        (&[5][..], Sampling { top_p: 2.0, ..sampling.clone() }, Kind::Usage, "top_p: "),
     ] {
         let e = batcher.add(job(prompt, &sampling)).unwrap_err();
         assert!(e.kind == kind && e.to_string().contains(want), "{e}");

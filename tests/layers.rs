@@ -78,3 +78,21 @@ fn only_shaders_number_bindings() {
         assert!(text.starts_with("//"), "{file} does not begin with its formula or purpose");
     }
 }
+
+/// A flag belongs to the program: elsewhere an error names the option, between backticks or as its field.
+#[test]
+fn only_the_program_names_flags() {
+    // `--text`, but not `---` of a rule or a table.
+    let names_a_flag = |line: &str| {
+        line.match_indices("--").any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let is_begun = before.is_none_or(|c| !c.is_alphanumeric() && !"-<!".contains(c));
+            is_begun && line[at + 2..].starts_with(|c: char| c.is_ascii_lowercase())
+        })
+    };
+    assert!(names_a_flag("hint(\"use a smaller --context\")") && !names_a_flag("| --- | a--b <!--x"));
+    for (file, text) in sources("src").iter().filter(|(file, _)| !file.starts_with("cli")) {
+        let named = text.lines().find(|line| names_a_flag(line));
+        assert!(named.is_none(), "{file}: {named:?}");
+    }
+}

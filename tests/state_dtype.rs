@@ -114,7 +114,7 @@ fn only_models_with_such_a_state_take_it_and_it_is_half_as_large() {
     let load = |source, options: &Options| wingbeat::session::Model::load(&source, options, &mut |_, _| ());
     for tiny in goldens().filter(|t| t.name == "rwkv4").chain(glm4()) {
         let error = load(tiny.source(), &half("cpu")).err().unwrap().to_string();
-        assert!(error.contains("RWKV-5, 6 and 7") && error.contains("--state-dtype"), "{error}");
+        assert!(error.contains("RWKV-5, 6 and 7") && error.contains("`state_dtype`"), "{error}");
     }
     let mut odd = half("cpu");
     odd.state_dtype = "f8".into();

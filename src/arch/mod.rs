@@ -53,7 +53,7 @@ pub use crate::weights::GROUP_NORM_EPS;
 
 /// A family of models.
 pub trait Architecture: Sync {
-    /// As in `inspect --json`: `rwkv7`.
+    /// Its name in reports: `rwkv7`.
     fn name(&self) -> &'static str;
 
     /// Whether these names are its own. Any of several tells: what a broken file lacks is then named as missing.

@@ -62,8 +62,8 @@ impl GenerationConfig {
     /// # Errors
     /// `File` when it is no such file, `Usage` at a setting that is refused.
     pub fn read(mut self, json: &[u8]) -> Result<Self> {
-        let settings: Map<String, Value> =
-            serde_json::from_slice(json).map_err(|e| Error::file(format!("expected the settings of a generation as JSON: {e}")))?;
+        let settings: Map<String, Value> = serde_json::from_slice(json)
+            .map_err(|e| Error::file(format!("expected the settings of a generation as JSON: {e}")).caused_by(e))?;
         for (key, value) in &settings {
             if !value.is_null() {
                 self.set(key, value).map_err(|e| e.at(key))?;
@@ -130,7 +130,7 @@ impl GenerationConfig {
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|e| Error::usage(format!("expected another value: {e}")))
+    T::deserialize(value).map_err(|e| Error::usage(format!("expected another value: {e}")).caused_by(e))
 }
 
 /// Settings that change what is drawn, or when it ends, and at which values they are off. An empty list: whatever else than `false`,

@@ -109,7 +109,7 @@ pub fn stream_chat(
     let model = session.model().clone();
     let vocab = model.vocab().ok_or_else(|| {
         let e = Error::input("chat needs a vocabulary, and none was found for this model");
-        e.hint(model.vocab_hint().unwrap_or("give one with --vocab"))
+        e.hint(model.vocab_hint().unwrap_or("give one with `vocab`"))
     })?;
     answer(session, vocab, turn, options, on_delta)
 }

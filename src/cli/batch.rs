@@ -17,11 +17,11 @@ use super::progress::{Progress, Unit};
 use super::sampling_options::SamplingArgs;
 use super::target::check_folder;
 use super::values::{OUTPUT, within};
-use super::{Failure, Outcome, panics, signals, slots};
+use super::{Failure, Outcome, flags, panics, signals, slots};
 use crate::chat::Question;
 use crate::engine::{Followers, Follows, Input, Prepared, Preparer, Request};
 use crate::error::{Error, Kind, Result, short};
-use crate::report::{BatchFailure, BatchLine, BatchReport, ErrorReport, Usage};
+use crate::report::{BatchFailure, BatchLine, BatchReport, Usage};
 use crate::sample::Sampler;
 use crate::session::{Batcher, Done, Job, JobId, LoadedState, Made, Model, Session, Slot};
 use crate::vocab::Vocab;
@@ -353,7 +353,7 @@ impl Run<'_> {
             Name::Id(id) => (Some(id), None),
             Name::Line(number) => (None, Some(*number)),
         };
-        self.results.write(&BatchFailure { id, line, error: ErrorReport::from(&e).error })
+        self.results.write(&BatchFailure { id, line, error: flags::report(&e).error })
     }
 
     /// Says what it all came to.

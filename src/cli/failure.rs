@@ -1,12 +1,9 @@
 //! How a run that failed ends: a line for people, an object for programs, and the exit code.
-//!
-//! The library names a field, such as `device`. Here the field becomes the flag or the environment variable that set it.
 
-use super::model_options::DEVICE;
+use super::flags;
 use super::output::{Output, say, say_error};
 use super::style::Color;
 use crate::error::{Error, Kind};
-use crate::report::ErrorReport;
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -14,9 +11,9 @@ use std::process::ExitCode;
 
 /// Reports an error of a verb. `args` are those of the process; `json`: an object on stdout, too.
 pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
-    let e = placed(e, args);
+    let e = flags::in_field(e, args);
     if json {
-        let _ = Output::new(true).json(&ErrorReport::from(&e));
+        let _ = Output::new(true).json(&flags::report(&e));
     }
     say_error(Color::Auto, &e);
     ExitCode::from(e.kind.exit_code())
@@ -25,7 +22,7 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
 /// Reports what clap says: an error of the flags, the help or the version.
 pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     if e.use_stderr() && json {
-        let _ = Output::new(true).json(&ErrorReport::from(&usage(e)));
+        let _ = Output::new(true).json(&flags::report(&usage(e)));
     }
     if let Err(e) = e.print()
         && e.kind() != ErrorKind::BrokenPipe
@@ -34,23 +31,6 @@ pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
         return ExitCode::from(Kind::File.exit_code());
     }
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
-}
-
-/// An error at a field gets the name that the user wrote.
-fn placed(mut e: Error, args: &[OsString]) -> Error {
-    let is_given =
-        |flag: &str| args.iter().filter_map(|a| a.to_str()).any(|a| a == flag || a.strip_prefix(flag).is_some_and(|a| a.starts_with('=')));
-    let name = match e.place.as_deref() {
-        Some("device") if is_given("--device") => "--device",
-        Some("device") if is_given("--strategy") => "--strategy",
-        Some("device") if std::env::var_os(DEVICE).is_some() => DEVICE,
-        Some("device") => "--device",
-        Some("backend") => "--backend",
-        Some("synthetic") => "--synthetic",
-        _ => return e,
-    };
-    e.place = Some(name.into());
-    e
 }
 
 /// Clap's error as one of ours: the flag is the place, a tip is the hint.
@@ -101,16 +81,5 @@ mod tests {
             assert_eq!(hint.is_some(), e.hint.is_some(), "{line}: {e:?}");
             assert!(hint.is_none_or(|hint| e.hint.as_ref().unwrap().contains(hint)), "{line}: {e:?}");
         }
-    }
-
-    #[test]
-    fn a_field_is_named_as_the_user_named_it() {
-        let place = |field: &str, line: &str| {
-            placed(Error::usage("x").at(field), &line.split(' ').map(Into::into).collect::<Vec<_>>()).place.unwrap()
-        };
-        assert_eq!(place("device", "w generate --device=x"), "--device");
-        assert_eq!(place("device", "w generate --strategy x"), "--strategy");
-        assert_eq!(place("backend", "w generate"), "--backend");
-        assert_eq!(place("--ban", "w generate --device x"), "--ban");
     }
 }

@@ -16,6 +16,7 @@ mod endings;
 mod environment;
 mod escape;
 mod failure;
+mod flags;
 mod format_options;
 mod generate;
 mod grammar_options;

@@ -1,5 +1,6 @@
 //! The options of every verb that runs a model, and the opening of one with them.
 
+use super::flags;
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
@@ -128,8 +129,8 @@ impl DeviceArgs {
     pub fn backend(&self) -> Result<Backend> {
         let backend = Backend::parse(&self.backend)?;
         if backend != Backend::Auto && self.device.as_deref().is_some_and(|d| d.trim().eq_ignore_ascii_case("cpu")) {
-            let e = Error::usage(format!("the device cpu has no graphics API, found {}", backend.name())).at("backend");
-            return Err(e.hint("leave out --backend, or choose --device gpu"));
+            let e = Error::usage(format!("the device cpu has no graphics API, found {}", backend.name())).field("backend");
+            return Err(e.hint("leave out `backend`, or choose `device=gpu`"));
         }
         Ok(backend)
     }
@@ -189,7 +190,7 @@ pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
     let mut bar = Progress::new("loading", Unit::Bytes);
     let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
     drop(bar);
-    model.notes().iter().for_each(|note| say(format_args!("note: {note}")));
+    model.notes().iter().for_each(|note| say(format_args!("note: {}", flags::in_text(note))));
     say(format_args!("device: {}", model.device().why));
     Ok(model)
 }

@@ -1,8 +1,8 @@
 //! How tokens are drawn: flags over the defaults of the model's family.
 
-use super::Outcome;
 use super::output::Output;
 use super::values::suggested;
+use super::{Outcome, flags};
 use crate::error::Result;
 use crate::sample::{RANDOM_SEED, Sampling, Setting, random_seed};
 use crate::session::Model;
@@ -66,7 +66,9 @@ fn settled(name: &str, text: &str) -> String {
 fn flag(setting: &'static Setting) -> Arg {
     let name = setting.name;
     let check = move |text: &str| match Sampling::rwkv().set(name, text) {
-        Err(e) if name != "preset" || text != LIST => Err([Some(e.message), e.hint].into_iter().flatten().collect::<Vec<_>>().join("; ")),
+        Err(e) if name != "preset" || text != LIST => {
+            Err([Some(e.message), e.hint.as_deref().map(flags::in_text)].into_iter().flatten().collect::<Vec<_>>().join("; "))
+        }
         _ => Ok(text.to_string()),
     };
     let action = if setting.is_list() { ArgAction::Append } else { ArgAction::Set };

@@ -1,5 +1,6 @@
 //! Colours: where a terminal shows them, unless `NO_COLOR` or `--color` says otherwise.
 
+use super::flags;
 use crate::error::Error;
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
@@ -64,7 +65,7 @@ pub fn marked(line: &str, wanted: bool) -> String {
 /// The lines that explain an error. A terminal gets the hint on a line of its own, as clap prints tips; a file gets one line that holds
 /// all. The excerpt follows, indented.
 pub fn explained(e: &Error, on_terminal: bool) -> Vec<String> {
-    let (mut e, mut hint) = (e.clone(), None);
+    let (mut e, mut hint) = (flags::in_hint(e.clone()), None);
     if on_terminal {
         hint = e.hint.take();
     }

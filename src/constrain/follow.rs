@@ -101,7 +101,7 @@ impl Ids {
             let reader = reader.spawn_scoped(scope, move || {
                 factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone())
             });
-            Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")))?.join())
+            Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")).caused_by(e))?.join())
         })?;
         let parser = match parser {
             Ok(Ok(parser)) => parser,

@@ -38,7 +38,7 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
         None => {
             let vocab = model.vocab().ok_or_else(|| {
                 let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
-                e.hint(model.vocab_hint().unwrap_or("give one with --vocab"))
+                e.hint(model.vocab_hint().unwrap_or("give one with `vocab`"))
             })?;
             pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
         }

@@ -119,7 +119,7 @@ impl Engine {
         let shared = Arc::new(Shared { model: model.clone(), preparer, state, options: options.clone() });
         let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cached);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || scheduler.run());
-        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")))?;
+        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
         Ok(Engine { commands, shared })
     }
 
@@ -136,7 +136,7 @@ impl Engine {
         if request.n > self.shared.options.slots {
             let text =
                 format!("expected at most {} continuations, as many as there are slots, found {}", self.shared.options.slots, request.n);
-            return Err(Error::input(text).at("n"));
+            return Err(Error::input(text).field("n"));
         }
         let mut prepared = self.shared.preparer.lock().unwrap_or_else(PoisonError::into_inner).prepare(request)?;
         if request.max_tokens.is_none() {

@@ -39,14 +39,14 @@ const MAX_STOP_BYTES: usize = 16 << 10;
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
-        false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).at(name)),
+        false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).field(name)),
     };
     check("n", request.n, 1..=MAX_N)?;
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     let stops = request.stop.as_deref().unwrap_or_default();
     if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
         let text = format!("expected at most {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes together, found more");
-        return Err(Error::input(text).at("stop"));
+        return Err(Error::input(text).field("stop"));
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ impl Preparer {
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
-            return Err(Error::input("expected at least one token, found none").at(request.input.field()));
+            return Err(Error::input("expected at least one token, found none").field(request.input.field()));
         }
         Ok(prepared)
     }
@@ -87,7 +87,7 @@ impl Preparer {
                 (question.tokens.clone(), Some(question))
             }
         };
-        self.check_tokens(&prompt).map_err(|e| e.at(request.input.field()))?;
+        self.check_tokens(&prompt).map_err(|e| e.field(request.input.field()))?;
         check_counts(request)?;
         let sampling = self.sampling(request, question.as_ref())?;
         let constraint = self.constraint(request, question.as_ref())?;
@@ -124,7 +124,7 @@ impl Preparer {
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.vocab().ok_or_else(|| {
             let e = Error::input("text needs a vocabulary, and none was found for this model; token ids can be given in its place");
-            e.hint(self.model.vocab_hint().unwrap_or("give one with --vocab"))
+            e.hint(self.model.vocab_hint().unwrap_or("give one with `vocab`"))
         })?;
         encode(vocab, text.as_bytes())
     }
@@ -146,7 +146,7 @@ impl Preparer {
     fn constraint(&mut self, request: &Request, question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         let Some(Follows::Rules(rules)) = &request.follows else { return Ok(None) };
         let (close, followers) = (Close::asked(request.close), &mut self.followers);
-        let mut follower = |lead: &str| followers.of(rules, close, lead).cloned().map_err(|e| e.at(rules.field()));
+        let mut follower = |lead: &str| followers.of(rules, close, lead).cloned().map_err(|e| e.field(rules.field()));
         let Some(question) = question else {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
@@ -167,7 +167,7 @@ impl Preparer {
         match &request.follows {
             Some(Follows::Rules(rules)) => {
                 let _ = Close::asked(request.close);
-                Err(Error::input("this build of wingbeat reads no grammars").at(rules.field()).hint("build it with the feature grammar"))
+                Err(Error::input("this build of wingbeat reads no grammars").field(rules.field()).hint("build it with the feature grammar"))
             }
             _ => Ok(None),
         }

@@ -92,7 +92,7 @@ pub struct Request {
     pub priority: i32,
     /// Whether the prefix cache may serve it and keep it.
     pub cache: Cache,
-    /// Settings of the sampler: names as its flags have them (`top-p`), and values as text.
+    /// Settings of the sampler: by name (`top-p`), and values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
 
@@ -238,19 +238,19 @@ impl Request {
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
-    parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).at(name))
+    parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
 }
 
 fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
     let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
     let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
-    number.ok_or_else(|| Error::input(expected()).at(name))
+    number.ok_or_else(|| Error::input(expected()).field(name))
 }
 
 /// A setting of the sampler as its flag would have it.
 fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
     if value.len() > MAX_SETTING_BYTES {
-        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).at(name));
+        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
     }
     let setting = known.name.to_owned();
     let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
@@ -262,6 +262,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
         one => plain(one).map(|text| vec![text]),
     };
-    let text = || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).at(name);
+    let text =
+        || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).field(name);
     Ok((setting, texts.ok_or_else(text)?))
 }

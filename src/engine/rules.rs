@@ -78,7 +78,7 @@ impl Rules {
         match self {
             Rules::Gbnf(text) => Grammar::gbnf(text),
             Rules::Schema(text) => {
-                let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")))?;
+                let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")).caused_by(e))?;
                 Grammar::json_schema(&schema)
             }
             Rules::Object => Ok(Grammar::json_object()),

@@ -23,7 +23,7 @@ impl<'a> Fields<'a> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         serde_json::from_slice(json).map_err(|e| {
             let text = format!("expected an object of JSON, found {:?}: {e}", short(&String::from_utf8_lossy(json), 40));
-            Error::input(text)
+            Error::input(text).caused_by(e)
         })
     }
 
@@ -74,7 +74,7 @@ pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -
         // The place in the value is not that in the line.
         let said = e.to_string();
         let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-        Error::input(format!("expected {expected}: {said}")).at(name)
+        Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
     })
 }
 

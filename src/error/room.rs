@@ -59,7 +59,7 @@ pub(crate) fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u
     let done = handling(|| std::io::Read::read_to_end(&mut from, &mut bytes));
     done.map_err(|e| match e.kind() {
         std::io::ErrorKind::OutOfMemory => refused::<u8>(bytes.len().saturating_mul(2), "the text"),
-        _ => Error::of_io(&e),
+        _ => Error::of_io(e),
     })?;
     if bytes.len() as u64 > limit {
         return Err(Error::input(format!("expected at most {}, found more", size(limit))).hint("cut the text into parts"));

@@ -1,4 +1,4 @@
-//! Which device a model runs on: the words of `--device`, and why.
+//! The choice of the device that a model runs on, and why.
 
 use super::gpu::{Adapter, AdapterKind, Backend, adapters};
 use crate::error::{Error, Result};
@@ -12,13 +12,13 @@ pub enum Chosen {
 /// What was chosen, in one line for people.
 pub struct Choice {
     pub chosen: Chosen,
-    /// `cpu` or `gpu:N`, as `--device` takes it.
+    /// `cpu` or `gpu:N`, as the option `device` takes it.
     pub id: String,
     pub why: String,
 }
 
 /// What to do where there is no adapter at all.
-const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use --device cpu";
+const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
 /// Chooses a device: `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name, in upper or lower case.
 ///
@@ -30,7 +30,7 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
     let wanted = device.trim().to_lowercase();
     if wanted.is_empty() {
-        return Err(Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing").at("device"));
+        return Err(Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing").field("device"));
     }
     if wanted == "cpu" {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
@@ -57,7 +57,7 @@ pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
     let at = if wanted == "gpu" || wanted == "auto" {
         (!all.is_empty()).then_some(0)
     } else if let Some(n) = wanted.strip_prefix("gpu:") {
-        let n: usize = n.parse().map_err(|_| Error::usage(format!("expected a number after gpu:, found {n:?}")).at("device"))?;
+        let n: usize = n.parse().map_err(|_| Error::usage(format!("expected a number after gpu:, found {n:?}")).field("device"))?;
         (n < all.len()).then_some(n)
     } else {
         all.iter().position(|a| a.name.to_lowercase().contains(&wanted))
@@ -68,10 +68,10 @@ pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
             let why = format!("{} ({}, {}), as asked", a.name, a.backend, a.kind.name());
             Ok(Choice { why, id: format!("gpu:{at}"), chosen: Chosen::Gpu(Box::new(a)) })
         }
-        None if all.is_empty() => Err(Error::device("no GPU adapter was found").at("device").hint(NO_ADAPTER)),
+        None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
         None => {
             let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-            Err(Error::device(format!("no adapter is {device:?}; there are cpu, {}", names.join(", "))).at("device"))
+            Err(Error::device(format!("no adapter is {device:?}; there are cpu, {}", names.join(", "))).field("device"))
         }
     }
 }
@@ -87,5 +87,5 @@ fn no_adapter_through(backend: Backend) -> Error {
     } else {
         format!("this program has no {} on this system; it has {}", backend.name(), names(&built_in))
     };
-    Error::device(text).at("backend").hint("choose another backend, or use --device cpu")
+    Error::device(text).field("backend").hint("choose another backend, or use `device=cpu`")
 }

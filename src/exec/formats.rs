@@ -1,4 +1,4 @@
-//! Which matrix is kept in which format: `--dtype` and `--quant`.
+//! The formats of matrices: the options `dtype` and `quant`.
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, Scaling};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// Which matrices are in which format. Made from text: a name, or one and exceptions, `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Of all others; none: as the file has them, floats as `--dtype` says.
+    /// Of all others; none: as the file has them, floats as the option `dtype` says.
     others: Option<Choice>,
     /// What the name says of some, where there are such.
     named: Vec<Exception>,
@@ -20,7 +20,7 @@ pub struct Plan {
     asked: Vec<Exception>,
 }
 
-/// None: a float, as `--dtype` says.
+/// `None`: a float, as the option `dtype` says.
 type Choice = Option<&'static dyn Format>;
 
 /// Later ones count.
@@ -72,7 +72,7 @@ impl Plan {
         })
     }
 
-    /// What `--quant` takes but for exceptions, for help and for tables.
+    /// Returns the plans that have a name, for help and for tables.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| f.name());
         coded.chain(["i4-mixed"])
@@ -101,7 +101,7 @@ impl Plan {
             if let Which::Named(name) = which
                 && !parts().any(|p| which.is(p))
             {
-                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).at("--quant"));
+                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).field("quant"));
             }
         }
         let Some(budget) = self.budget else { return Ok(self) };
@@ -136,7 +136,7 @@ impl Which {
     }
 }
 
-/// `f16`: as `--dtype` says.
+/// `f16`: a float, as the option `dtype` says.
 fn format(name: &str) -> Result<Choice> {
     match quant::find(name) {
         Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
@@ -150,7 +150,7 @@ fn unknown(word: &str) -> Error {
     let names: Vec<_> = Plan::names().collect();
     let text =
         format!("expected f16 (floats), one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
-    Error::usage(text).at("--quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
+    Error::usage(text).field("quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
 }
 
 /// Chooses the format of every matrix. Where that is a float: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
@@ -177,7 +177,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &
                 log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
                 f32
             }
-            other => return Err(Error::usage(format!("unknown --dtype {other:?}, expected auto, f16 or f32"))),
+            other => return Err(Error::usage(format!("expected auto, f16 or f32, found {other:?}")).field("dtype")),
         };
         matrix.parts.iter_mut().zip(coded).for_each(|(part, coded)| part.format = coded.unwrap_or(float));
     }

@@ -23,7 +23,7 @@ pub struct Strategy {
 struct Segment {
     device: Device,
     dtype: DType,
-    /// A weight format, by its name in `--quant`.
+    /// A weight format, by its name in [`FORMATS`](crate::quant::FORMATS).
     quant: Option<&'static str>,
     layers: Layers,
 }
@@ -65,7 +65,7 @@ impl Strategy {
         parse::strategy(text)
     }
 
-    /// Its devices as `--device` takes them, each once.
+    /// Returns its devices as the option `device` takes them, each once.
     pub fn devices(&self) -> Vec<String> {
         let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
         names.sort_unstable();

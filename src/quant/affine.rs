@@ -128,7 +128,7 @@ impl Survey {
         let scales = rx.iter().chain(ry).map(|s| s / 16.0);
         let misfit = scales.chain(mx.iter().chain(my).copied()).find(|x| !f16::from_f32(*x).is_finite());
         match misfit {
-            Some(x) => Err(Error::model(format!("scales or offsets of i8rc cannot hold {x}")).hint("leave out --quant")),
+            Some(x) => Err(Error::model(format!("scales or offsets of i8rc cannot hold {x}")).hint("leave out `quant`")),
             None => Ok(self.found),
         }
     }

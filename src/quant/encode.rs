@@ -78,14 +78,14 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
 
 fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
-        return Err(Error::model(format!("{x} has no place in {}", format.name())).hint("leave out --quant"));
+        return Err(Error::model(format!("{x} has no place in {}", format.name())).hint("leave out `quant`"));
     }
     let scale = f16::from_f32(format.scale(numbers));
     match scale.is_finite() {
         true => Ok(scale),
         false => {
             let most = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
-            Err(Error::model(format!("{most} is too large for the scales of {}", format.name())).hint("leave out --quant"))
+            Err(Error::model(format!("{most} is too large for the scales of {}", format.name())).hint("leave out `quant`"))
         }
     }
 }

@@ -37,7 +37,7 @@ pub const fn padded(n: usize) -> usize {
 
 /// How numbers of a matrix are stored.
 pub trait Format: Send + Sync {
-    /// Name in `--quant`, in JSON and of `shaders/weight/<name>.wgsl`.
+    /// Its name in options, in JSON and of `shaders/weight/<name>.wgsl`.
     fn name(&self) -> &'static str;
 
     /// Of a code.

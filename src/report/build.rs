@@ -1,4 +1,4 @@
-//! What this program was built from: for `--version`, bug reports and benchmarks.
+//! What this program was built from: for the version, bug reports and benchmarks.
 
 use crate::exec::gpu::compiled_backends;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What `chat --json` prints for each answer.
+//! What the verb `chat` prints for each answer.
 
 use super::TimingsReport;
 use serde::Serialize;

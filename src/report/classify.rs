@@ -1,4 +1,4 @@
-//! `classify --json`.
+//! What the verb `classify` prints as JSON.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Devices as `devices --json` lists them and as every other report names the one it ran on.
+//! Devices as the verb `devices` lists them and as every other report names the one it ran on.
 
 use crate::exec::gpu::{Adapter, Backend, adapters};
 use crate::exec::host_memory;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceReport {
-    /// What `--device` takes: `gpu:N` or `cpu`.
+    /// What the option `device` takes: `gpu:N` or `cpu`.
     pub id: String,
     pub name: String,
     pub backend: String,

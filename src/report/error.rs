@@ -13,6 +13,7 @@ pub struct ErrorBody {
     /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted`.
     pub kind: &'static str,
     pub message: String,
+    /// The file and the line, then the option or the field.
     #[serde(rename = "where")]
     pub place: Option<String>,
     pub hint: Option<String>,
@@ -20,7 +21,7 @@ pub struct ErrorBody {
 
 impl From<&Error> for ErrorReport {
     fn from(e: &Error) -> Self {
-        let Error { kind, message, place, hint, .. } = e.clone();
-        ErrorReport { error: ErrorBody { kind: kind.name(), message, place, hint } }
+        let (kind, place) = (e.kind.name(), e.location());
+        ErrorReport { error: ErrorBody { kind, message: e.message.clone(), place, hint: e.hint.clone() } }
     }
 }

@@ -1,4 +1,4 @@
-//! What `generate --json` prints, and a line of `--jsonl`.
+//! What the verb `generate` prints as JSON, whole or a line per text.
 
 use super::DeviceReport;
 use crate::session::{Model, Stream, Timings};

@@ -29,7 +29,7 @@ pub struct InspectReport {
     pub n_params: u64,
     /// Bytes of weights that one token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// With weights as the file or `--quant` has them in few bits, the others in f16.
+    /// With weights as the file or the option `quant` has them in few bits, the others in f16.
     pub memory: Option<Memory>,
     /// The formats of those weights.
     pub weights: String,

@@ -1,4 +1,4 @@
-//! The JSON shapes that programs rely on: what `--json` prints, and what the server will answer.
+//! The JSON shapes that programs rely on: what the program prints, and what a server answers.
 //!
 //! Plain data for serde, filled from a model, a checkpoint or a device list; knows no flags and prints nothing. A field is
 //! added freely; none is renamed or removed without a line in CHANGELOG.md.

@@ -148,7 +148,7 @@ static SETTINGS: &[Setting] = &[
         "Apply the temperature after the filters (pip, the official RWKV package) or before them (hf, transformers) [default: pip; GLM hf]",
         Field::Order,
     ),
-    setting("seed", "N", "Seed of the random stream; -1 is random [default: random, shown by --json]", Field::Seed),
+    setting("seed", "N", "Seed of the random stream; -1 is random [default: random, shown in reports]", Field::Seed),
 ];
 
 impl Setting {
@@ -232,7 +232,7 @@ impl Sampling {
     /// # Errors
     /// As `set`.
     pub fn set_each(&mut self, name: &str, values: &[&str]) -> Result<()> {
-        Setting::named(name)?.set(self, values).map_err(|e| e.at(name))
+        Setting::named(name)?.set(self, values).map_err(|e| e.field(name))
     }
 
     /// A setting as text that [`set`](Self::set) understands; empty for `preset`.
@@ -286,12 +286,12 @@ fn in_range(x: f32, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> 
     if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {x}"))) }
 }
 
-/// Whether every number is in its range; an error is at its flag.
+/// Checks that every number is in its range; an error is at its setting.
 pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     let mut s = s.clone();
     for setting in SETTINGS {
         if let Field::Number(of, range, expected) = &setting.field {
-            in_range(*of(&mut s), range, expected).map_err(|e| e.at(format!("--{}", setting.name)))?;
+            in_range(*of(&mut s), range, expected).map_err(|e| e.field(&setting.name.replace('-', "_")))?;
         }
     }
     Ok(())

@@ -349,9 +349,10 @@ fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
 
 fn no_finite_logit() -> Error {
     Error::model("expected logits with a finite number, found none")
-        .hint("the parameters hold NaN, or the activations overflow: try --dtype f32")
+        .hint("the parameters hold NaN, or the activations overflow: try `dtype=f32`")
 }
 
 fn all_banned() -> Error {
-    Error::usage("expected a token that may be drawn, found that --ban, --logit-bias or the penalties exclude every one")
+    Error::usage("expected a token that may be drawn, found that bans, biases or penalties exclude every one")
+        .hint("use a smaller `ban` or `logit_bias`")
 }

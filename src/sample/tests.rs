@@ -363,40 +363,40 @@ fn logits_that_are_not_finite() {
 }
 
 #[test]
-fn settings_are_checked_by_flag() {
+fn settings_are_checked_by_name() {
     let ok = [Sampling::rwkv(), Sampling::glm(), Sampling::greedy(1)];
     assert!(ok.iter().all(|s| s.check(10).is_ok()));
     let base = Sampling::rwkv;
     let cases = [
-        ("--temperature", Sampling { temperature: f32::NAN, ..base() }),
-        ("--temperature", Sampling { temperature: -0.1, ..base() }),
-        ("--temperature", Sampling { temperature: f32::INFINITY, ..base() }),
-        ("--top-p", Sampling { top_p: 1.01, ..base() }),
-        ("--top-p", Sampling { top_p: -0.01, ..base() }),
-        ("--min-p", Sampling { min_p: f32::NAN, ..base() }),
-        ("--presence-penalty", Sampling { presence_penalty: f32::NAN, ..base() }),
-        ("--frequency-penalty", Sampling { frequency_penalty: f32::INFINITY, ..base() }),
-        ("--penalty-decay", Sampling { penalty_decay: 1.5, ..base() }),
-        ("--repeat-penalty", Sampling { repeat_penalty: 0.0, ..base() }),
-        ("--typical", Sampling { typical: f32::NAN, ..base() }),
-        ("--typical", Sampling { typical: 1.1, ..base() }),
-        ("--tail-free", Sampling { tail_free: -0.1, ..base() }),
-        ("--tail-free", Sampling { tail_free: f32::NAN, ..base() }),
-        ("--top-n-sigma", Sampling { top_n_sigma: -1.0, ..base() }),
-        ("--top-n-sigma", Sampling { top_n_sigma: f32::INFINITY, ..base() }),
-        ("--mirostat", Sampling { mirostat: -1.0, ..base() }),
-        ("--mirostat", Sampling { mirostat: f32::NAN, ..base() }),
-        ("--mirostat-rate", Sampling { mirostat: 3.0, mirostat_rate: f32::NAN, ..base() }),
-        ("--dry-multiplier", Sampling { dry_multiplier: f32::NAN, ..base() }),
-        ("--dry-multiplier", Sampling { dry_multiplier: f32::INFINITY, ..base() }),
-        ("--dry-base", Sampling { dry_multiplier: 1.0, dry_base: f32::NAN, ..base() }),
-        ("--logit-bias", Sampling { logit_bias: vec![(10, 0.0)], ..base() }),
-        ("--logit-bias", Sampling { logit_bias: vec![(1, f32::NAN)], ..base() }),
-        ("--ban", Sampling { ban: vec![10], ..base() }),
+        ("temperature", Sampling { temperature: f32::NAN, ..base() }),
+        ("temperature", Sampling { temperature: -0.1, ..base() }),
+        ("temperature", Sampling { temperature: f32::INFINITY, ..base() }),
+        ("top_p", Sampling { top_p: 1.01, ..base() }),
+        ("top_p", Sampling { top_p: -0.01, ..base() }),
+        ("min_p", Sampling { min_p: f32::NAN, ..base() }),
+        ("presence_penalty", Sampling { presence_penalty: f32::NAN, ..base() }),
+        ("frequency_penalty", Sampling { frequency_penalty: f32::INFINITY, ..base() }),
+        ("penalty_decay", Sampling { penalty_decay: 1.5, ..base() }),
+        ("repeat_penalty", Sampling { repeat_penalty: 0.0, ..base() }),
+        ("typical", Sampling { typical: f32::NAN, ..base() }),
+        ("typical", Sampling { typical: 1.1, ..base() }),
+        ("tail_free", Sampling { tail_free: -0.1, ..base() }),
+        ("tail_free", Sampling { tail_free: f32::NAN, ..base() }),
+        ("top_n_sigma", Sampling { top_n_sigma: -1.0, ..base() }),
+        ("top_n_sigma", Sampling { top_n_sigma: f32::INFINITY, ..base() }),
+        ("mirostat", Sampling { mirostat: -1.0, ..base() }),
+        ("mirostat", Sampling { mirostat: f32::NAN, ..base() }),
+        ("mirostat_rate", Sampling { mirostat: 3.0, mirostat_rate: f32::NAN, ..base() }),
+        ("dry_multiplier", Sampling { dry_multiplier: f32::NAN, ..base() }),
+        ("dry_multiplier", Sampling { dry_multiplier: f32::INFINITY, ..base() }),
+        ("dry_base", Sampling { dry_multiplier: 1.0, dry_base: f32::NAN, ..base() }),
+        ("logit_bias", Sampling { logit_bias: vec![(10, 0.0)], ..base() }),
+        ("logit_bias", Sampling { logit_bias: vec![(1, f32::NAN)], ..base() }),
+        ("ban", Sampling { ban: vec![10], ..base() }),
     ];
-    for (flag, settings) in cases {
+    for (setting, settings) in cases {
         let e = settings.check(10).unwrap_err();
-        assert_eq!((e.kind, e.place.as_deref()), (Kind::Usage, Some(flag)), "{e}");
+        assert_eq!((e.kind, e.field_name()), (Kind::Usage, Some(setting)), "{e}");
         // unchecked, it must still not panic
         let mut sampler = Sampler::new(settings);
         sampler.read(&[0, 1, 0, 1, 9, 0, 1]);

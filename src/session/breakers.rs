@@ -41,7 +41,7 @@ fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u
         }
         if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
             let expected = if vocab.is_some() { "a text that some token contains" } else { "a model with a vocabulary" };
-            return Err(Error::usage(format!("expected {expected}, found {text:?}")).at("--dry-breaker"));
+            return Err(Error::usage(format!("expected {expected}, found {text:?}")).field("dry_breaker"));
         }
     }
     all.sort_unstable();
@@ -59,6 +59,6 @@ mod tests {
         // without a vocabulary nobody knows, which only matters to who asked
         assert!(ids(&texts(&DRY_BREAKERS), None, 9).unwrap().is_empty());
         let e = ids(&texts(&["\n", "x"]), None, 9).unwrap_err().to_string();
-        assert!(e.starts_with("--dry-breaker: expected a model with a vocabulary, found \"x\""), "{e}");
+        assert!(e.starts_with("dry_breaker: expected a model with a vocabulary, found \"x\""), "{e}");
     }
 }

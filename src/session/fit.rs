@@ -1,4 +1,4 @@
-//! `--strategy auto`: from free memory and bytes by layer to a strategy string. Opens nothing; who calls it has measured.
+//! The strategy `auto`: from free memory and bytes by layer to a strategy string. Opens nothing; who calls it has measured.
 //!
 //! The rule, in this order, each step with the widest format first:
 //!
@@ -172,7 +172,7 @@ fn too_large(narrowest: &Candidate, machine: &Machine) -> Error {
     let free = machine.adapters.iter().map(|(id, free)| (id.as_str(), *free)).chain([("cpu", machine.host)]);
     let listed: Vec<String> = free.map(|(id, free)| format!("{id} {}", free.map_or("unknown".into(), size))).collect();
     let text = format!("the model needs {} even as {}; free are {}", size(narrowest.all()), narrowest.dtype, listed.join(", "));
-    Error::memory(text).hint("close other programs, or choose a smaller model, fewer slots or a smaller --context")
+    Error::memory(text).hint("close other programs, or choose a smaller model, fewer slots or a smaller `context`")
 }
 
 #[cfg(test)]

@@ -156,9 +156,8 @@ impl Session {
             Prompt::Text(text) => match self.model().vocab() {
                 Some(vocab) => encode(vocab, text.as_bytes()),
                 None => {
-                    let e =
-                        Error::input("text needs a vocabulary, and none was found for this model; token ids can be given with --tokens");
-                    Err(e.hint(self.model().vocab_hint().unwrap_or("give one with --vocab")))
+                    let e = Error::input("text needs a vocabulary, and none was found for this model; give token ids in its place");
+                    Err(e.hint(self.model().vocab_hint().unwrap_or("give one with `vocab`")))
                 }
             },
         }

@@ -34,13 +34,13 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
-        return Err(Error::usage("a strategy says formats and devices itself").hint("leave out --quant, or --strategy"));
+        return Err(Error::usage("a strategy says formats and devices itself").hint("leave out `quant`, or `strategy`"));
     }
     let mut notes = Vec::new();
     let strategy = match text.trim().to_lowercase().as_str() {
         "auto" => {
             let Fitted { strategy, why } = fitted(tape, source, options, context)?;
-            notes.push(format!("--strategy \"{strategy}\": {why}"));
+            notes.push(format!("`strategy={strategy:?}`: {why}"));
             Strategy::parse(&strategy)?
         }
         _ => Strategy::parse(text)?,

@@ -139,7 +139,7 @@ impl Session {
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
             let text = format!("expected a context of at most {longest} on this software adapter, found {context}");
-            return Err(Error::input(text).hint("give a smaller --context, or --device cpu"));
+            return Err(Error::input(text).hint("give a smaller `context`, or `device=cpu`"));
         }
         // A slot's tokens at the most, in whole blocks.
         let per_slot = model.context().map_or(0, |n| n.div_ceil(BLOCK));
@@ -405,7 +405,7 @@ impl Session {
         match self.model.context() {
             Some(context) if from + tokens.len() > context => {
                 let text = format!("{} tokens after {from} do not fit the context of {context}, in slot {}", tokens.len(), slot.0);
-                Err(Error::input(text).hint("give a larger --context, or read less"))
+                Err(Error::input(text).hint("give a larger `context`, or read less"))
             }
             _ => Ok(()),
         }

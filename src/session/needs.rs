@@ -171,7 +171,7 @@ pub fn check(
                 size(bytes.scratch),
                 size(free)
             );
-            let hint = propose().map_or_else(|e| e.message, |strategy| format!("--strategy \"{strategy}\" would fit"));
+            let hint = propose().map_or_else(|e| e.message, |strategy| format!("`strategy={strategy:?}` would fit"));
             return Err(Error::memory(text).at(device).hint(hint));
         }
     }

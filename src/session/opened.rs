@@ -50,7 +50,7 @@ impl Opened {
             ModelSource::Synthetic(name) => {
                 if options.rope_theta.is_some() {
                     return Err(
-                        Error::usage("a synthetic model has no file whose rope theta could be wrong").hint("leave out --rope-theta")
+                        Error::usage("a synthetic model has no file whose rope theta could be wrong").hint("leave out `rope_theta`")
                     );
                 }
                 let blueprint = arch::synthetic::named(name)?;
@@ -171,7 +171,7 @@ impl Shapes for Told<'_> {
 /// What a GLM's configuration says, with another base of its rotary positions.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
-        return Err(Error::usage("only a GLM has a rope theta").hint("leave out --rope-theta"));
+        return Err(Error::usage("only a GLM has a rope theta").hint("leave out `rope_theta`"));
     };
     let glm = Glm { rope_theta: theta, ..Glm::parse(said)? };
     Ok(glm.to_json())

@@ -196,7 +196,7 @@ pub fn logprob(logits: &[f32], token: u32) -> Result<f64> {
 }
 
 fn not_finite(token: u32) -> Error {
-    Error::model(format!("a logit before token {token} is not a finite number")).hint("try --dtype f32")
+    Error::model(format!("a logit before token {token} is not a finite number")).hint("try `dtype=f32`")
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ impl Snapshot {
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
         if meta("format_version") != FORMAT_VERSION {
             let text = format!("expected a wingbeat state of format {FORMAT_VERSION}, found {:?}", meta("format_version"));
-            return Err(Error::file(text).hint("make one with generate --save-state"));
+            return Err(Error::file(text).hint("make one with `Session::save`"));
         }
         let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
@@ -166,7 +166,7 @@ impl Snapshot {
         }
         if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
-                return Err(Error::model("this state was made with other weights").hint("use --state-any to load it all the same"));
+                return Err(Error::model("this state was made with other weights").hint("use `any_weights` to load it all the same"));
             }
             loaded.note = Some("this state was made with other weights".into());
         }
@@ -229,7 +229,7 @@ fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, Loade
 fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     if let Some(context) = model.context().filter(|&context| n_tokens > context) {
         let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
-        return Err(Error::input(text).hint("give a larger --context"));
+        return Err(Error::input(text).hint("give a larger `context`"));
     }
     match n_tokens > MAX_TOKENS {
         true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
@@ -243,7 +243,7 @@ pub fn is_saved(checkpoint: &Checkpoint) -> bool {
 }
 
 const EXPECTED_STATE: &str = "expected a saved state or a tuned one (blocks.N.att.time_state)";
-const HOW_TO_SAVE: &str = "make one with generate --save-state";
+const HOW_TO_SAVE: &str = "make one with `Session::save`";
 
 /// The error of a file that is no checkpoint, where a state was expected.
 fn no_state(e: Error) -> Error {
@@ -257,9 +257,9 @@ fn no_state(e: Error) -> Error {
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
-        ("a LoRA adapter", "merge it into its model with `wingbeat convert --lora`")
+        ("a LoRA adapter", "merge it into its model with `Conversion::lora`")
     } else if has(&|name| name == "emb.weight" || name.ends_with("embed_tokens.weight")) {
-        ("a model", "give the model with -m; make a state with generate --save-state")
+        ("a model", "give the model with `model`; make a state with `Session::save`")
     } else {
         ("neither", HOW_TO_SAVE)
     };

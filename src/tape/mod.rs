@@ -268,8 +268,8 @@ impl Tape {
         match format.name() {
             "f32" => (),
             "f16" if self.states.iter().any(StateSpec::is_matrices) => (),
-            "f16" => return Err(Error::usage("only RWKV-5, 6 and 7 have a state that f16 can hold").hint("leave out --state-dtype")),
-            other => return Err(Error::usage(format!("unknown --state-dtype {other:?}, expected f16 or f32"))),
+            "f16" => return Err(Error::usage("only RWKV-5, 6 and 7 have a state that f16 can hold").hint("leave out `state_dtype`")),
+            other => return Err(Error::usage(format!("expected f16 or f32, found {other:?}")).field("state_dtype")),
         }
         self.states.iter_mut().filter(|s| s.is_matrices()).for_each(|s| s.format = format);
         Ok(())

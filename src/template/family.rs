@@ -53,9 +53,8 @@ impl Family {
     /// `Input` when the text is neither.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
-            Family::Glm4 => {
-                serde_json::from_str(content).map_err(|e| Error::input(format!("expected the arguments of a call as JSON: {e}")))
-            }
+            Family::Glm4 => serde_json::from_str(content)
+                .map_err(|e| Error::input(format!("expected the arguments of a call as JSON: {e}")).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }
     }

@@ -61,8 +61,8 @@ impl Jinja {
     /// # Errors
     /// `File` where it is no such file, or what is taken is no template; `Input` where several have other names.
     pub fn from_tokenizer_config(json: &[u8], name: Option<&str>, family: Family) -> Result<Option<Jinja>> {
-        let config: Map<String, Value> =
-            serde_json::from_slice(json).map_err(|e| Error::file(format!("expected the settings of a tokenizer as JSON: {e}")))?;
+        let config: Map<String, Value> = serde_json::from_slice(json)
+            .map_err(|e| Error::file(format!("expected the settings of a tokenizer as JSON: {e}")).caused_by(e))?;
         let source = match config.get("chat_template") {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(source)) => source,
@@ -119,7 +119,8 @@ fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
-        let thread = thread.map_err(|e| Error::memory(format!("a thread to render the chat template could not be started: {e}")))?;
+        let thread =
+            thread.map_err(|e| Error::memory(format!("a thread to render the chat template could not be started: {e}")).caused_by(e))?;
         thread.join().map_err(|_| Error::file("expected a template that renders the conversation: it makes the engine of templates panic"))
     })
 }

@@ -106,12 +106,12 @@ fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
         }
     }
     let Family { name, origin, .. } = family;
-    Choice::Missing { hint: format!("the model's is {name}: get {origin} and put it beside the model, or give it with --vocab{left}") }
+    Choice::Missing { hint: format!("the model's is {name}: get {origin} and put it beside the model, or give it with `vocab`{left}") }
 }
 
 fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
     let missing =
-        |why: String| Choice::Missing { hint: format!("give the model's own with --vocab: none is known for {n_vocab} embeddings{why}") };
+        |why: String| Choice::Missing { hint: format!("give the model's own with `vocab`: none is known for {n_vocab} embeddings{why}") };
     let files = folder.map(vocabularies).unwrap_or_default();
     let [path] = files.as_slice() else {
         let names: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();

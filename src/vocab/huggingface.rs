@@ -54,8 +54,9 @@ enum Spelling {
 
 impl HuggingFace {
     pub(super) fn parse(json: &[u8]) -> Result<Self> {
-        let file: TokenizerJson = serde_json::from_slice(json)
-            .map_err(|e| Error::file(format!("expected a Hugging Face tokenizer, found {e}")).hint("is this a tokenizer.json?"))?;
+        let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
+            Error::file(format!("expected a Hugging Face tokenizer, found {e}")).hint("is this a tokenizer.json?").caused_by(e)
+        })?;
         let mut parts = Vec::new();
         if let Some(pre_tokenizer) = file.pre_tokenizer {
             pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;

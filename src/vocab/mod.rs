@@ -268,7 +268,7 @@ fn utf8_text(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|e| {
         let offset = e.valid_up_to();
         let found = format!("byte 0x{:02x} at offset {offset}", text[offset]);
-        Error::input(format!("this vocabulary takes UTF-8 text, found {found}"))
+        Error::input(format!("this vocabulary takes UTF-8 text, found {found}")).caused_by(e)
     })
 }
 

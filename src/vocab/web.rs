@@ -16,8 +16,8 @@ pub(super) fn is_web(json: &[u8]) -> bool {
 }
 
 pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
-    let Pairs(pairs): Pairs<Token> =
-        serde_json::from_slice(json).map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}, found {e}")))?;
+    let Pairs(pairs): Pairs<Token> = serde_json::from_slice(json)
+        .map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}, found {e}")).caused_by(e))?;
     let mut table = Table::default();
     let mut entries = Vec::with_capacity(pairs.len());
     for (id, Token(bytes)) in pairs {

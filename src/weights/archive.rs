@@ -57,7 +57,8 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
 }
 
 fn unreadable(error: zip::result::ZipError) -> Error {
-    Error::file(format!("the zip archive cannot be read: {error}")).hint("the download may be incomplete: download it again")
+    let e = Error::file(format!("the zip archive cannot be read: {error}")).hint("the download may be incomplete: download it again");
+    e.caused_by(error)
 }
 
 /// Stops reading after so many bytes: a directory of gigabytes would fill the memory.

@@ -50,7 +50,7 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
 pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
     let said: BTreeMap<String, Said> =
-        serde_json::from_str(&json).map_err(|e| Error::file(format!("expected how tensors are coded, found {e}")).at(KEY))?;
+        serde_json::from_str(&json).map_err(|e| Error::file(format!("expected how tensors are coded, found {e}")).at(KEY).caused_by(e))?;
     let places: HashMap<String, usize> = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
     for (name, said) in said {
         let at = |e: Error| e.at(format!("tensor {name}"));

@@ -70,11 +70,11 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
     }
     if layout == Layout::WebRwkv && coded.is_some() {
-        return Err(Error::usage("web-rwkv reads no files in few bits").hint("leave out --quant, or --layout"));
+        return Err(Error::usage("web-rwkv reads no files in few bits").hint("leave out `quant`, or `layout`"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
         let e = Error::usage("expected an RWKV to write in web-rwkv's layout, found a GLM").at(input.place());
-        return Err(e.hint("convert it without --layout web-rwkv"));
+        return Err(e.hint("convert it without `layout=web-rwkv`"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
         refuse_same_file(checkpoint, out)?;

@@ -34,7 +34,7 @@ impl Index {
     fn parse(json: &[u8]) -> Result<Index> {
         let raw: Raw = serde_json::from_slice(json).map_err(|e| {
             let message = format!("expected an index, a JSON object whose weight_map has a file name for each tensor: {e}");
-            Error::file(message).hint("give the checkpoint or its folder, or download the index again")
+            Error::file(message).hint("give the checkpoint or its folder, or download the index again").caused_by(e)
         })?;
         let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
         if names.is_empty() {

@@ -53,7 +53,7 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         ),
         _ if bytes.get(257..262) == Some(b"ustar") => ("a tar archive".into(), UNPACK),
         _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download it again"),
-        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give it with --vocab, and the checkpoint with -m"),
+        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give it with `vocab`, and the checkpoint with `model`"),
         _ if is_text => (format!("text, which begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
         _ if bytes.len() < 9 => (format!("a file of {} bytes", bytes.len()), AGAIN),
         _ => {
@@ -93,7 +93,7 @@ pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let fields = values.next()?.ok()?;
     let (found, hint) = match fields {
         Fields { weight_map: Some(_), .. } => return None,
-        Fields { model: Some(_), added_tokens: Some(_), .. } => ("a tokenizer.json, which is a vocabulary", "give it with --vocab"),
+        Fields { model: Some(_), added_tokens: Some(_), .. } => ("a tokenizer.json, which is a vocabulary", "give it with `vocab`"),
         Fields { architectures: Some(_), .. } | Fields { model_type: Some(_), .. } => {
             ("a config.json, which describes a model", "give the folder that it is in")
         }

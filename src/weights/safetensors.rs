@@ -74,8 +74,10 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
 fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
-        E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")),
-        E::InvalidHeaderDeserialization(e) | E::JsonError(e) => Error::file(format!("the safetensors header is not as specified: {e}")),
+        E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")).caused_by(e),
+        E::InvalidHeaderDeserialization(e) | E::JsonError(e) => {
+            Error::file(format!("the safetensors header is not as specified: {e}")).caused_by(e)
+        }
         E::InvalidOffset(name) => {
             Error::file("expected its bytes to follow those of the tensor before, found a gap or an overlap").at(format!("tensor {name}"))
         }
@@ -84,7 +86,7 @@ fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error
         }
         E::TensorInvalidInfo => Error::file("a tensor's shape and type do not match its byte range"),
         E::ValidationOverflow => Error::file("a tensor's shape has more elements than an address holds"),
-        other => Error::file(format!("not a valid safetensors file: {other}")),
+        other => Error::file(format!("not a valid safetensors file: {other}")).caused_by(other),
     }
 }
 

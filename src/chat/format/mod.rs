@@ -147,7 +147,7 @@ impl fmt::Debug for Format {
 pub(super) fn vocab_of(model: &Model) -> Result<&Vocab> {
     model.vocab().ok_or_else(|| {
         let e = Error::input("chat needs a vocabulary, and none was found for this model");
-        e.hint(model.vocab_hint().unwrap_or("give one with --vocab"))
+        e.hint(model.vocab_hint().unwrap_or("give one with `vocab`"))
     })
 }
 

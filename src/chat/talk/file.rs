@@ -88,9 +88,9 @@ impl Record {
             if record.is_behind != core.start.is_some() {
                 return Err(match record.is_behind {
                     true => Error::file("expected a conversation that began with nothing, found one that began behind a state")
-                        .hint("give that state again, with --state"),
+                        .hint("give that state again, with `state`"),
                     false => Error::file("expected a conversation that began behind a state, found one that began with nothing")
-                        .hint("leave out --state"),
+                        .hint("leave out `state`"),
                 });
             }
             let settings = record.settings(core.session.model().facts().n_vocab)?;

@@ -77,7 +77,7 @@ impl InMessages {
             let n = encode(&parts, &core.vocab)?.len();
             if n >= context {
                 let e = Error::input(format!("the conversation takes {n} tokens with this message, its context has room for {context}"));
-                return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, --context)"));
+                return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, `context`)"));
             }
         }
         let prompt = whole(&parts);

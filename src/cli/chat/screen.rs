@@ -2,11 +2,11 @@
 
 use super::status::{ending, spoken};
 use crate::chat::{Answered, Piece};
-use crate::cli::Failure;
 use crate::cli::output::{Output, aside, say, say_error};
 use crate::cli::style::{Color, DIM, NAME};
+use crate::cli::{Failure, flags};
 use crate::error::Error;
-use crate::report::{ChatReport, ErrorReport};
+use crate::report::ChatReport;
 use crate::session::Finish;
 use clap::builder::styling::Style;
 use std::fmt;
@@ -142,7 +142,7 @@ impl Screen {
     /// What programs read in place of an answer.
     fn object(&mut self, e: &Error) -> Result<(), Failure> {
         self.out.new_line()?;
-        if self.shows == As::Json { self.out.json(&ErrorReport::from(e)) } else { Ok(()) }
+        if self.shows == As::Json { self.out.json(&flags::report(e)) } else { Ok(()) }
     }
 
     /// Something beside the matter, on stderr.

@@ -74,10 +74,7 @@ fn continuations_of_one_prompt_have_seeds_of_their_own() {
     assert_ne!(all[0].text, all[1].text);
     assert_eq!(other.wait().unwrap()[0].text, alone(&model, "Thou", 20, 9).1);
     let e = engine.submit(&Request { n: 5, ..request }).unwrap_err();
-    assert_eq!(
-        (e.place.as_deref(), e.message.as_str()),
-        (Some("n"), "expected at most 4 continuations, as many as there are slots, found 5")
-    );
+    assert_eq!((e.field_name(), e.message.as_str()), (Some("n"), "expected at most 4 continuations, as many as there are slots, found 5"));
 }
 
 #[test]
@@ -149,7 +146,7 @@ fn rules_hold_for_a_text_and_for_an_answer() {
         }
     }
     let wrong = Request { follows: Some(Follows::Rules(Rules::Gbnf("root ::= [a".into()))), ..Request::text("a") };
-    assert_eq!(engine.submit(&wrong).unwrap_err().place.as_deref(), Some("grammar: line 1, column 12"));
+    assert_eq!(engine.submit(&wrong).unwrap_err().field.as_deref(), Some("grammar: line 1, column 12"));
 }
 
 #[test]
@@ -165,7 +162,7 @@ fn what_is_wrong_is_said_before_a_slot_is_taken() {
     }
     let with = |request: Request, n, logprobs| Request { n, logprobs, ..request };
     let stops = Request { stop: Some(vec!["x".into(); 65]), ..Request::text("a") };
-    for (request, place) in [
+    for (request, field) in [
         (Request::tokens([70_000]), "tokens"),
         (Request::text(""), "prompt"),
         (with(Request::text("a"), 0, None), "n"),
@@ -173,7 +170,7 @@ fn what_is_wrong_is_said_before_a_slot_is_taken() {
         (stops, "stop"),
     ] {
         let e = engine.submit(&request).unwrap_err();
-        assert!(e.kind == Kind::Input && e.place.as_deref() == Some(place), "{e}");
+        assert!(e.kind == Kind::Input && e.field_name() == Some(field), "{e}");
     }
     assert_eq!(engine.stats().free_slots, 1);
 }

@@ -24,7 +24,7 @@ impl Backend {
 
     pub fn parse(name: &str) -> Result<Backend> {
         let found = [Backend::Auto].into_iter().chain(Self::ALL).find(|backend| backend.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| Error::usage(format!("expected auto, vulkan, metal, dx12 or gl, found {name:?}")).at("backend"))
+        found.ok_or_else(|| Error::usage(format!("expected auto, vulkan, metal, dx12 or gl, found {name:?}")).field("backend"))
     }
 
     pub fn name(self) -> &'static str {
@@ -206,7 +206,7 @@ pub fn adapters(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
-/// Returns the names of the graphics APIs that are compiled in, as `--backend` takes them. The API that does nothing is left out.
+/// Returns the names of the graphics APIs that are compiled in, as the option `backend` takes them. The API that does nothing is left out.
 pub fn compiled_backends() -> Vec<&'static str> {
     let compiled = wgpu::Instance::enabled_backend_features();
     let is_compiled = |b: &wgpu::Backend| *b != wgpu::Backend::Noop && compiled.contains(wgpu::Backends::from(*b));
@@ -271,7 +271,7 @@ impl Device {
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // Timestamps are for `bench --profile`.
+            // Timestamps are for profiles.
             required_features: adapter.inner.features() & features,
             experimental_features,
             required_limits: adapter.inner.limits(),
@@ -280,10 +280,11 @@ impl Device {
         pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
             let text = format!("cannot open {} ({}): {e}", adapter.name, adapter.backend);
             // wgpu keeps the kind of this error to itself.
-            match e.to_string().contains("Not enough memory") {
-                true => Error::memory(text).hint("close other programs, or use --device cpu"),
-                false => Error::device(text).hint("update its driver, or choose another with --device"),
-            }
+            let found = match e.to_string().contains("Not enough memory") {
+                true => Error::memory(text).hint("close other programs, or use `device=cpu`"),
+                false => Error::device(text).hint("update its driver, or choose another `device`"),
+            };
+            found.caused_by(e)
         })
     }
 
@@ -304,7 +305,7 @@ impl Device {
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, is_slow: bool) -> Device {
         let faults = Faults::default();
         let sink = faults.clone();
-        device.on_uncaptured_error(Arc::new(move |error| sink.keep(explain(&error))));
+        device.on_uncaptured_error(Arc::new(move |error| sink.keep(explain(&error).caused_by(error))));
         let sink = faults.clone();
         device.set_device_lost_callback(move |reason, message| {
             if reason != wgpu::DeviceLostReason::Destroyed {
@@ -328,7 +329,7 @@ impl Device {
     fn poll(&self, until: wgpu::PollType) -> Result<()> {
         let polled = self.device.poll(until);
         self.faults.check()?;
-        polled.map(|_| ()).map_err(|e| lost(&e.to_string()))
+        polled.map(|_| ()).map_err(|e| lost(&e.to_string()).caused_by(e))
     }
 
     /// Whether the adapter binds that many bytes at once.
@@ -350,7 +351,7 @@ impl Device {
         let limit = self.device.limits().max_buffer_size;
         if size > limit {
             let text = format!("{label} needs one buffer of {size} bytes, the adapter allows {limit}");
-            return Err(Error::memory(text).hint("use fewer slots, a smaller --chunk or --context, or --device cpu"));
+            return Err(Error::memory(text).hint("use fewer slots, a smaller `chunk` or `context`, or `device=cpu`"));
         }
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
         self.faults.check().map_err(|e| e.at(label))?;
@@ -361,18 +362,18 @@ impl Device {
 fn explain(error: &wgpu::Error) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory")
-            .hint("close other programs that use the GPU, or choose a smaller model, fewer slots, a smaller --context or --device cpu"),
+            .hint("close other programs that use the GPU, or choose a smaller model, fewer slots, a smaller `context` or `device=cpu`"),
         wgpu::Error::Validation { description, .. } => {
             Error::device(format!("the device refused a call: {description}")).hint("run `wingbeat doctor` and report its page")
         }
         wgpu::Error::Internal { description, .. } => {
-            Error::device(format!("the driver failed: {description}")).hint("update the driver, or choose another --device")
+            Error::device(format!("the driver failed: {description}")).hint("update the driver, or choose another `device`")
         }
     }
 }
 
 fn lost(message: &str) -> Error {
     Error::device(format!("the device was lost: {message}")).hint(
-        "a driver reset, a dispatch that took too long, or a removed GPU; try a smaller --chunk, update the driver, or use --device cpu",
+        "a driver reset, a dispatch that took too long, or a removed GPU; try a smaller `chunk`, update the driver, or use `device=cpu`",
     )
 }

@@ -70,18 +70,18 @@ impl GpuExecutor {
         let size_bytes = |numbers: usize| tape.cache_format.size_bytes(numbers);
         let caches = Held::new(&own.caches, |i| {
             let spec = &tape.caches[i];
-            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller --context or fewer slots")
+            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller `context` or fewer slots")
         })?;
         let own_caches = &tape.caches[own.caches.clone()];
         let largest = own_caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
         let passing = model.device.buffer("block", largest, BufferUsages::COPY_SRC | BufferUsages::COPY_DST)?;
-        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller --context or fewer slots")?;
+        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller `context` or fewer slots")?;
         let rotary = tape.rotary.filter(|_| !own_caches.is_empty());
         if let Some(rotary) = rotary {
-            model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller --context")?;
+            model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller `context`")?;
         }
         let table = rotary.map_or_else(|| Ok(vec![0.0; 4]), |r| r.angles(room.context))?;
-        let angles = memory("angles", table.len() * 4, "use a smaller --context")?;
+        let angles = memory("angles", table.len() * 4, "use a smaller `context`")?;
         model.device.queue.write_buffer(&angles, 0, bytemuck::cast_slice(&table));
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let cursor = model.device.buffer("cursor", CURSOR_WORDS * 4, usage)?;
@@ -115,7 +115,7 @@ impl GpuExecutor {
         let mut vars = Vec::new();
         for spec in &self.model.tape().vars {
             let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
-            device.check_binding(spec.name, bytes, "use a smaller --chunk or fewer slots")?;
+            device.check_binding(spec.name, bytes, "use a smaller `chunk` or fewer slots")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
         if let Some(table) = &self.model.weights.table {
@@ -237,7 +237,7 @@ impl Executor for GpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
         let device = self.model.device.clone();
         if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
-            return Err(Error::device("this adapter has no timestamps").hint("leave out --profile"));
+            return Err(Error::device("this adapter has no timestamps").hint("leave out `profile`"));
         }
         let size = self.prepare(step, 1)?;
         let n = 2 * self.model.section.own.words.len();

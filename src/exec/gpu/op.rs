@@ -83,5 +83,5 @@ fn check_grid(dispatch: &Dispatch) -> Result<()> {
     if dispatch.grid.iter().all(|&n| n <= 65535) {
         return Ok(());
     }
-    Err(Error::input(format!("{} would need a grid of {:?} workgroups", dispatch.shader, dispatch.grid)).hint("use a smaller --chunk"))
+    Err(Error::input(format!("{} would need a grid of {:?} workgroups", dispatch.shader, dispatch.grid)).hint("use a smaller `chunk`"))
 }

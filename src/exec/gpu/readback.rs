@@ -29,7 +29,8 @@ impl Readback {
     /// Waits for what was asked for, and hands it over.
     pub fn read<T>(&self, device: &Device, bytes: usize, hand_over: impl FnOnce(&[u8]) -> T) -> Result<T> {
         device.wait()?;
-        let view = self.0.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read back: {e}")))?;
+        let view =
+            self.0.slice(..bytes as u64).get_mapped_range().map_err(|e| Error::device(format!("cannot read back: {e}")).caused_by(e))?;
         let taken = hand_over(&view);
         drop(view);
         self.0.unmap();

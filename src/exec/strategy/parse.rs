@@ -153,7 +153,7 @@ impl<'t> Reader<'t> {
 
     fn refuse(&self, part: Range<usize>, message: &str) -> Error {
         let column = self.text[..part.start].chars().count() + 1;
-        Error::usage(message).at(format!("--strategy, column {column}")).within(self.text, part)
+        Error::usage(message).field(&format!("strategy, column {column}")).within(self.text, part)
     }
 }
 

@@ -8,11 +8,11 @@ use std::ops::Range;
 /// Layers on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// As `--device` takes it.
+    /// As the option `device` takes it.
     pub device: String,
-    /// As `--dtype` takes it.
+    /// As the option `dtype` takes it.
     pub dtype: &'static str,
-    /// As `--quant` takes it, where matrices are kept in fewer bits.
+    /// As the option `quant` takes it, where matrices are kept in fewer bits.
     pub quant: Option<&'static str>,
     /// Of L + 1; never empty.
     pub layers: Range<usize>,
@@ -112,7 +112,7 @@ fn note(segment: &Segment, share: Share, streams: Option<&Segment>) -> Option<St
 }
 
 impl DType {
-    /// As `--dtype` takes it. Nothing computes in bf16: all sums are in f32, and bf16 weights are stored as f16 or f32.
+    /// As the option `dtype` takes it. Nothing computes in bf16: all sums are in f32, and bf16 weights are stored as f16 or f32.
     fn option(self) -> &'static str {
         match self {
             DType::Fp32 => "f32",

@@ -154,7 +154,7 @@ fn errors_point_into_the_text() {
         assert!(e.message.starts_with(message), "{text}: {}", e.message);
         assert_eq!(e.excerpt.as_deref(), Some(marked), "{text}");
         let column = marked.lines().nth(1).unwrap().find('^').unwrap() + 1;
-        assert_eq!((e.kind, e.place), (Kind::Usage, Some(format!("--strategy, column {column}"))), "{text}");
+        assert_eq!((e.kind, e.field), (Kind::Usage, Some(format!("strategy, column {column}").into())), "{text}");
     }
 }
 

@@ -49,7 +49,7 @@ fn a_family_finds_its_file_and_no_other() {
             assert_eq!(chosen(n_vocab, &[(common, right.clone()), ("vocab.txt", rwkv(9))]), Ok(family.max_id));
             assert_eq!(chosen(n_vocab, &[(common, right.clone()), (own, "{".into())]), Ok(family.max_id));
             let hint = chosen(n_vocab, &[]).unwrap_err();
-            assert!(hint.contains(family.origin) && family.origin.ends_with(own) && hint.contains("--vocab"), "{hint}");
+            assert!(hint.contains(family.origin) && family.origin.ends_with(own) && hint.contains("`vocab`"), "{hint}");
             let hint = chosen(n_vocab, &[(common, wrong.clone())]).unwrap_err();
             assert!(hint.contains(family.origin) && hint.contains("DIR/tokenizer.json ends at id 300"), "{hint}");
             let hint = chosen(n_vocab, &[(own, "{\"model\": 1}".into())]).unwrap_err();
@@ -97,7 +97,7 @@ fn any_other_model_takes_the_only_file_that_fits() {
     assert_eq!(chosen(100, &[("tokenizer.json", tokenizer(50))]), Ok(50));
     let missed = |files: &[(&str, String)], why: &str| {
         let hint = chosen(100, files).unwrap_err();
-        assert!(hint.contains("--vocab") && hint.contains("100 embeddings") && hint.contains(why), "{hint}");
+        assert!(hint.contains("`vocab`") && hint.contains("100 embeddings") && hint.contains(why), "{hint}");
     };
     missed(&[], "");
     missed(&[("vocab.txt", rwkv(100))], "DIR/vocab.txt ends at id 100");

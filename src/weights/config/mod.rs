@@ -35,7 +35,7 @@ impl Config {
     }
 
     fn parse(json: &[u8]) -> Result<Config> {
-        let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&e))?;
+        let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&e).caused_by(e))?;
         match config.get("model_type") {
             None | Some(Value::Null) => rwkv::Rwkv::read(config).map(Config::Rwkv),
             Some(Value::String(found)) if rwkv::is_rwkv(found) => rwkv::Rwkv::read(config).map(Config::Rwkv),

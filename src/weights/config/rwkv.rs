@@ -23,7 +23,7 @@ pub(in crate::weights) struct Rwkv {
 
 impl Rwkv {
     pub fn read(config: Map<String, Value>) -> Result<Rwkv> {
-        serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e))
+        serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e).caused_by(e))
     }
 
     pub fn is_tied(&self) -> bool {

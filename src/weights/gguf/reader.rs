@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         match self.u64()? {
             0 => Err(Error::file("expected a name, found an empty one")),
             n if n > MAX_NAME_BYTES => Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n}"))),
-            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("expected UTF-8: {e}"))),
+            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("expected UTF-8: {e}")).caused_by(e)),
         }
     }
 

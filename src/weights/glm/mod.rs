@@ -61,8 +61,9 @@ pub struct Glm {
 impl Glm {
     /// From the metadata. What could not be a model is refused, so that sizes can be multiplied without a second thought.
     pub fn parse(json: &str) -> Result<Glm> {
-        let glm: Glm = serde_json::from_str(json)
-            .map_err(|e| Error::file(format!("expected what a GLM's configuration says as JSON: {}", short(&e.to_string(), 200))))?;
+        let glm: Glm = serde_json::from_str(json).map_err(|e| {
+            Error::file(format!("expected what a GLM's configuration says as JSON: {}", short(&e.to_string(), 200))).caused_by(e)
+        })?;
         glm.check()
     }
 
@@ -79,13 +80,13 @@ impl Glm {
             // `gguf::glm` gives such a file the model type of its -hf original.
             return vec![format!(
                 "rms_norm_eps {:e} and rope_theta {} are what llama.cpp's converter writes where it misses the real ones \
-                 (1.5625e-7, and {right}): take a GGUF made of the original files, or set at least --rope-theta",
+                 (1.5625e-7, and {right}): take a GGUF made of the original files, or set at least `rope_theta`",
                 self.rms_norm_eps, self.rope_theta
             )];
         }
         if self.model_type == "glm" && self.max_context > 8192 && is_default_theta {
             return vec![format!(
-                "rope_theta {} for {} tokens: the -hf files probably lost rope_ratio ({right}); --rope-theta overrides it",
+                "rope_theta {} for {} tokens: the -hf files probably lost rope_ratio ({right}); `rope_theta` overrides it",
                 self.rope_theta, self.max_context
             )];
         }

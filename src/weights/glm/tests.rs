@@ -237,7 +237,7 @@ fn a_lost_rope_ratio_is_warned_of() {
     let of = |model_type: &str, rope_theta, max_context| Glm { rope_theta, max_context, ..glm(model_type) }.warnings();
     let warnings = of("glm", 1e4, 131072);
     assert!(warnings.len() == 1 && !warnings[0].contains('\n'), "{warnings:?}");
-    for part in ["rope_theta 10000", "131072 tokens", "5e6 for glm-4-9b-chat, 1e8 for its -1m", "--rope-theta"] {
+    for part in ["rope_theta 10000", "131072 tokens", "5e6 for glm-4-9b-chat, 1e8 for its -1m", "`rope_theta`"] {
         assert!(warnings[0].contains(part), "{warnings:?}");
     }
     for (model_type, theta, context) in [("glm", 5e6, 131072), ("glm", 1e4, 8192), ("chatglm", 1e4, 131072), ("glm4", 1e4, 32768)] {

@@ -172,7 +172,7 @@ fn a_gguf_of_the_hf_files_is_told_by_its_defaults() {
     assert_eq!(lossy.model_type, "glm");
     let warnings = lossy.warnings();
     assert!(
-        warnings.len() == 1 && warnings[0].contains("rms_norm_eps 1e-5 and rope_theta 10000") && warnings[0].contains("--rope-theta"),
+        warnings.len() == 1 && warnings[0].contains("rms_norm_eps 1e-5 and rope_theta 10000") && warnings[0].contains("`rope_theta`"),
         "{warnings:?}"
     );
     // GLM-Edge turns whole heads; GLM-4-0414 has these numbers.

@@ -1,0 +1,132 @@
+//! The program's names for the options and items of the library: the one table from library names to flags.
+//!
+//! A library error names a field, such as `device`, and its hint names options between backticks. Here these become the flag, the
+//! environment variable or the command that a user of the program types.
+
+use super::model_options::DEVICE;
+use crate::error::{Error, renamed};
+use crate::report::ErrorReport;
+use crate::sample::Setting;
+use std::ffi::OsString;
+
+/// Options by their library names.
+const OPTIONS: &[(&str, &str)] = &[
+    ("any_weights", "--state-any"),
+    ("backend", "--backend"),
+    ("chunk", "--chunk"),
+    ("context", "--context"),
+    ("device", "--device"),
+    ("dtype", "--dtype"),
+    ("layout", "--layout"),
+    ("model", "-m"),
+    ("profile", "--profile"),
+    ("quant", "--quant"),
+    ("rope_theta", "--rope-theta"),
+    ("state", "--state"),
+    ("state_dtype", "--state-dtype"),
+    ("strategy", "--strategy"),
+    ("synthetic", "--synthetic"),
+    ("vocab", "--vocab"),
+];
+
+/// Items of the library, and the commands that call them.
+const COMMANDS: &[(&str, &str)] = &[
+    ("Checkpoint::names", "`wingbeat inspect --tensors`"),
+    ("Conversion::lora", "`wingbeat convert --lora`"),
+    ("Session::save", "generate --save-state"),
+    ("chat::load", "chat --load"),
+];
+
+/// Returns the flag of an option, if it has one.
+fn flag(option: &str) -> Option<String> {
+    let of_setting = || Setting::all().iter().find(|setting| setting.name == option.replace('_', "-")).map(|s| format!("--{}", s.name));
+    OPTIONS.iter().find(|(name, _)| *name == option).map(|(_, flag)| (*flag).to_owned()).or_else(of_setting)
+}
+
+/// Returns what the program calls an option, an option with a value, or an item of the library.
+fn name(name: &str, value: Option<&str>) -> Option<String> {
+    let command = COMMANDS.iter().find(|(item, _)| *item == name).map(|(_, command)| (*command).to_owned());
+    let name = command.or_else(|| flag(name))?;
+    Some(value.map_or_else(|| name.clone(), |value| format!("{name} {value}")))
+}
+
+/// Returns a text of the library, such as a note on a model, with flags in the place of options.
+pub fn in_text(text: &str) -> String {
+    renamed(text, &name)
+}
+
+/// Returns an error whose hint names flags.
+pub fn in_hint(e: Error) -> Error {
+    e.with_names(&name)
+}
+
+/// Returns an error's object for programs, with flags in its hint.
+pub fn report(e: &Error) -> ErrorReport {
+    ErrorReport::from(&in_hint(e.clone()))
+}
+
+/// Returns an error of a verb, whose field is the flag or the environment variable that set the option. `args` are those of the process.
+pub fn in_field(mut e: Error, args: &[OsString]) -> Error {
+    let is_given =
+        |flag: &str| args.iter().filter_map(|a| a.to_str()).any(|a| a == flag || a.strip_prefix(flag).is_some_and(|a| a.starts_with('=')));
+    let flag = match e.field_name() {
+        Some("device") if is_given("--device") => Some("--device".into()),
+        Some("device") if is_given("--strategy") => Some("--strategy".into()),
+        Some("device") if std::env::var_os(DEVICE).is_some() => Some(DEVICE.into()),
+        Some(option) => flag(option),
+        None => None,
+    };
+    if let (Some(flag), Some(field), Some(option)) = (flag, e.field.as_deref(), e.field_name()) {
+        e.field = Some(format!("{flag}{}", &field[option.len()..]).into());
+    }
+    e
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_flag_of_the_table_is_one_of_the_program() {
+        let program = Cli::command();
+        let flags = |of: &clap::Command| -> Vec<String> {
+            of.get_arguments()
+                .flat_map(|arg| {
+                    let long = arg.get_long().map(|name| format!("--{name}"));
+                    long.into_iter().chain(arg.get_short().map(|name| format!("-{name}")))
+                })
+                .collect()
+        };
+        let known: Vec<String> = program.get_subcommands().flat_map(flags).collect();
+        for (_, text) in OPTIONS.iter().chain(COMMANDS) {
+            let flag = text.trim_matches('`').rsplit(' ').next().unwrap();
+            assert!(known.iter().any(|known| known == flag), "{flag}");
+        }
+    }
+
+    #[test]
+    fn options_become_flags() {
+        let hint = |text: &str| in_hint(Error::usage("x").hint(text)).hint.unwrap();
+        assert_eq!(hint("use `device=cpu`, a smaller `top_p` or `chunk`"), "use --device cpu, a smaller --top-p or --chunk");
+        assert_eq!(
+            hint("`strategy=\"gpu fp16i8\"` would fit; `Conversion::lora`"),
+            "--strategy \"gpu fp16i8\" would fit; `wingbeat convert --lora`"
+        );
+        assert_eq!(hint("run `wingbeat doctor`"), "run `wingbeat doctor`");
+    }
+
+    #[test]
+    fn a_field_is_named_as_the_user_named_it() {
+        let of = |field: &str, line: &str| {
+            in_field(Error::usage("x").field(field), &line.split(' ').map(Into::into).collect::<Vec<_>>()).to_string()
+        };
+        assert_eq!(of("device", "w generate --device=x"), "--device: x");
+        assert_eq!(of("device", "w generate --strategy x"), "--strategy: x");
+        assert_eq!(of("backend", "w generate"), "--backend: x");
+        assert_eq!(of("strategy, column 5", "w generate"), "--strategy, column 5: x");
+        assert_eq!(of("top_p", "w generate"), "--top-p: x");
+        assert_eq!(of("messages[2].content", "w generate"), "messages[2].content: x");
+    }
+}
