@@ -2,12 +2,13 @@
 //!
 //! Everything goes through host memory, so the devices may be of different makers and drivers, and the host's own cores among them.
 
-use super::{Executor, Loaded, WordTime, draws_on_device};
+use super::{Excerpt, Executor, Loaded, WordTime, draws_on_device, nothing_begun};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use crate::tape::{Cache, Extent, Room, Section, State, Step, Tape, Var};
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Parts in order, whose sections make up a tape.
 pub struct Chain {
@@ -46,7 +47,8 @@ impl Loaded for Chain {
             Ok(Player { device: link.device.clone(), own: link.part.section().own.clone(), executor })
         };
         let players = self.links.iter().map(player).collect::<Result<_>>()?;
-        Ok(Box::new(ChainExecutor { tape: self.whole.tape.clone(), players }))
+        let tape = self.whole.tape.clone();
+        Ok(Box::new(ChainExecutor { tape, players, begun: Begun::Nothing, step: Step::default(), handed: Vec::new() }))
     }
 
     fn device_bytes(&self) -> u64 {
@@ -88,6 +90,20 @@ impl Player {
 struct ChainExecutor {
     tape: Arc<Tape>,
     players: Vec<Player>,
+    begun: Begun,
+    /// The step that was begun.
+    step: Step,
+    /// What the part before carried to the one that plays: rows of each carried variable.
+    handed: Vec<Vec<f32>>,
+}
+
+/// What was begun and not finished.
+enum Begun {
+    Nothing,
+    /// A step, which that part plays.
+    Part(usize),
+    /// Which part has each of the pieces that are read back.
+    Read(Vec<usize>),
 }
 
 impl ChainExecutor {
@@ -110,9 +126,39 @@ impl ChainExecutor {
         Ok(results)
     }
 
-    /// Who has it.
-    fn owner(&mut self, has: impl Fn(&Extent) -> bool) -> &mut Player {
-        self.players.iter_mut().find(|p| has(&p.own)).expect("the parts make up the tape")
+    /// Lets a part begin its share of the step. Of all but the last one, what the next part needs is read back.
+    fn start(&mut self, i: usize) -> Result<()> {
+        let ChainExecutor { tape, players, begun, step, handed } = self;
+        let is_last = i + 1 == players.len();
+        players[i].act(|executor| {
+            executor.make_room(step)?;
+            tape.carried.iter().zip(handed.iter()).try_for_each(|(&var, rows)| executor.write_var(var, rows))?;
+            executor.begin(step)?;
+            if is_last {
+                return Ok(());
+            }
+            let rows = |var: Var| tape.var_spec(var).rows.count(step.tokens.len(), step.outputs.len());
+            executor.begin_read(&tape.carried.iter().map(|&var| Excerpt::Var(var, rows(var))).collect::<Vec<_>>())
+        })?;
+        *begun = Begun::Part(i);
+        Ok(())
+    }
+
+    /// Gives what a part carries to the next one, which begins.
+    fn hand_over(&mut self, i: usize) -> Result<()> {
+        self.begun = Begun::Nothing;
+        self.handed = self.players[i].act(|executor| executor.finish_read())?;
+        self.start(i + 1)
+    }
+
+    /// The part that has a piece of memory.
+    fn owner_of(&self, excerpt: &Excerpt<'_>) -> usize {
+        let has = |own: &Extent| match excerpt {
+            Excerpt::State(state, _) => own.states.contains(&state.0),
+            Excerpt::Cache(cache, ..) => own.caches.contains(&cache.0),
+            Excerpt::Var(..) => false,
+        };
+        self.players.iter().position(|player| has(&player.own)).unwrap_or(self.players.len() - 1)
     }
 
     fn last(&mut self) -> &mut Player {
@@ -140,32 +186,111 @@ impl Executor for ChainExecutor {
         Ok(counts.into_iter().flatten().reduce(|a, b| a + b))
     }
 
-    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        self.play(step, |executor| executor.run(step, logits)).map(drop)
+    fn begin(&mut self, step: &Step) -> Result<()> {
+        self.begun = Begun::Nothing;
+        self.step.clone_from(step);
+        self.handed.clear();
+        self.start(0)
+    }
+
+    fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+        self.wait()?;
+        match std::mem::replace(&mut self.begun, Begun::Nothing) {
+            Begun::Part(_) => self.last().act(|executor| executor.finish(logits)),
+            _ => Err(nothing_begun()),
+        }
     }
 
     fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
         Err(Error::device("a model on several devices draws its tokens on the host"))
     }
 
-    fn draw_ahead(&mut self, _step: &Step, _n: usize, _ids: &mut Vec<u32>) -> Result<()> {
+    fn begin_ahead(&mut self, _step: &Step, _n: usize) -> Result<()> {
         self.begin_draws(&[], &[])
     }
 
-    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
-        self.owner(|own| own.states.contains(&state.0)).act(|executor| executor.read_state(state, page))
+    fn finish_ahead(&mut self, _ids: &mut Vec<u32>) -> Result<()> {
+        self.begin_draws(&[], &[])
+    }
+
+    /// Activations are as the last part has them: what the head saw, and what was carried there.
+    fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
+        let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();
+        for (i, player) in self.players.iter_mut().enumerate() {
+            let own: Vec<Excerpt<'_>> =
+                excerpts.iter().zip(&owners).filter(|(_, owner)| **owner == i).map(|(excerpt, _)| *excerpt).collect();
+            player.act(|executor| if own.is_empty() { Ok(executor.cancel()) } else { executor.begin_read(&own) })?;
+        }
+        self.begun = Begun::Read(owners);
+        Ok(())
+    }
+
+    fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
+        let Begun::Read(owners) = std::mem::replace(&mut self.begun, Begun::Nothing) else { return Err(nothing_begun()) };
+        let mut read = Vec::with_capacity(self.players.len());
+        for (i, player) in self.players.iter_mut().enumerate() {
+            let own = if owners.contains(&i) { player.act(|executor| executor.finish_read())? } else { Vec::new() };
+            read.push(own.into_iter());
+        }
+        owners.iter().map(|owner| read[*owner].next().ok_or_else(nothing_begun)).collect()
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            match self.begun {
+                Begun::Nothing => return Poll::Ready(Ok(())),
+                Begun::Read(_) => {
+                    for player in &mut self.players {
+                        if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
+                            return Poll::Pending;
+                        }
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Begun::Part(i) => {
+                    let player = &mut self.players[i];
+                    if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
+                        return Poll::Pending;
+                    }
+                    if i + 1 == self.players.len() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    self.hand_over(i)?;
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        loop {
+            match self.begun {
+                Begun::Nothing => return Ok(()),
+                Begun::Read(_) => return self.players.iter_mut().try_for_each(|player| player.act(|executor| executor.wait())),
+                Begun::Part(i) => {
+                    self.players[i].act(|executor| executor.wait())?;
+                    if i + 1 == self.players.len() {
+                        return Ok(());
+                    }
+                    self.hand_over(i)?;
+                }
+            }
+        }
+    }
+
+    /// Parts that have not begun are not played then.
+    fn cancel(&mut self) {
+        self.begun = Begun::Nothing;
+        self.players.iter_mut().for_each(|player| player.executor.cancel());
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
-        self.owner(|own| own.states.contains(&state.0)).act(|executor| executor.write_state(state, page, values))
-    }
-
-    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
-        self.owner(|own| own.caches.contains(&cache.0)).act(|executor| executor.read_cache(cache, blocks, n))
+        let owner = self.owner_of(&Excerpt::State(state, page));
+        self.players[owner].act(|executor| executor.write_state(state, page, values))
     }
 
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
-        self.owner(|own| own.caches.contains(&cache.0)).act(|executor| executor.write_cache(cache, blocks, values))
+        let owner = self.owner_of(&Excerpt::Cache(cache, blocks, 0));
+        self.players[owner].act(|executor| executor.write_cache(cache, blocks, values))
     }
 
     fn copy_block(&mut self, from: u32, to: u32) {
@@ -174,11 +299,6 @@ impl Executor for ChainExecutor {
 
     fn make_room(&mut self, step: &Step) -> Result<()> {
         self.players.iter_mut().try_for_each(|p| p.act(|executor| executor.make_room(step)))
-    }
-
-    /// As the last part has it: what the head saw, and what was carried there.
-    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        self.last().act(|executor| executor.read_var(var, rows))
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {

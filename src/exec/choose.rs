@@ -1,6 +1,6 @@
 //! The choice of the device that a model runs on, and why.
 
-use super::gpu::{Adapter, AdapterKind, Backend, adapters};
+use super::gpu::{Adapter, AdapterKind, Backend, adapters_async};
 use crate::error::{Error, Result};
 
 /// The host's own cores, or an adapter.
@@ -27,7 +27,7 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 /// # Errors
 /// `Device` if no adapter matches, or if the backend that was asked for has no adapter. `Usage` if the words are wrong. Both are at
 /// `device` or `backend`.
-pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
+pub async fn choose_async(device: &str, backend: Backend) -> Result<Choice> {
     let wanted = device.trim().to_lowercase();
     if wanted.is_empty() {
         return Err(Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing").field("device"));
@@ -35,9 +35,9 @@ pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
     if wanted == "cpu" {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
     }
-    let mut all = adapters(backend);
+    let mut all = adapters_async(backend).await;
     if all.is_empty() && backend != Backend::Auto {
-        return Err(no_adapter_through(backend));
+        return Err(no_adapter_through(backend).await);
     }
     if wanted == "auto" && backend == Backend::Auto {
         let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
@@ -77,11 +77,16 @@ pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
 }
 
 /// Says which backends there are in place of this one.
-fn no_adapter_through(backend: Backend) -> Error {
+async fn no_adapter_through(backend: Backend) -> Error {
     let names = |all: &[Backend]| all.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     let built_in: Vec<Backend> = Backend::ALL.into_iter().filter(|b| b.is_built_in()).collect();
     let text = if built_in.contains(&backend) {
-        let others: Vec<Backend> = built_in.into_iter().filter(|b| *b != backend && !adapters(*b).is_empty()).collect();
+        let mut others = Vec::new();
+        for other in built_in.into_iter().filter(|b| *b != backend) {
+            if !adapters_async(other).await.is_empty() {
+                others.push(other);
+            }
+        }
         let found = if others.is_empty() { "no other backend".into() } else { names(&others) };
         format!("no adapter was found through {}; adapters were found through {found}", backend.name())
     } else {

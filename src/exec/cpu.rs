@@ -2,7 +2,7 @@
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::Stored;
-use super::{Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, share_of_zeros, weight_bytes};
+use super::{Excerpt, Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result, filled, room};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
@@ -12,6 +12,7 @@ use crate::tape::{
 };
 use half::f16;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// Weights in host memory; matrices that the file stores as we do are read from its map.
@@ -104,7 +105,16 @@ impl Loaded for CpuModel {
             capacity: 0,
             tape,
         };
-        let mut executor = CpuExecutor { host, section: self.section.clone(), samplers: Vec::new(), exempt: Vec::new() };
+        let mut executor = CpuExecutor {
+            host,
+            section: self.section.clone(),
+            samplers: Vec::new(),
+            exempt: Vec::new(),
+            begun: Begun::Nothing,
+            logits: Vec::new(),
+            ids: Vec::new(),
+            read: Vec::new(),
+        };
         write_initial(&mut executor, self.tape(), &self.initial)?;
         Ok(Box::new(executor))
     }
@@ -133,6 +143,28 @@ struct CpuExecutor {
     /// For whom it draws, and which ids count nothing in penalties.
     samplers: Vec<Sampler>,
     exempt: Vec<u32>,
+    begun: Begun,
+    /// What the work that was begun brings, by its kind.
+    logits: Vec<f32>,
+    ids: Vec<u32>,
+    read: Vec<Vec<f32>>,
+}
+
+/// What was begun and not finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Nothing,
+    Step,
+    Ahead,
+    Read,
+}
+
+impl Begun {
+    /// Ends work of that kind.
+    fn end(&mut self, kind: Begun) -> Result<()> {
+        let begun = std::mem::replace(self, Begun::Nothing);
+        if begun == kind { Ok(()) } else { Err(nothing_begun()) }
+    }
 }
 
 impl CpuExecutor {
@@ -153,6 +185,36 @@ impl CpuExecutor {
         self.grow(step.tokens.len(), step.outputs.len());
         self.host.step.clone_from(step);
         self.host.tape.clone()
+    }
+
+    /// Plays a step; `logits` becomes `[outputs, vocab]`.
+    fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
+        let tape = self.prepare(step);
+        for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {
+            word.twin(&mut self.host);
+        }
+        logits.clear();
+        if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {
+            let spec = tape.var_spec(var);
+            let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
+            rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
+        }
+    }
+
+    fn excerpt(&self, excerpt: &Excerpt<'_>) -> Vec<f32> {
+        match *excerpt {
+            Excerpt::State(state, page) => {
+                let spec = self.host.tape.state_spec(state);
+                self.host.states[state.0][page * spec.stride()..][..spec.len()].to_vec()
+            }
+            Excerpt::Cache(cache, blocks, n) => self.host.cache(cache).rows(self.host.tape.cache_format, blocks, n),
+            Excerpt::Var(var, _) if self.host.tape.var_spec(var).device_only => Vec::new(),
+            Excerpt::Var(var, rows) => {
+                let (stride, plane) = (self.host.stride(var), self.plane(var));
+                let planes = 0..self.host.tape.var_spec(var).planes;
+                planes.flat_map(|p| &self.host.vars[var.0][p * plane * stride..][..rows * stride]).copied().collect()
+            }
+        }
     }
 
     /// Rows from one plane to the next.
@@ -200,17 +262,19 @@ impl Executor for CpuExecutor {
         Ok(None)
     }
 
-    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
-        let tape = self.prepare(step);
-        for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {
-            word.twin(&mut self.host);
-        }
-        logits.clear();
-        if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {
-            let spec = tape.var_spec(var);
-            let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
-            rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
-        }
+    /// Plays at once: what comes back is there when this returns.
+    fn begin(&mut self, step: &Step) -> Result<()> {
+        let mut logits = std::mem::take(&mut self.logits);
+        self.play(step, &mut logits);
+        self.logits = logits;
+        self.begun = Begun::Step;
+        Ok(())
+    }
+
+    fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+        self.begun.end(Begun::Step)?;
+        // The caller's memory is used the next time.
+        std::mem::swap(logits, &mut self.logits);
         Ok(())
     }
 
@@ -220,11 +284,11 @@ impl Executor for CpuExecutor {
         Ok(())
     }
 
-    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
-        let (mut step, mut logits) = (step.clone(), Vec::new());
+    fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()> {
+        let (mut step, mut logits, mut ids) = (step.clone(), Vec::new(), std::mem::take(&mut self.ids));
         ids.clear();
         for _ in 0..n {
-            self.run(&step, &mut logits)?;
+            self.play(&step, &mut logits);
             let rows = logits.chunks_exact(logits.len() / step.runs.len());
             for (sampler, logits) in self.samplers.iter_mut().zip(rows) {
                 let drawn = if sampler.guarded(logits).is_some() { None } else { sampler.sample(logits).ok() };
@@ -238,12 +302,38 @@ impl Executor for CpuExecutor {
             let drawn: Vec<u32> = ids[ids.len() - step.runs.len()..].iter().map(|&id| if id == NOTHING { 0 } else { id }).collect();
             step.advance(&drawn);
         }
+        self.ids = ids;
+        self.begun = Begun::Ahead;
         Ok(())
     }
 
-    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
-        let spec = self.host.tape.state_spec(state);
-        Ok(self.host.states[state.0][page * spec.stride()..][..spec.len()].to_vec())
+    fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()> {
+        self.begun.end(Begun::Ahead)?;
+        std::mem::swap(ids, &mut self.ids);
+        Ok(())
+    }
+
+    fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
+        self.read = excerpts.iter().map(|excerpt| self.excerpt(excerpt)).collect();
+        self.begun = Begun::Read;
+        Ok(())
+    }
+
+    fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
+        self.begun.end(Begun::Read)?;
+        Ok(std::mem::take(&mut self.read))
+    }
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn cancel(&mut self) {
+        (self.begun, self.read) = (Begun::Nothing, Vec::new());
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
@@ -256,10 +346,6 @@ impl Executor for CpuExecutor {
         to.copy_from_slice(values);
         spec.round(to);
         Ok(())
-    }
-
-    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
-        Ok(self.host.cache(cache).rows(self.host.tape.cache_format, blocks, n))
     }
 
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
@@ -277,15 +363,6 @@ impl Executor for CpuExecutor {
     fn make_room(&mut self, step: &Step) -> Result<()> {
         self.grow(step.tokens.len(), step.outputs.len());
         Ok(())
-    }
-
-    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        if self.host.tape.var_spec(var).device_only {
-            return Ok(Vec::new());
-        }
-        let (stride, plane) = (self.host.stride(var), self.plane(var));
-        let planes = 0..self.host.tape.var_spec(var).planes;
-        Ok(planes.flat_map(|p| &self.host.vars[var.0][p * plane * stride..][..rows * stride]).copied().collect())
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {

@@ -3,30 +3,17 @@
 //! Sizes change speed, never results: a file that is absent, broken or of another driver means the defaults until somebody
 //! measures again.
 
-use super::environment;
-use super::gpu::{Adapter, AdapterKind, CHECKED, Device};
-use super::products::{Products, Timer};
-use super::selftest::{first_wrong, products_of_words, settle};
-use crate::error::{Error, Result};
-use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
-use crate::weights::{NewFile, Readers};
-use crate::words::{Activation, Projection};
+#[cfg(not(target_arch = "wasm32"))]
+mod measure;
+
+use super::gpu::{Adapter, CHECKED, Device};
+use crate::error::Result;
+use crate::tape::{Caps, Tuning};
+#[cfg(not(target_arch = "wasm32"))]
+pub use measure::{TUNE, measure_once};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
-pub const TUNE: &str = "WINGBEAT_TUNE";
-
-/// Tokens of the steps that are measured, one for each choice that a lowering makes.
-const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
-/// Candidates take turns this often, and play so many steps in each.
-const ROUNDS: usize = 3;
-const REPEATS: usize = 4;
-/// What a candidate has to gain to take the place of the default.
-const GAIN: f64 = 0.97;
 
 /// What was found out about an adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,40 +24,26 @@ struct Measured {
 }
 
 /// Opens an adapter with the kernels that prove right on it, in the sizes that were measured, if they were.
-pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
-    let mut device = Device::open(adapter, batch_invariant)?;
+pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
+    let mut device = Device::open_async(adapter, batch_invariant).await?;
     match cache.and_then(|folder| read(&file(adapter, &device.caps, folder))) {
         Some(found) => {
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
-        None => device = settle(device)?,
+        // A browser offers nothing that would have to prove right first.
+        #[cfg(target_arch = "wasm32")]
+        None => device.caps.cooperative = None,
+        #[cfg(not(target_arch = "wasm32"))]
+        None => device = super::selftest::settle(device)?,
     }
     Ok(device)
 }
 
-/// Measures an adapter that nobody has measured yet, and keeps the result; seconds of work. Progress: steps done, of how many.
-/// Where that fails, or the folder cannot be written, a warning says so: kernels have their default sizes.
-pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-    let wanted = environment::value(TUNE)?.map_or(adapter.kind != AdapterKind::Cpu, |on| on == "1");
-    let caps = adapter.caps(false)?;
-    let path = file(adapter, &caps, folder);
-    if !wanted || caps.class != Class::Groups || read(&path).is_some() {
-        return Ok(());
-    }
-    let io = |e: std::io::Error| Error::io(e, folder);
-    let mut found = || {
-        // Before the work, not after it: a place to keep the result.
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let place = NewFile::create(&path, Readers::Umask)?;
-        let device = settle(Device::open(adapter, false)?)?;
-        let cooperative_is_right = device.caps.cooperative == caps.cooperative;
-        let found = Measured { tuning: measure(&Arc::new(device), tape(adapter.kind), progress)?, cooperative_is_right };
-        log::info!("{}: {found:?}", adapter.name);
-        keep(&found, place, &path)
-    };
-    found().unwrap_or_else(|e: Error| log::warn!("{} was not measured, its kernels have their default sizes: {e}", adapter.name));
-    Ok(())
+/// As [`open_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
+    super::blocking::wait_for(open_async(adapter, batch_invariant, cache))
 }
 
 fn read(path: &Path) -> Option<Measured> {
@@ -88,88 +61,4 @@ fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION")].join("\n");
     let hash: String = Sha256::digest(identity).iter().take(8).map(|b| format!("{b:02x}")).collect();
     folder.join(format!("tuning-{hash}.json"))
-}
-
-fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
-    let json = serde_json::to_vec_pretty(found).expect("measurements are plain data");
-    place.file().write_all(&json).map_err(|e| Error::io(e, path))?;
-    place.finish()
-}
-
-/// Channel mixes: products whose input is computed on the way, and products that read a row. Too large for any cache of the GPU.
-fn tape(kind: AdapterKind) -> Tape {
-    let (n_layer, width) = match kind {
-        AdapterKind::Discrete => (8, 2048),
-        AdapterKind::Cpu => (1, 256),
-        _ => (4, 1024),
-    };
-    let mut t = Tape::new();
-    let x = t.var("x", Rows::Tokens, &[width]);
-    for i in 0..n_layer {
-        let norm = t.vectors(width, ["g", "b", "mix"].map(vector).into());
-        let shift = t.state(format!("shift{i}"), &[width], true);
-        let key = Projection { part: Part::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
-        let k = t.norm_shift_linear("ffn", x, norm, vec![key], shift);
-        t.linear_add(Part::new(format!("v{i}"), width, 4 * width), k, x);
-    }
-    t
-}
-
-fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
-    let products = Products::load(device, tape)?;
-    let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
-    let mut best = Tuning::default();
-    // Chunks go through cooperative matrices, where there are any.
-    let n_steps = if device.caps.cooperative.is_some() { 3 } else { STEPS.len() };
-    for (i, &n) in STEPS[..n_steps].iter().enumerate() {
-        progress(i, n_steps);
-        let candidates = best.candidates(n);
-        // A candidate that a driver does not take is none.
-        let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();
-        let mut seconds = vec![f64::INFINITY; timers.len()];
-        for _ in 0..ROUNDS {
-            for (timer, best) in timers.iter_mut().zip(&mut seconds) {
-                match timer.as_mut().map(|t| t.best_of(REPEATS, n)) {
-                    Some(Ok(took)) => *best = best.min(took),
-                    _ => (*timer, *best) = (None, f64::INFINITY),
-                }
-            }
-        }
-        log::debug!("{n} tokens, seconds of each candidate: {seconds:?}");
-        let fastest = (0..seconds.len()).min_by(|&a, &b| seconds[a].total_cmp(&seconds[b])).unwrap_or(0);
-        if seconds[fastest] < GAIN * seconds[0] {
-            best = candidates[fastest].clone();
-        }
-    }
-    progress(n_steps, n_steps);
-    if best != Tuning::default()
-        && let Some(wrong) = first_wrong(&Arc::new(on(&best)), products_of_words())
-    {
-        log::warn!("kernels of the fastest sizes are wrong on this driver, so they keep their default sizes: {wrong}");
-        best = Tuning::default();
-    }
-    Ok(best)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_measured_is_read_back() {
-        let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
-            return eprintln!("SKIPPED: there is no adapter");
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path());
-        assert_eq!(read(&path), None);
-        let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
-        keep(&found, NewFile::create(&path, Readers::Umask).unwrap(), &path).unwrap();
-        assert_eq!(read(&path), Some(found));
-        let text = std::fs::read_to_string(&path).unwrap();
-        for broken in [&text[..20], &text.replace("\"rows\": 4", "\"rows\": 5"), &text.replace("64", "6400"), ""] {
-            std::fs::write(&path, broken).unwrap();
-            assert_eq!(read(&path), None, "{broken}");
-        }
-    }
 }

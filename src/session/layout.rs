@@ -6,7 +6,7 @@ use super::needs::{DeviceBytes, Needs, Sizes, as_assigned, by_device};
 use super::pages::Pages;
 use super::place::PartOn;
 use crate::error::{Error, Result};
-use crate::exec::gpu::{AdapterKind, adapters};
+use crate::exec::gpu::{AdapterKind, adapters_async};
 use crate::exec::strategy::{Placed, Strategy};
 use crate::exec::{Plan, assign_formats, host_memory, mapped_bytes};
 use crate::quant;
@@ -26,7 +26,7 @@ const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Says where layers lie, and gives every matrix its format. A table that is streamed is of floats: only single rows of it come to the
 /// device, without the scales of others.
-pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
+pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(text) = &options.strategy else {
         let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
         let plan = plan_of(options.quant.as_deref(), first, resident)?;
@@ -39,7 +39,7 @@ pub fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &O
     let mut notes = Vec::new();
     let strategy = match text.trim().to_lowercase().as_str() {
         "auto" => {
-            let Fitted { strategy, why } = fitted(tape, source, options, context)?;
+            let Fitted { strategy, why } = fitted(tape, source, options, context).await?;
             notes.push(format!("`strategy={strategy:?}`: {why}"));
             Strategy::parse(&strategy)?
         }
@@ -79,6 +79,7 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
 ///
 /// # Errors
 /// `Usage` at a strategy or a plan that does not suit the model, `Memory` where `auto` finds no place for it.
+#[cfg(not(target_arch = "wasm32"))]
 pub fn bytes_by_device(
     tape: &mut Tape,
     n_layer: usize,
@@ -86,14 +87,14 @@ pub fn bytes_by_device(
     options: &Options,
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
-    let layout = lay_out(tape, n_layer, source, options, context)?;
+    let layout = crate::exec::blocking::wait_for(lay_out(tape, n_layer, source, options, context))?;
     let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), tape.n_layers())).collect();
     let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &needs))
 }
 
 /// The strategy that suits what memory is free on this machine.
-pub fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
+pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
     // Other floats may lie outside the range of f16: `bf16` keeps those in f32.
@@ -106,7 +107,7 @@ pub fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Opti
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     // A CPU that plays GPU is slower than the CPU.
-    let real = adapters(options.backend).into_iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
+    let real = adapters_async(options.backend).await.into_iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
     let adapters = real.map(|(i, a)| (format!("gpu:{i}"), a.memory().and_then(|m| m.free))).collect();
     let machine = Machine { adapters, host: host_memory().and_then(|m| m.free), speeds: Speeds::default() };
     fit(&candidates, &machine)

@@ -31,6 +31,7 @@ pub use convert::convert_coded;
 #[cfg(feature = "cli")]
 pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Generated, Prompt, Timings};
+#[cfg(not(target_arch = "wasm32"))]
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
 #[cfg(feature = "embedded-model")]

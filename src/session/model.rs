@@ -152,12 +152,19 @@ struct Inner {
 
 impl Model {
     /// Opens a checkpoint with default options.
+    #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: impl Into<PathBuf>) -> Result<Model> {
         Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
     }
 
     /// Opens a model. Progress: bytes of weights on the device, bytes in all.
+    #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
+        crate::exec::blocking::wait_for(Self::load_async(source, options, progress))
+    }
+
+    /// As [`load`](Self::load), and the only way in a browser, which has to be awaited for adapters, devices and uploads.
+    pub async fn load_async(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
         let mut opened = Opened::new(source, options)?;
         let facts = opened.blueprint.facts();
@@ -169,7 +176,7 @@ impl Model {
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
         }
-        let layout = lay_out(&mut tape, facts.n_layer, opened.source.as_ref(), options, context)?;
+        let layout = lay_out(&mut tape, facts.n_layer, opened.source.as_ref(), options, context).await?;
         let hash = weights_hash(&tape, opened.source.as_ref())?;
         let dtype = tape.formats().join("+");
         let mut notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
@@ -178,13 +185,15 @@ impl Model {
         let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
-        let chosen = choose_devices(&layout.parts, options)?;
+        let chosen = choose_devices(&layout.parts, options).await?;
         let placed = placed(&chosen, tape.n_layers());
         let mapped = |m: &MatrixSpec| mapped_bytes(m, opened.source.as_ref());
         let needs = Needs::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
-        let propose = || fitted(&tape, opened.source.as_ref(), options, context).map(|f| f.strategy);
-        check_memory(&chosen, &by_device(&placed, &|_| &needs), &propose)?;
-        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress)?;
+        if let Err(e) = check_memory(&chosen, &by_device(&placed, &|_| &needs)) {
+            let fitted = fitted(&tape, opened.source.as_ref(), options, context).await;
+            return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("`strategy={:?}` would fit", f.strategy))));
+        }
+        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress).await?;
         Ok(Model(Arc::new(Inner {
             name: opened.name,
             kind: opened.kind,

@@ -154,12 +154,8 @@ pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) ->
 }
 
 /// Whether each device has room for what it is to hold. `memory`: of a device by its id; what does not say how much is free is not
-/// refused. `propose`: a strategy that would fit, asked for where this one does not.
-pub fn check(
-    devices: &[(String, DeviceBytes)],
-    memory: &dyn Fn(&str) -> Option<Memory>,
-    propose: &dyn Fn() -> Result<String>,
-) -> Result<()> {
+/// refused.
+pub fn check(devices: &[(String, DeviceBytes)], memory: &dyn Fn(&str) -> Option<Memory>) -> Result<()> {
     for (device, bytes) in devices {
         let Some(free) = memory(device).and_then(|m| m.free) else { continue };
         if bytes.total() > free {
@@ -171,8 +167,7 @@ pub fn check(
                 size(bytes.scratch),
                 size(free)
             );
-            let hint = propose().map_or_else(|e| e.message, |strategy| format!("`strategy={strategy:?}` would fit"));
-            return Err(Error::memory(text).at(device).hint(hint));
+            return Err(Error::memory(text).at(device));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use super::{Device, Options};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
 use crate::exec::strategy::Placed;
-use crate::exec::{Chain, Choice, Chosen, Link, Loaded, Progress, choose, cpu::CpuModel, host_memory, tune};
+use crate::exec::{Chain, Choice, Chosen, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune};
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,16 +42,17 @@ pub struct ChosenPart {
 }
 
 /// Chooses a device for every part; without any, one for all layers.
-pub fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenPart>> {
+pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenPart>> {
     let device = if options.gpu.is_some() { OWN } else { &options.device };
     let whole = [PartOn { device: device.into(), layers: 0..usize::MAX, resident: usize::MAX }];
     let parts = if parts.is_empty() { &whole } else { parts };
-    let one = |part: &PartOn| {
+    let mut chosen = Vec::new();
+    for part in parts {
         let is_own = part.device == OWN && options.gpu.is_some();
-        let choice = if is_own { None } else { Some(choose(&part.device, options.backend)?) };
-        Ok(ChosenPart { part: part.clone(), choice })
-    };
-    parts.iter().map(one).collect()
+        let choice = if is_own { None } else { Some(choose_async(&part.device, options.backend).await?) };
+        chosen.push(ChosenPart { part: part.clone(), choice });
+    }
+    Ok(chosen)
 }
 
 /// Which layers lie on which device, but for the caller's, who knows what it does.
@@ -60,16 +61,16 @@ pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
 }
 
 /// Whether every device has room for what it is to hold, as far as it says.
-pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)], propose: &dyn Fn() -> Result<String>) -> Result<()> {
+pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) -> Result<()> {
     let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
         _ => host_memory(),
     };
-    check(devices, &memory, propose)
+    check(devices, &memory)
 }
 
 /// Loads a tape onto the devices chosen for it.
-pub fn place(
+pub async fn place(
     tape: &Arc<Tape>,
     source: &dyn Source,
     options: &Options,
@@ -79,7 +80,7 @@ pub fn place(
     if let [ChosenPart { part, .. }] = chosen.as_slice()
         && part.layers == (0..usize::MAX)
     {
-        return load(chosen.remove(0).choice, tape.clone().into(), source, options, progress);
+        return load(chosen.remove(0).choice, tape.clone().into(), source, options, progress).await;
     }
     let layers: Vec<Range<usize>> = chosen.iter().map(|c| c.part.layers.clone()).collect();
     let bytes = |matrices: &[MatrixSpec]| matrices.iter().map(|m| m.size_bytes() as u64).sum::<u64>();
@@ -87,7 +88,8 @@ pub fn place(
     for (ChosenPart { part, choice }, section) in chosen.into_iter().zip(Section::cut(tape, &layers)?) {
         let own = bytes(&tape.matrices[section.own.matrices.clone()]);
         let progress = &mut |n: u64, _: u64| progress(done + n, bytes(&tape.matrices));
-        let (loaded, device) = load(choice, section.resident(part.resident), source, options, progress).map_err(|e| e.at(&part.device))?;
+        let loaded = load(choice, section.resident(part.resident), source, options, progress).await;
+        let (loaded, device) = loaded.map_err(|e| e.at(&part.device))?;
         done += own;
         links.push(Link { device: device.id.clone(), part: loaded });
         devices.push(device);
@@ -96,7 +98,7 @@ pub fn place(
 }
 
 /// None: onto the caller's device.
-fn load(
+async fn load(
     choice: Option<Choice>,
     section: Section,
     source: &dyn Source,
@@ -114,7 +116,7 @@ fn load(
             why: text("given by the caller"),
         };
         let opened = options.gpu.clone().expect("chosen because it is there");
-        return Ok((GpuModel::load(opened, section, source, progress)?, own));
+        return Ok((GpuModel::load_async(opened, section, source, progress).await?, own));
     };
     Ok(match choice.chosen {
         Chosen::Cpu => {
@@ -137,9 +139,9 @@ fn load(
                 driver: adapter.driver.clone(),
                 why: choice.why,
             };
-            let mut opened = tune::open(&adapter, options.deterministic, options.cache.as_deref())?;
+            let mut opened = tune::open_async(&adapter, options.deterministic, options.cache.as_deref()).await?;
             opened.caps.sparse = options.sparse;
-            (GpuModel::load(Arc::new(opened), section, source, progress)?, device)
+            (GpuModel::load_async(Arc::new(opened), section, source, progress).await?, device)
         }
     })
 }

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::readback::Readback;
 use super::size::Size;
 use crate::error::Result;
+use crate::exec::nothing_begun;
 use crate::sample::Sampler;
 
 /// What a submission plays: `n` steps of a size, and draws for so many slots.
@@ -26,13 +27,15 @@ pub struct Ahead {
     /// Draws since [`Ahead::begin`].
     n_drawn: usize,
     next: Option<(Steps, wgpu::CommandBuffer)>,
+    /// What was submitted and not taken, and how many draws came before.
+    under_way: Option<(usize, Steps)>,
 }
 
 impl Ahead {
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Ahead> {
         let draws = Draws::new(device, sizes, logits, cursor)?;
         let readback = Readback::new(device, draws.ids().size() as usize)?;
-        Ok(Ahead { draws, readback, n_drawn: 0, next: None })
+        Ok(Ahead { draws, readback, n_drawn: 0, next: None, under_way: None })
     }
 
     pub fn n_slots(&self) -> usize {
@@ -44,24 +47,41 @@ impl Ahead {
         self.draws.begin(device, samplers, exempt)
     }
 
-    /// Plays the steps; `ids` becomes `[n, slots]`.
-    pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps, ids: &mut Vec<u32>) -> Result<()> {
+    /// What the ids come back in.
+    pub fn readback(&self) -> &Readback {
+        &self.readback
+    }
+
+    /// Begins to play the steps.
+    pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
+        self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);
         let commands = ready.map_or_else(|| self.encode(device, plan, steps), |(_, commands)| commands);
-        device.queue.submit([commands]);
-        let bytes = self.draws.ids().size() as usize;
-        self.readback.ask(bytes);
+        let submission = device.queue.submit([commands]);
+        self.readback.ask(self.draws.ids().size() as usize, submission);
+        self.under_way = Some((self.n_drawn, steps));
+        self.n_drawn += steps.n;
         self.next = Some((steps, self.encode(device, plan, steps)));
-        self.readback.read(device, bytes, |view| {
+    }
+
+    /// Ends what was submitted and is done: `ids` becomes `[n, slots]`.
+    pub fn take(&mut self, ids: &mut Vec<u32>) -> Result<()> {
+        let (first, steps) = self.under_way.take().ok_or_else(nothing_begun)?;
+        let sizes = self.draws.sizes();
+        self.readback.take(|view| {
             ids.clear();
-            for step in self.n_drawn..self.n_drawn + steps.n {
-                let at = self.draws.sizes().ids_at(step).start as usize;
+            for step in first..first + steps.n {
+                let at = sizes.ids_at(step).start as usize;
                 let row = view[at..at + 4 * steps.n_slots].chunks_exact(4);
                 ids.extend(row.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
             }
-        })?;
-        self.n_drawn += steps.n;
-        Ok(())
+        })
+    }
+
+    /// Drops what was submitted and not taken.
+    pub fn cancel(&mut self) {
+        self.under_way = None;
+        self.readback.cancel();
     }
 
     fn encode(&self, device: &Device, plan: &Plan, steps: Steps) -> wgpu::CommandBuffer {
@@ -73,7 +93,7 @@ impl Ahead {
         }
         drop(pass);
         let ids = self.draws.ids();
-        self.readback.copy(&mut encoder, ids, 0, ids.size() as usize);
+        self.readback.copy(&mut encoder, ids, 0, ids.size() as usize, 0);
         encoder.finish()
     }
 }

@@ -187,15 +187,14 @@ fn wanted(variable: &str, offered: bool) -> Result<bool> {
     }
 }
 
-/// Every adapter that the backends offer, best first: discrete, integrated, virtual, other, software.
-pub fn adapters(backend: Backend) -> Vec<Adapter> {
+/// Every adapter that the backends offer, best first: discrete, integrated, virtual, other, software. A browser offers one.
+pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: backend.backends(),
         flags: wgpu::InstanceFlags::empty(),
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let mut adapters: Vec<Adapter> =
-        pollster::block_on(instance.enumerate_adapters(backend.backends())).into_iter().map(Adapter::new).collect();
+    let mut adapters: Vec<Adapter> = instance.enumerate_adapters(backend.backends()).await.into_iter().map(Adapter::new).collect();
     adapters.sort_by_key(|a| match a.kind {
         AdapterKind::Discrete => 0,
         AdapterKind::Integrated => 1,
@@ -247,20 +246,24 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// `Device` or `Memory` if its driver refuses, `Usage` at an environment variable that it cannot follow.
+    pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
-        let opened = Self::request(adapter, &caps);
+        let opened = Self::request(adapter, &caps).await;
         if caps.cooperative.is_some() && opened.is_err() {
             log::warn!("{} offers cooperative matrices and does not open with them; it goes without", adapter.name);
             let caps = Caps { cooperative: None, ..caps };
-            let (device, queue) = Self::request(adapter, &caps)?;
+            let (device, queue) = Self::request(adapter, &caps).await?;
             return Ok(Self::adopt(device, queue, caps, adapter.is_slow()));
         }
         let (device, queue) = opened?;
         Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
     }
 
-    fn request(adapter: &Adapter, caps: &Caps) -> Result<(wgpu::Device, wgpu::Queue)> {
+    async fn request(adapter: &Adapter, caps: &Caps) -> Result<(wgpu::Device, wgpu::Queue)> {
         let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
         let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if caps.cooperative.is_some() {
@@ -277,7 +280,7 @@ impl Device {
             required_limits: adapter.inner.limits(),
             ..Default::default()
         };
-        pollster::block_on(adapter.inner.request_device(&descriptor)).map_err(|e| {
+        adapter.inner.request_device(&descriptor).await.map_err(|e| {
             let text = format!("cannot open {} ({}): {e}", adapter.name, adapter.backend);
             // wgpu keeps the kind of this error to itself.
             let found = match e.to_string().contains("Not enough memory") {
@@ -316,14 +319,27 @@ impl Device {
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 
-    /// Waits until all submitted work is done.
+    /// Blocks until all submitted work is done. In a browser, returns at once.
     pub fn wait(&self) -> Result<()> {
         self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    /// Waits until that submission is done, and those before it.
+    /// Blocks until that submission is done, and all before it. In a browser, returns at once.
     pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+    }
+
+    /// Whether that submission is done, and all before it.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) fn is_done(&self, submission: wgpu::SubmissionIndex) -> Result<bool> {
+        let now = Some(std::time::Duration::ZERO);
+        match self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: now }) {
+            Err(wgpu::PollError::Timeout) => self.faults.check().map(|()| false),
+            polled => {
+                self.faults.check()?;
+                polled.map(|_| true).map_err(|e| lost(&e.to_string()))
+            }
+        }
     }
 
     fn poll(&self, until: wgpu::PollType) -> Result<()> {

@@ -1,21 +1,27 @@
 //! Plays steps on a device: makes room for them, lowers them once a size, encodes and reads back.
 
+mod excerpts;
+mod measure;
+
 use super::ahead::{Ahead, Steps};
 use super::draws::DrawSizes;
 use super::model::GpuModel;
+use super::pending::Pending;
 use super::plan::Plan;
-use super::readback::Readback;
+use super::readback::{Readback, Submitted};
 use super::size::Size;
 use super::stream::Turn;
 use super::weights::Stage;
-use crate::error::{Error, Result, room};
-use crate::exec::{Executor, Loaded, WordTime, mean, share_of_zeros};
+use crate::error::{Error, Result};
+use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
 use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, Var, WINDOW_BYTES};
+use excerpts::decoded;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use wgpu::BufferUsages;
 
 /// Activations can be bound either way.
@@ -52,6 +58,8 @@ pub struct GpuExecutor {
     plans: HashMap<Size, Plan>,
     /// Draws of the streams that were begun last.
     ahead: Option<Ahead>,
+    /// What was begun and not finished.
+    pending: Option<Pending>,
     readback: Option<Readback>,
     /// The encoded cursor, kept for its memory.
     words: Vec<u32>,
@@ -91,6 +99,7 @@ impl GpuExecutor {
             capacity: Size { tokens: 0, runs: 0, outputs: 0, context: 0 },
             plans: HashMap::new(),
             ahead: None,
+            pending: None,
             readback: None,
             words: Vec::new(),
             states,
@@ -155,22 +164,40 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Copies `bytes` of a buffer to the host.
-    fn read(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
+    /// A buffer to read so many bytes back with: the one that was kept, if it is large enough.
+    fn readback(&mut self, bytes: usize) -> Result<Readback> {
+        match self.readback.take() {
+            Some(kept) if kept.holds(bytes) => Ok(kept),
+            _ => Readback::new(&self.model.device, bytes),
+        }
+    }
+
+    /// Keeps a buffer for the next time, unless it is one for large pieces of memory.
+    fn keep(&mut self, readback: Readback) {
+        self.readback = Some(readback).filter(|readback| !readback.holds(LARGE));
+    }
+
+    /// Copies `bytes` of a buffer to the host, and blocks until they are there.
+    fn read_now(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
+        let mut readback = self.readback(bytes)?;
         let device = &self.model.device;
-        let readback = match self.readback.take() {
-            Some(kept) if kept.holds(bytes) => kept,
-            _ => Readback::new(device, bytes)?,
-        };
-        readback.copy(&mut encoder, from, at, bytes);
-        device.queue.submit([encoder.finish()]);
-        readback.ask(bytes);
-        readback.read(device, bytes, |view| {
-            out.clear();
-            out.extend(view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-        })?;
+        readback.copy(&mut encoder, from, 0, bytes, 0);
+        readback.ask(bytes, device.queue.submit([encoder.finish()]));
+        readback.wait(device)?;
+        readback.take(|view| floats(view, out))?;
         self.readback = Some(readback);
         Ok(())
+    }
+
+    /// What was begun, once it is done. After an error nothing is kept that the device may still have.
+    fn done(&mut self) -> Result<Pending> {
+        let waited = self.wait();
+        let pending = self.pending.take();
+        if waited.is_err() {
+            self.ahead = None;
+        }
+        waited?;
+        pending.ok_or_else(nothing_begun)
     }
 
     /// A plan for so many steps from this one on, and its cursor on the device.
@@ -230,60 +257,22 @@ impl GpuExecutor {
     }
 }
 
-/// Bytes of a timestamp.
-const STAMP: usize = 8;
+/// Bytes of a buffer that is not kept after pieces of memory were read back with it.
+const LARGE: usize = 8 << 20;
+
+/// Floats as a device stores them.
+fn floats(bytes: &[u8], out: &mut Vec<f32>) {
+    out.clear();
+    out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+}
 
 impl Executor for GpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
-        let device = self.model.device.clone();
-        if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
-            return Err(Error::device("this adapter has no timestamps").hint("leave out `profile`"));
-        }
-        let size = self.prepare(step, 1)?;
-        let n = 2 * self.model.section.own.words.len();
-        let queries =
-            device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
-        let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
-        let (model, with_head, mut words) = (self.model.clone(), !step.outputs.is_empty(), Vec::new());
-        let mut turn = model.weights.turn()?;
-        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
-            let mut encoder = own.encoder();
-            own.plans[&size].encode_timed(&mut encoder, &queries, model.tape(), stage, with_head, &mut words);
-            Ok(encoder)
-        })?;
-        encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
-        let mut raw = Vec::new();
-        self.read(encoder, &stamps, 0, words.len() * 2 * STAMP, &mut raw)?;
-        let ticks: Vec<u64> =
-            bytemuck::cast_slice::<f32, u32>(&raw).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
-        let period = f64::from(device.queue.get_timestamp_period()) * 1e-9;
-        for (word, ticks) in words.iter_mut().zip(ticks.chunks_exact(2)) {
-            word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
-        }
-        Ok(words)
+        self.timed(step)
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        let size = self.prepare(step, 1)?;
-        let model = self.model.clone();
-        let (tape, mut turn) = (model.tape(), model.weights.turn()?);
-        let (mut shares, mut rows) = (Vec::new(), Vec::new());
-        let encoder = self.play(&mut turn, false, |own, stage| {
-            let (mut encoder, mut played) = (own.encoder(), stage.start);
-            for i in stage.clone() {
-                let Some((var, range)) = tape.words[i].sparse_input(tape) else { continue };
-                own.plans[&size].encode_words(&mut encoder, &(played..i), false);
-                let (from, stride) = (own.vars[var.0].clone(), tape.var_spec(var).stride());
-                own.read(encoder, &from, 0, step.tokens.len() * stride * 4, &mut rows)?;
-                shares.push(share_of_zeros(&rows, stride, &range));
-                (encoder, played) = (own.encoder(), i);
-            }
-            own.plans[&size].encode_words(&mut encoder, &(played..stage.end), false);
-            Ok(encoder)
-        })?;
-        model.device.queue.submit([encoder.finish()]);
-        model.device.faults.check()?;
-        Ok(mean(&shares))
+        self.mean_sparsity(step)
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
@@ -292,36 +281,49 @@ impl Executor for GpuExecutor {
         Ok(Some(self.plans[&size].n_dispatches()))
     }
 
-    fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
+    fn begin(&mut self, step: &Step) -> Result<()> {
+        self.cancel();
         let size = self.prepare(step, 1)?;
         let (model, with_head) = (self.model.clone(), !step.outputs.is_empty());
         let mut turn = model.weights.turn()?;
-        let encoder = self.play(&mut turn, with_head, |own, stage| {
+        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
             let mut encoder = own.encoder();
             own.plans[&size].encode_words(&mut encoder, stage, with_head);
             Ok(encoder)
         })?;
-        logits.clear();
-        let section = &model.section;
-        match section.tape.logits.filter(|_| section.is_last() && with_head) {
+        let (section, device) = (&model.section, &model.device);
+        self.pending = Some(match section.tape.logits.filter(|_| section.is_last() && with_head) {
             Some(var) => {
-                let spec = section.tape.var_spec(var);
-                let (stride, width, rows) = (spec.stride(), spec.columns[0], step.outputs.len());
-                let from = self.vars[var.0].clone();
-                self.read(encoder, &from, 0, rows * stride * 4, logits)?;
-                if stride != width {
-                    for row in 0..rows {
-                        logits.copy_within(row * stride..row * stride + width, row * width);
-                    }
-                    logits.truncate(rows * width);
-                }
-                Ok(())
+                let bytes = step.outputs.len() * section.tape.var_spec(var).stride() * 4;
+                let mut readback = self.readback(bytes)?;
+                readback.copy(&mut encoder, &self.vars[var.0], 0, bytes, 0);
+                readback.ask(bytes, device.queue.submit([encoder.finish()]));
+                Pending::Logits(readback, step.outputs.len())
             }
-            None => {
-                self.model.device.queue.submit([encoder.finish()]);
-                self.model.device.wait()
+            None => Pending::Step(Submitted::new(device, device.queue.submit([encoder.finish()]))),
+        });
+        Ok(())
+    }
+
+    fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+        logits.clear();
+        let (mut readback, rows) = match self.done()? {
+            Pending::Logits(readback, rows) => (readback, rows),
+            Pending::Step(_) => return Ok(()),
+            Pending::Ahead | Pending::Excerpts(..) => return Err(nothing_begun()),
+        };
+        readback.take(|view| floats(view, logits))?;
+        self.readback = Some(readback);
+        let tape = self.model.tape();
+        let spec = tape.var_spec(tape.logits.expect("they were asked for"));
+        let (stride, width) = (spec.stride(), spec.columns[0]);
+        if stride != width {
+            for row in 0..rows {
+                logits.copy_within(row * stride..row * stride + width, row * width);
             }
+            logits.truncate(rows * width);
         }
+        Ok(())
     }
 
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
@@ -340,22 +342,57 @@ impl Executor for GpuExecutor {
         self.ahead.as_mut().expect("made above").begin(device, samplers, exempt)
     }
 
-    fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
+    fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()> {
+        self.cancel();
         let size = self.prepare(step, n)?;
         let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
-        let done = ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() }, ids);
-        if done.is_err() {
+        ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() });
+        self.pending = Some(Pending::Ahead);
+        Ok(())
+    }
+
+    fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()> {
+        let Pending::Ahead = self.done()? else { return Err(nothing_begun()) };
+        let taken = self.ahead.as_mut().ok_or_else(nothing_begun)?.take(ids);
+        if taken.is_err() {
             // What it reads back into may stay mapped.
             self.ahead = None;
         }
-        done
+        taken
     }
 
-    fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
-        let (tape, from) = (self.model.tape().clone(), self.states[state.0].clone());
-        let (spec, mut raw) = (tape.state_spec(state), Vec::new());
-        self.read(self.encoder(), &from, page * spec.page_bytes(), spec.page_bytes(), &mut raw)?;
-        Ok(spec.decode(bytemuck::cast_slice(&raw)))
+    fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
+        self.cancel();
+        self.pending = Some(self.read_excerpts(excerpts)?);
+        Ok(())
+    }
+
+    fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
+        let Pending::Excerpts(mut readback, pieces) = self.done()? else { return Err(nothing_begun()) };
+        let numbers = decoded(&mut readback, &pieces, self.model.tape())?;
+        self.keep(readback);
+        Ok(numbers)
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
+        pending.poll(&self.model.device, self.ahead.as_ref().map(Ahead::readback), context)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        pending.wait(&self.model.device, self.ahead.as_ref().map(Ahead::readback))
+    }
+
+    fn cancel(&mut self) {
+        match self.pending.take() {
+            Some(Pending::Logits(mut readback, _) | Pending::Excerpts(mut readback, _)) => {
+                readback.cancel();
+                self.keep(readback);
+            }
+            Some(Pending::Ahead) => self.ahead.iter_mut().for_each(Ahead::cancel),
+            Some(Pending::Step(_)) | None => {}
+        }
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
@@ -365,20 +402,6 @@ impl Executor for GpuExecutor {
         }
         self.model.device.queue.write_buffer(&self.states[state.0], (page * spec.page_bytes()) as u64, &spec.encode(values));
         self.model.device.faults.check()
-    }
-
-    fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
-        let tape = self.model.tape().clone();
-        let (spec, bytes) = (tape.cache_spec(cache), tape.cache_format.size_bytes(tape.cache_spec(cache).block_len()));
-        let (from, width) = (self.caches[cache.0].clone(), spec.width());
-        let (mut raw, mut block, mut all) = (Vec::new(), vec![0.0; spec.block_len()], room(n * width, &spec.name)?);
-        for (i, &at) in blocks.iter().enumerate().take(n.div_ceil(BLOCK)) {
-            self.read(self.encoder(), &from, at as usize * bytes, bytes, &mut raw)?;
-            tape.cache_format.decode(bytemuck::cast_slice(&raw), &mut block);
-            let rows = 0..BLOCK.min(n - i * BLOCK);
-            all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
-        }
-        Ok(all)
     }
 
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
@@ -408,17 +431,6 @@ impl Executor for GpuExecutor {
 
     fn make_room(&mut self, step: &Step) -> Result<()> {
         self.grow(Size::of(step, 1, self.model.tape()))
-    }
-
-    fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
-        let spec = self.model.tape().var_spec(var);
-        let (stride, planes, plane) = (spec.stride() * 4, spec.planes, self.capacity.rows(spec.rows));
-        let (from, mut all, mut out) = (self.vars[var.0].clone(), Vec::new(), Vec::new());
-        for p in 0..planes {
-            self.read(self.encoder(), &from, p * plane * stride, rows * stride, &mut out)?;
-            all.extend_from_slice(&out);
-        }
-        Ok(all)
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {

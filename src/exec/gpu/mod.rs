@@ -9,6 +9,7 @@ mod kernel;
 mod memory;
 mod model;
 mod op;
+mod pending;
 mod plan;
 mod readback;
 mod reflect;
@@ -18,9 +19,11 @@ mod table;
 mod upload;
 mod weights;
 
+#[cfg(not(target_arch = "wasm32"))]
+pub use super::blocking::adapters;
 pub use compose::{Recipe, compose};
 pub use device::{
-    Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters, compiled_backends,
+    Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters_async, compiled_backends,
 };
 pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;

@@ -28,13 +28,18 @@ pub struct GpuModel {
 
 impl GpuModel {
     /// Of a tape, or of a section of one.
-    pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
+    pub async fn load_async(
+        device: Arc<Device>,
+        section: impl Into<Section>,
+        source: &dyn Source,
+        progress: Progress<'_>,
+    ) -> Result<Arc<GpuModel>> {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let mut upload = Upload::new(&device, total, progress);
-        let weights = Weights::load(&device, &section, source, &mut upload)?;
+        let weights = Weights::load(&device, &section, source, &mut upload).await?;
         let mut device_bytes = weights.device_bytes;
         let vectors = Held::new(&own.vectors, |v| {
             let spec = &tape.vectors[v];
@@ -47,6 +52,7 @@ impl GpuModel {
         let (nothing, spare) = (device.buffer("nothing", 256, usage)?, device.buffer("spare", 256, usage)?);
         device.queue.submit([]);
         device.wait()?;
+        upload.caught_up().await?;
         let initial = initial_states(&section, source)?;
         Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }

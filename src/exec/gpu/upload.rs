@@ -176,6 +176,18 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
+    /// Lets a browser send what it was given. Elsewhere [`write`](Self::write) waits itself.
+    #[cfg_attr(not(target_arch = "wasm32"), expect(clippy::unused_async, reason = "only a browser has to be awaited"))]
+    pub async fn caught_up(&mut self) -> Result<()> {
+        #[cfg(target_arch = "wasm32")]
+        {
+            let device = self.device;
+            let sent = super::readback::Submitted::new(device, device.queue.submit([]));
+            std::future::poll_fn(|context| sent.poll(device, context)).await?;
+        }
+        Ok(())
+    }
+
     pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -28,13 +28,14 @@ pub struct Stage {
 }
 
 impl Weights {
-    pub fn load(device: &Device, section: &Section, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Weights> {
+    pub async fn load(device: &Device, section: &Section, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Weights> {
         let tape = &section.tape;
         let split = section.layers.start + section.n_resident;
         let resident = tape.extent(&(section.layers.start..split));
         let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
         for m in resident.matrices {
             matrices.push(upload.matrix(&tape.matrices[m], source)?);
+            upload.caught_up().await?;
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
         let mut stages = vec![Stage { words: resident.words, streamed: None }];

@@ -105,11 +105,11 @@ fn a_device_without_room_is_named_with_what_it_lacks() {
     let bytes = |weights| DeviceBytes { weights, slots: 200 << 20, scratch: 50 << 20 };
     let devices = [("cpu".to_string(), bytes(1 << 30)), ("gpu:1".to_string(), bytes(7 << 30))];
     let memory = |id: &str| (id == "gpu:1").then_some(Memory { total: 8 << 30, free: Some(FULL - 1) });
-    let e = check(&devices, &memory, &|| Ok("gpu:1 fp16i8".into())).unwrap_err();
+    let e = check(&devices, &memory).unwrap_err();
     assert_eq!((e.kind, e.kind.exit_code(), e.place.as_deref()), (Kind::Memory, 4, Some("gpu:1")));
     let text = "the model needs 7.24 GiB there (7.00 GiB weights, 200.00 MiB state and caches, 50.00 MiB activations), 7.24 GiB are free";
-    assert_eq!((e.message.as_str(), e.hint.as_deref()), (text, Some("`strategy=\"gpu:1 fp16i8\"` would fit")));
+    assert_eq!(e.message, text);
     let enough = |_: &str| Some(Memory { total: 8 << 30, free: Some(FULL) });
-    check(&devices, &enough, &|| unreachable!("it fits")).unwrap();
-    check(&devices, &|_| Some(Memory { total: 1, free: None }), &|| unreachable!("nobody says how much is free")).unwrap();
+    check(&devices, &enough).unwrap();
+    check(&devices, &|_| Some(Memory { total: 1, free: None })).unwrap();
 }

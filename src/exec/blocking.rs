@@ -1,0 +1,38 @@
+//! Blocks on what is async at the core: listing adapters, opening devices, loading models. A browser has none of this.
+
+use super::Progress;
+use super::choose::{Choice, choose_async};
+use super::gpu::{Adapter, Backend, Device, GpuModel, adapters_async};
+use crate::error::Result;
+use crate::tape::{Section, Source};
+use std::future::Future;
+use std::sync::Arc;
+
+/// Blocks the thread until a future is done. For futures that only wait for adapters, devices and channels.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    pollster::block_on(future)
+}
+
+/// As [`adapters_async`].
+pub fn adapters(backend: Backend) -> Vec<Adapter> {
+    wait_for(adapters_async(backend))
+}
+
+/// As [`choose_async`].
+pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
+    wait_for(choose_async(device, backend))
+}
+
+impl GpuModel {
+    /// As [`load_async`](Self::load_async).
+    pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
+        wait_for(Self::load_async(device, section, source, progress))
+    }
+}
+
+impl Device {
+    /// As [`open_async`](Self::open_async).
+    pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
+        wait_for(Self::open_async(adapter, batch_invariant))
+    }
+}

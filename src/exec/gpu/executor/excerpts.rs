@@ -1,0 +1,55 @@
+//! Pieces of an executor's memory on their way to the host, several in one submission.
+
+use super::GpuExecutor;
+use crate::error::Result;
+use crate::exec::gpu::pending::{Pending, Piece};
+use crate::exec::gpu::readback::Readback;
+use crate::exec::{Excerpt, Loaded};
+use crate::tape::{BLOCK, Tape};
+
+impl GpuExecutor {
+    /// Submits copies of these pieces to the host.
+    pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<Pending> {
+        let tape = self.model.tape().clone();
+        let pieces: Vec<Piece> = excerpts.iter().map(|excerpt| Piece::of(excerpt, &tape)).collect();
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let mut readback = self.readback(bytes)?;
+        let (mut encoder, mut to) = (self.encoder(), 0);
+        for excerpt in excerpts {
+            let mut copy = |from: &wgpu::Buffer, at: usize, bytes: usize| {
+                readback.copy(&mut encoder, from, at, bytes, to);
+                to += bytes;
+            };
+            match *excerpt {
+                Excerpt::State(state, page) => {
+                    let bytes = tape.state_spec(state).page_bytes();
+                    copy(&self.states[state.0], page * bytes, bytes);
+                }
+                Excerpt::Cache(cache, blocks, n) => {
+                    let bytes = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
+                    blocks.iter().take(n.div_ceil(BLOCK)).for_each(|&at| copy(&self.caches[cache.0], at as usize * bytes, bytes));
+                }
+                Excerpt::Var(var, rows) => {
+                    let spec = tape.var_spec(var);
+                    let (stride, plane) = (spec.stride() * 4, self.capacity.rows(spec.rows));
+                    (0..spec.planes).for_each(|p| copy(&self.vars[var.0], p * plane * stride, rows * stride));
+                }
+            }
+        }
+        readback.ask(bytes, self.model.device.queue.submit([encoder.finish()]));
+        Ok(Pending::Excerpts(readback, pieces))
+    }
+}
+
+/// The numbers of each piece.
+pub fn decoded(readback: &mut Readback, pieces: &[Piece], tape: &Tape) -> Result<Vec<Vec<f32>>> {
+    readback.take(|view| {
+        let mut rest = view;
+        let own = pieces.iter().map(|piece| {
+            let (bytes, behind) = rest.split_at(piece.bytes);
+            rest = behind;
+            piece.decode(tape, bytes)
+        });
+        own.collect()
+    })
+}

@@ -1,0 +1,66 @@
+//! Measurements of a step: what each word takes, and how much of what words read is zero. They block.
+
+use super::GpuExecutor;
+use crate::error::{Error, Result};
+use crate::exec::{Loaded, WordTime, mean, share_of_zeros};
+use crate::tape::Step;
+use wgpu::BufferUsages;
+
+/// Bytes of a timestamp.
+const STAMP: usize = 8;
+
+impl GpuExecutor {
+    /// As [`Executor::profile`](crate::exec::Executor::profile).
+    pub(super) fn timed(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+        let device = self.model.device.clone();
+        if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+            return Err(Error::device("this adapter has no timestamps").hint("leave out `profile`"));
+        }
+        let size = self.prepare(step, 1)?;
+        let n = 2 * self.model.section.own.words.len();
+        let queries =
+            device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
+        let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
+        let (model, with_head, mut words) = (self.model.clone(), !step.outputs.is_empty(), Vec::new());
+        let mut turn = model.weights.turn()?;
+        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
+            let mut encoder = own.encoder();
+            own.plans[&size].encode_timed(&mut encoder, &queries, model.tape(), stage, with_head, &mut words);
+            Ok(encoder)
+        })?;
+        encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
+        let mut raw = Vec::new();
+        self.read_now(encoder, &stamps, words.len() * 2 * STAMP, &mut raw)?;
+        let ticks: Vec<u64> =
+            bytemuck::cast_slice::<f32, u32>(&raw).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
+        let period = f64::from(device.queue.get_timestamp_period()) * 1e-9;
+        for (word, ticks) in words.iter_mut().zip(ticks.chunks_exact(2)) {
+            word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
+        }
+        Ok(words)
+    }
+
+    /// As [`Executor::sparsity`](crate::exec::Executor::sparsity).
+    pub(super) fn mean_sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+        let size = self.prepare(step, 1)?;
+        let model = self.model.clone();
+        let (tape, mut turn) = (model.tape(), model.weights.turn()?);
+        let (mut shares, mut rows) = (Vec::new(), Vec::new());
+        let encoder = self.play(&mut turn, false, |own, stage| {
+            let (mut encoder, mut played) = (own.encoder(), stage.start);
+            for i in stage.clone() {
+                let Some((var, range)) = tape.words[i].sparse_input(tape) else { continue };
+                own.plans[&size].encode_words(&mut encoder, &(played..i), false);
+                let (from, stride) = (own.vars[var.0].clone(), tape.var_spec(var).stride());
+                own.read_now(encoder, &from, step.tokens.len() * stride * 4, &mut rows)?;
+                shares.push(share_of_zeros(&rows, stride, &range));
+                (encoder, played) = (own.encoder(), i);
+            }
+            own.plans[&size].encode_words(&mut encoder, &(played..stage.end), false);
+            Ok(encoder)
+        })?;
+        model.device.queue.submit([encoder.finish()]);
+        model.device.faults.check()?;
+        Ok(mean(&shares))
+    }
+}

@@ -1,0 +1,87 @@
+//! What an executor began and has not finished: what the bytes are that come back.
+
+use super::Device;
+use super::readback::{Readback, Submitted};
+use crate::error::Result;
+use crate::exec::Excerpt;
+use crate::tape::{BLOCK, Cache, State, Tape};
+use std::task::{Context, Poll};
+
+/// Work that was begun and not finished.
+pub enum Pending {
+    /// A step that brings nothing.
+    Step(Submitted),
+    /// Rows of logits, so many, each as long as the device keeps it.
+    Logits(Readback, usize),
+    /// Draws of several steps, which [`Ahead`](super::ahead::Ahead) reads back.
+    Ahead,
+    /// Pieces of memory, one after the other.
+    Excerpts(Readback, Vec<Piece>),
+}
+
+impl Pending {
+    /// Returns `Ready` when nothing is left to wait for. `ahead`: what draws come back in.
+    pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        match self {
+            Pending::Step(submitted) => submitted.poll(device, context),
+            Pending::Logits(readback, _) | Pending::Excerpts(readback, _) => readback.poll(device, context),
+            Pending::Ahead => ahead.map_or(Poll::Ready(Ok(())), |readback| readback.poll(device, context)),
+        }
+    }
+
+    /// Blocks until nothing is left to wait for.
+    pub fn wait(&self, device: &Device, ahead: Option<&Readback>) -> Result<()> {
+        match self {
+            Pending::Step(submitted) => submitted.wait(device),
+            Pending::Logits(readback, _) | Pending::Excerpts(readback, _) => readback.wait(device),
+            Pending::Ahead => ahead.map_or(Ok(()), |readback| readback.wait(device)),
+        }
+    }
+}
+
+/// A piece of memory on its way.
+pub struct Piece {
+    kind: Kind,
+    pub bytes: usize,
+}
+
+enum Kind {
+    State(State),
+    /// The first tokens of it, so many.
+    Cache(Cache, usize),
+    Var,
+}
+
+impl Piece {
+    pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> Piece {
+        match *excerpt {
+            Excerpt::State(state, _) => Piece { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
+            Excerpt::Cache(cache, _, n) => {
+                let block = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
+                Piece { kind: Kind::Cache(cache, n), bytes: n.div_ceil(BLOCK) * block }
+            }
+            Excerpt::Var(var, rows) => {
+                let spec = tape.var_spec(var);
+                Piece { kind: Kind::Var, bytes: spec.planes * rows * spec.stride() * 4 }
+            }
+        }
+    }
+
+    /// The numbers of its bytes.
+    pub fn decode(&self, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
+        match self.kind {
+            Kind::State(state) => tape.state_spec(state).decode(bytes),
+            Kind::Var => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            Kind::Cache(cache, n) => {
+                let spec = tape.cache_spec(cache);
+                let (width, mut block, mut all) = (spec.width(), vec![0.0; spec.block_len()], Vec::with_capacity(n * spec.width()));
+                for (i, bytes) in bytes.chunks_exact(tape.cache_format.size_bytes(spec.block_len())).enumerate() {
+                    tape.cache_format.decode(bytes, &mut block);
+                    let rows = 0..BLOCK.min(n - i * BLOCK);
+                    all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
+                }
+                all
+            }
+        }
+    }
+}

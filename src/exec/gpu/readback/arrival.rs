@@ -1,0 +1,64 @@
+//! How a browser tells that something has arrived: it calls back, and whoever awaits is woken.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Whether something has arrived, and who is to be woken.
+#[derive(Clone, Default)]
+pub struct Arrival(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    has_arrived: bool,
+    waker: Option<Waker>,
+}
+
+impl Arrival {
+    /// Wakes whoever awaits it.
+    pub fn arrive(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.has_arrived = true;
+        let waker = state.waker.take();
+        // The one who is woken may ask at once.
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns `Pending` until it has arrived, and wakes the last one who asked then.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.has_arrived {
+            return Poll::Ready(());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_awaits_is_woken_once_and_finds_it_arrived() {
+        let (arrival, count) = (Arrival::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let waker = Waker::from(count.clone());
+        let mut context = Context::from_waker(&waker);
+        assert_eq!(arrival.poll(&mut context), Poll::Pending);
+        assert_eq!(arrival.poll(&mut context), Poll::Pending);
+        arrival.clone().arrive();
+        assert_eq!((count.0.load(Relaxed), arrival.poll(&mut context)), (1, Poll::Ready(())));
+        arrival.arrive();
+        assert_eq!(count.0.load(Relaxed), 1);
+    }
+}
