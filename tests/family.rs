@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wingbeat::exec::{Loaded, cpu::CpuModel, gpu::Device};
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, ModelSource, Options, Request, Session, Slot};
+use wingbeat::session::{Model, ModelSource, Options, Request, Session, Slot, low_level};
 use wingbeat::tape::{Caps, Class, Room, Run, Step, Tape};
 use wingbeat::weights::{Checkpoint, write_safetensors};
 
@@ -346,10 +346,10 @@ fn zeros_are_counted_alike_everywhere_and_leave_nothing_behind() {
             let mut session = Session::new(&model, 2).unwrap();
             let slot = session.open().unwrap();
             session.prefill(slot, &golden.tokens[..20]).unwrap();
-            let share = session.ffn_sparsity(slot, golden.tokens[20]).unwrap().unwrap();
+            let share = low_level::ffn_sparsity(&mut session, slot, golden.tokens[20]).unwrap().unwrap();
             let after = session.decode(slot, golden.tokens[20]).unwrap().to_vec();
             assert!(nmse(&after, &read(&model, &golden.tokens[..21])) < 1e-10 && session.n_tokens(slot).unwrap() == 21);
-            assert!(session.ffn_sparsity(slot, u32::MAX).is_err());
+            assert!(low_level::ffn_sparsity(&mut session, slot, u32::MAX).is_err());
             found.push(share);
         }
         eprintln!("{}: {:.3} of the ffn's activations are zero", tiny.name, found[0]);

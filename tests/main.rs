@@ -31,4 +31,5 @@ mod session;
 mod shaders;
 mod state_dtype;
 mod support;
+mod waiting;
 mod words;

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use wingbeat::arch::{Base, Ranks, Rwkv7};
 use wingbeat::exec::gpu::{Device, adapters};
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot};
+use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot, low_level};
 use wingbeat::tape::{Caps, Class};
 use wingbeat::weights::Checkpoint;
 
@@ -85,7 +85,7 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     numbers.push(("logits after loading".into(), session.decode(loaded, 80).unwrap().to_vec()));
     numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
     session.close(slots[2]).unwrap();
-    numbers.extend(session.ffn_sparsity(loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
+    numbers.extend(low_level::ffn_sparsity(&mut session, loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
     let request = Request { stop_ids: Some(vec![]), ..Request::new(12) };
     let go = &mut |_: &str| ControlFlow::Continue(());
     let greedy = session.generate(golden.tokens[..20].to_vec().as_slice(), &Sampling::greedy(0), &request, go).unwrap().tokens;
@@ -281,8 +281,8 @@ fn what_is_measured_covers_every_part() {
     let words = |on: &[&str]| {
         let model = open(tiny, on, &options("auto"));
         let mut session = Session::new(&model, 1).unwrap();
-        let profile = session.profile(3).unwrap();
-        (profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>(), session.dispatches_per_token().unwrap())
+        let profile = low_level::profile(&mut session, 3).unwrap();
+        (profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>(), low_level::dispatches_per_token(&mut session).unwrap())
     };
     let (whole, _) = words(&["cpu"]);
     assert_eq!(words(&["cpu", "cpu", "cpu"]), (whole.clone(), None));

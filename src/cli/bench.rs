@@ -15,7 +15,7 @@ use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream};
+use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream, low_level};
 use print::{Format, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -245,7 +245,7 @@ fn sparsity(model: &Model) -> Result<Option<f64>> {
     let slot = session.open()?;
     let tokens = tokens(model, SPARSITY_DEPTH + 1, 1);
     session.prefill(slot, &tokens[..SPARSITY_DEPTH])?;
-    session.ffn_sparsity(slot, tokens[SPARSITY_DEPTH])
+    low_level::ffn_sparsity(&mut session, slot, tokens[SPARSITY_DEPTH])
 }
 
 fn measure(
@@ -282,7 +282,7 @@ fn measure(
         _ => None,
     };
     let device = model.device();
-    let dispatches_per_token = session.dispatches_per_token()?;
+    let dispatches_per_token = low_level::dispatches_per_token(&mut session)?;
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
         build_commit: BuildReport::new().commit.unwrap_or("unknown"),

@@ -3,17 +3,20 @@
 //! A submission leaves the pages that it began on as they were. Where the host then finds that a text ended in the middle (a stop
 //! id, a stop text, a caller who had enough), the slot goes back to its page and reads what was accepted.
 
+use super::Session;
 use super::generate::Batch;
 use super::pages::Move;
-use super::work::{Cut, Want};
-use super::{Session, Slot};
+use super::read::Clock;
+use super::slots::Slot;
+use super::stream::Stream;
+use super::work::Cut;
 use crate::error::Result;
 use crate::exec::{MAX_AHEAD, NOTHING};
 use crate::sample::{Sampler, penalty_weight};
 use crate::tape::Step;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A token waits at the most this long for those that are drawn with it.
 const LONGEST: Duration = Duration::from_millis(30);
@@ -56,7 +59,8 @@ impl Live {
 struct Submission {
     step: Step,
     moves: Vec<Move>,
-    /// `[n, streams]`
+    n_steps: usize,
+    /// `[n_steps, streams]`
     ids: Vec<u32>,
 }
 
@@ -85,72 +89,82 @@ impl Session {
             if live.is_empty() {
                 return Ok(());
             }
-            self.begin_draws(batch, &live)?;
+            self.begin_draws(batch.streams, &live)?;
             // Until one of them ends.
             while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
-                self.draw_some(batch, &mut live, &mut ahead)?;
+                self.begin_drawing(batch.streams, &live, &mut ahead)?;
+                self.finish_drawing(batch, &mut live, &mut ahead)?;
             }
         }
     }
 
     /// Tells the device for whom to draw.
-    pub(super) fn begin_draws(&mut self, batch: &Batch<'_>, live: &[Live]) -> Result<()> {
-        let samplers: Vec<&Sampler> = live.iter().map(|l| &batch.streams[l.stream].sampler).collect();
+    pub(super) fn begin_draws(&mut self, streams: &[Stream], live: &[Live]) -> Result<()> {
+        let samplers: Vec<&Sampler> = live.iter().map(|l| &streams[l.stream].sampler).collect();
         let exempt = self.exempt();
         self.executor.begin_draws(&samplers, &exempt)
     }
 
-    /// One submission for streams of whom the device knows, each with a token unread. Those that go on have one then, too; of those that
-    /// do not, `unread` is what their slot has not read of the text.
-    /// Returns how many steps the submission had.
-    pub(super) fn draw_some(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<usize> {
+    /// Begins a submission for streams of whom the device knows, each with a token unread: reads it, draws and reads some more and draws a
+    /// last one.
+    pub(super) fn begin_drawing(&mut self, streams: &[Stream], live: &[Live], ahead: &mut Ahead) -> Result<()> {
         let Ahead { pace, sent } = ahead;
-        let n = live.iter().map(|l| batch.n_left(l.stream)).fold(pace.0, usize::min);
-        let started = Instant::now();
-        self.submit(live, n, sent)?;
-        pace.learn(n, started.elapsed());
-        hand_over(batch, live, &sent.ids, n);
-        batch.broken |= self.stop.load(Ordering::Relaxed);
-        for (l, go) in live.iter_mut().zip(&sent.moves) {
-            self.arrive(l, go, n);
-        }
-        Ok(n)
-    }
-
-    /// Reads the unread token of each, draws and reads `n - 1` more and draws a last one.
-    fn submit(&mut self, live: &[Live], n: usize, sent: &mut Submission) -> Result<()> {
-        let Submission { step, moves, ids } = sent;
+        let n = live.iter().map(|l| streams[l.stream].n_left()).fold(pace.0, usize::min);
+        let Submission { step, moves, n_steps, .. } = sent;
+        *n_steps = n;
         step.clear();
         moves.clear();
         for (row, l) in (0..).zip(live) {
             let go = self.pages.leave(self.memory(l.slot)?.page);
             step.tokens.push(l.unread[0]);
-            self.add_run(step, l.slot, go.run(row, 1), n);
+            self.add_run(step, l.slot, go.run(row, 1), n)?;
             step.outputs.push(row);
             moves.push(go);
         }
-        let done = self.executor.draw_ahead(step, n, ids);
-        if done.is_err() {
+        self.clock = Clock::start();
+        let begun = self.executor.begin_ahead(step, n);
+        if begun.is_err() {
             moves.iter().for_each(|go| self.pages.cancel(go));
         }
-        done
+        begun
+    }
+
+    /// Ends what [`begin_drawing`](Self::begin_drawing) began. Streams that go on have one token unread then; of those that do not, `unread` is what
+    /// their slot has not read of the text. Returns how long each step took.
+    pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
+        let Ahead { pace, sent } = ahead;
+        let n = sent.n_steps;
+        if let Err(e) = self.executor.finish_ahead(&mut sent.ids) {
+            sent.moves.iter().for_each(|go| self.pages.cancel(go));
+            return Err(e);
+        }
+        let took = self.clock.stop();
+        pace.learn(n, took);
+        hand_over(batch, live, &sent.ids);
+        batch.broken |= self.stop.load(Ordering::Relaxed);
+        for (l, go) in live.iter_mut().zip(&sent.moves) {
+            self.arrive(l, go, n)?;
+        }
+        Ok(took / n.max(1) as u32)
     }
 
     /// A slot goes on to where the submission of `n` steps left it if its text does, and stays where it was if not.
-    fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) {
+    fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
-            return self.pages.cancel(go);
+            self.pages.cancel(go);
+            return Ok(());
         }
+        let memory = self.slots.get_mut(l.slot)?;
         self.pages.finish_steps(go, n);
-        let memory = self.slots[l.slot.0].as_mut().expect("checked to be open");
         memory.advance(go.page_out, &l.unread[..n], self.model.context().is_some());
         l.unread.drain(..n);
+        Ok(())
     }
 
     /// Reads what a text still holds, token by token, as the submission did, so that the numbers are the same.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
-        self.read(work.as_slice(), Want::Last, Cut::OneByOne, &mut |_, _| ())
+        self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())
     }
 
     /// A bit an id: its tokens count nothing in penalties. Empty without a vocabulary, where every token counts.
@@ -169,13 +183,14 @@ impl Session {
 }
 
 /// Hands the texts what was drawn, `[n, streams]`, in the order in which it was.
-fn hand_over(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32], n: usize) {
+fn hand_over(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32]) {
+    let n = ids.len() / live.len().max(1);
     for drawn in ids.chunks_exact(live.len()) {
         if batch.broken {
             return;
         }
         for (l, &token) in live.iter_mut().zip(drawn) {
-            if !batch.is_live(l.stream) || l.is_stuck {
+            if l.is_stuck || !batch.is_live(l.stream) {
                 continue;
             }
             l.is_stuck = token == NOTHING;

@@ -24,7 +24,7 @@ impl Session {
         if n > 0 && n < has && self.model.context().is_none() {
             return Err(Error::input("a recurrent state cannot go back").hint("fork the slot where you may want to go back to"));
         }
-        let memory = self.slots[slot.0].as_mut().expect("checked to be open");
+        let memory = self.slots.get_mut(slot)?;
         self.blocks.truncate(&mut memory.blocks, n);
         memory.tokens.truncate(n);
         (memory.n_tokens, memory.logits) = (n, Vec::new());

@@ -1,104 +1,21 @@
-//! Texts that come and go in one batch: whoever ends leaves a slot to the next, whose prompt is read in the steps in which the others
-//! go on.
+//! Continuous batching. When a sequence finishes, its slot goes to the next job, whose prompt is prefilled while the others decode.
 //!
-//! Keeps no queue: who waits, and for how long, is the caller's business.
+//! Keeps no queue: which job waits, and for how long, the caller decides.
 
-use super::ahead::{Ahead, Live};
-use super::generate::{Batch, nothing_to_continue};
+mod job;
+mod step;
+
+pub use job::{Done, Job, JobId, Keeps, KeptSlot, Made};
+
+use super::Session;
+use super::ahead::Ahead;
+use super::generate::nothing_to_continue;
 use super::prefill_bound::PrefillBound;
-use super::{Event, Finish, Processor, Request, Session, Slot, Stream};
-use crate::constrain::Constraint;
+use super::slots::Slot;
+use super::stream::{Finish, Request, Stream};
 use crate::error::{Error, Result};
-use crate::sample::Sampler;
-use std::ops::ControlFlow;
-use std::time::Instant;
-
-/// A text to be made.
-pub struct Job {
-    /// May be empty where a slot gives something to continue.
-    pub prompt: Vec<u32>,
-    /// Is told the prompt when the job is added.
-    pub sampler: Sampler,
-    pub request: Request,
-    /// Changes logits before each draw; all texts then draw on the host.
-    pub processor: Option<Processor>,
-    /// What the text has to follow; as with a processor.
-    pub constraint: Option<Box<dyn Constraint>>,
-    /// An open slot of the session that it goes on from, and that stays as it is. None: from the beginning.
-    pub from: Option<Slot>,
-    /// What the text before kept back at its end, where `from` comes from a state file
-    /// ([`LoadedState::pending`](super::LoadedState::pending)).
-    pub pending: Vec<u8>,
-    /// Log-probabilities of each token and of so many likeliest ones, as [`Stream::n_logprobs`].
-    pub n_logprobs: Option<usize>,
-    /// Which slots of the job outlive it: see [`Batcher::take_kept`].
-    pub keeps: Keeps,
-}
-
-/// Slots of a job that its owner takes over.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Keeps {
-    /// Forks after so many tokens of the prompt, in any order. One that finds no free slot is left out.
-    pub at: Vec<usize>,
-    /// The job's own slot, after its text.
-    pub end: bool,
-    /// The end of the text that is not certain yet is no part of the text, but of [`Made::pending`], as with
-    /// [`Stream::keeps_end`].
-    pub pending: bool,
-}
-
-/// A slot that a job left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptSlot {
-    pub job: JobId,
-    pub slot: Slot,
-    /// It stands after the text; else within the prompt or after it.
-    pub is_end: bool,
-}
-
-impl Job {
-    /// From the beginning; nothing changes or constrains its logits.
-    pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
-        Job {
-            prompt,
-            sampler,
-            request,
-            processor: None,
-            constraint: None,
-            from: None,
-            pending: Vec::new(),
-            n_logprobs: None,
-            keeps: Keeps::default(),
-        }
-    }
-}
-
-/// Names a job of a [`Batcher`]; no other of its jobs has the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(u64);
-
-/// A job that ended.
-#[derive(Debug)]
-pub struct Done {
-    pub job: JobId,
-    /// An error is the job's alone: nothing can be drawn from its logits.
-    pub made: Result<Made>,
-}
-
-/// What came of a job.
-#[derive(Debug, Clone)]
-pub struct Made {
-    pub tokens: Vec<u32>,
-    /// Empty without a vocabulary.
-    pub text: String,
-    pub finish: Finish,
-    /// As [`Stream::complete`].
-    pub complete: Option<bool>,
-    /// As it is after the last token.
-    pub sampler: Sampler,
-    /// What the text kept back at its end, where [`Keeps::pending`] asked for it.
-    pub pending: Vec<u8>,
-}
+use crate::sample::{Sampler, Sampling};
+use step::Flight;
 
 /// Continuous batching over the slots of a session.
 ///
@@ -131,38 +48,56 @@ pub struct Made {
 /// bit in any slot, beside any others, whenever it came. Else neighbours may change how its logits are rounded.
 pub struct Batcher {
     session: Session,
-    /// In the order in which they came.
+    /// In the order in which their jobs came.
     streams: Vec<Stream>,
-    /// One a stream.
-    seats: Vec<Seat>,
+    /// One for each stream.
+    sequences: Vec<Sequence>,
     ahead: Ahead,
-    /// The device knows for whom it draws: the streams as they are.
-    is_told: bool,
+    /// The device has the samplers of the streams as they are.
+    has_samplers: bool,
     n_jobs: u64,
     /// Of prompts, while others decode.
     prefill: Option<PrefillBound>,
     kept: Vec<KeptSlot>,
+    /// The step that was begun and not finished. No stream is removed meanwhile.
+    flight: Option<Flight>,
 }
 
-/// What there is of a running job beside its stream.
-struct Seat {
+/// A running job, beside its stream.
+struct Sequence {
     job: JobId,
     /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt, which go on from this one's slot once it is read. Each holds an empty slot until then.
-    alike: Vec<(JobId, Stream, bool)>,
+    /// Jobs with the same prompt, which go on from this one's slot once the prompt is read: job, stream, whether the slot outlives the job. Each
+    /// holds an empty slot until then.
+    continuations: Vec<(JobId, Stream, bool)>,
     /// Where the slot is forked for [`Batcher::take_kept`]: how many tokens are unread there. The next one is last.
     marks: Vec<usize>,
     /// The slot outlives the job.
     keeps_slot: bool,
+    /// The device found nothing to draw: the slot reads token by token, as the device did, and the host draws or says why not.
+    is_stuck: bool,
+    /// It was cancelled while the device worked: nobody hears of its end.
+    is_cancelled: bool,
     /// Why it cannot go on.
     error: Option<Error>,
 }
 
-impl Seat {
+impl Sequence {
+    fn new(job: JobId, unread: Vec<u32>, keeps_slot: bool) -> Sequence {
+        let (continuations, marks) = (Vec::new(), Vec::new());
+        Sequence { job, unread, continuations, marks, keeps_slot, is_stuck: false, is_cancelled: false, error: None }
+    }
+
     /// What the next step reads at most: as far as the next mark.
     fn next(&self) -> &[u32] {
-        &self.unread[..self.unread.len() - self.marks.last().unwrap_or(&0)]
+        let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
+        &self.unread[..n.min(self.unread.len())]
+    }
+
+    /// Whether one step reads all of it.
+    fn is_decoding(&self) -> bool {
+        self.unread.len() <= 1 || self.is_stuck
     }
 }
 
@@ -176,12 +111,13 @@ impl Batcher {
         Ok(Batcher {
             session,
             streams: Vec::new(),
-            seats: Vec::new(),
+            sequences: Vec::new(),
             ahead: Ahead::default(),
-            is_told: false,
+            has_samplers: false,
             n_jobs: 0,
             prefill: None,
             kept: Vec::new(),
+            flight: None,
         })
     }
 
@@ -189,10 +125,11 @@ impl Batcher {
         &self.session
     }
 
-    /// For what is done between two steps: slots to go on from, states to load. A slot of a running job is not known outside.
+    /// For what is done between two steps: slots to go on from, states to load. Slots of running jobs are not known outside. Slots may be opened,
+    /// forked and closed while a step is under way; other device work that begins then ends the step with an error.
     pub fn session_mut(&mut self) -> &mut Session {
-        // Whatever is done with it may tell the device of others, or make it forget.
-        self.is_told = false;
+        // The device may get other samplers, or lose those that it has.
+        self.has_samplers = false;
         &mut self.session
     }
 
@@ -202,7 +139,8 @@ impl Batcher {
     }
 
     pub fn n_running(&self) -> usize {
-        self.streams.len() + self.seats.iter().map(|seat| seat.alike.len()).sum::<usize>()
+        let waiting: usize = self.sequences.iter().map(|sequence| sequence.continuations.len()).sum();
+        self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
     }
 
     /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `request` counts as of
@@ -261,31 +199,31 @@ impl Batcher {
         stream.slot = self.session.open()?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
-        self.seats.last_mut().expect("one was added").alike.push((job, stream, keeps.end));
+        self.sequences.last_mut().expect("one was added").continuations.push((job, stream, keeps.end));
         Ok(job)
     }
 
-    /// Lets the jobs that share a job's prompt go on by themselves, from where it is.
-    fn part(&mut self, i: usize) -> Result<()> {
-        for (job, mut stream, keeps_slot) in std::mem::take(&mut self.seats[i].alike) {
+    /// Gives the continuations of a job forks of its slot, from where they go on by themselves.
+    fn fork_continuations(&mut self, i: usize) -> Result<()> {
+        for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
             self.session.close(stream.slot)?;
             stream.slot = self.session.fork(self.streams[i].slot)?;
-            let unread = self.seats[i].unread.clone();
+            let unread = self.sequences[i].unread.clone();
             self.streams.push(stream);
-            self.seats.push(Seat { job, unread, alike: Vec::new(), marks: Vec::new(), keeps_slot, error: None });
+            self.sequences.push(Sequence::new(job, unread, keeps_slot));
         }
         Ok(())
     }
 
     /// Forks the slot of a job that has come to a mark in its prompt, if there is room.
     fn keep_marked(&mut self, i: usize) -> Result<()> {
-        let seat = &mut self.seats[i];
-        if seat.marks.last() != Some(&seat.unread.len()) {
+        let sequence = &mut self.sequences[i];
+        if sequence.marks.last() != Some(&sequence.unread.len()) {
             return Ok(());
         }
-        seat.marks.pop();
+        sequence.marks.pop();
         if self.session.n_free() > 0 {
-            let (job, slot) = (seat.job, self.session.fork(self.streams[i].slot)?);
+            let (job, slot) = (sequence.job, self.session.fork(self.streams[i].slot)?);
             self.kept.push(KeptSlot { job, slot, is_end: false });
         }
         Ok(())
@@ -320,168 +258,60 @@ impl Batcher {
         marks.dedup();
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
-        self.is_told = false;
+        self.has_samplers = false;
         self.streams.push(stream);
-        self.seats.push(Seat { job, unread: prompt, alike: Vec::new(), marks, keeps_slot: keeps.end, error: None });
+        self.sequences.push(Sequence { marks, ..Sequence::new(job, prompt, keeps.end) });
         Ok(job)
     }
 
-    /// Ends a job where it is and frees its slot; gives what there is of its text. None where it has ended.
+    /// Ends a job where it is and returns what there is of its text, or `None` if the job has ended. Its slot is free at once, or once the step
+    /// that is under way is finished.
     pub fn cancel(&mut self, job: JobId) -> Result<Option<Made>> {
-        let waits = |seat: &Seat| seat.alike.iter().position(|(id, ..)| *id == job);
-        if let Some((seat, at)) = self.seats.iter_mut().find_map(|seat| waits(seat).map(|at| (seat, at))) {
-            let (_, mut stream, _) = seat.alike.remove(at);
+        let waits = |sequence: &Sequence| sequence.continuations.iter().position(|(id, ..)| *id == job);
+        if let Some((sequence, at)) = self.sequences.iter_mut().find_map(|sequence| waits(sequence).map(|at| (sequence, at))) {
+            let (_, mut stream, _) = sequence.continuations.remove(at);
             self.session.close(stream.slot)?;
             stream.end(Finish::Interrupted);
-            return Ok(made(stream));
+            return Ok(Made::of(stream));
         }
-        let Some(i) = self.seats.iter().position(|s| s.job == job) else { return Ok(None) };
-        let mut stream = self.remove(i)?.0;
+        let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
+        let Some(i) = found else { return Ok(None) };
+        let mut stream = if self.flight.is_some() {
+            self.sequences[i].is_cancelled = true;
+            let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Request::new(0));
+            ended.finish = Some(Finish::Interrupted);
+            std::mem::replace(&mut self.streams[i], ended)
+        } else {
+            self.remove(i)?.0
+        };
         if stream.finish.is_none() {
             stream.end(Finish::Interrupted);
         }
-        Ok(made(stream))
+        Ok(Made::of(stream))
     }
 
-    /// Goes on with every job: a step that reads a token of each and as much of the prompts as a chunk has room for; where no prompt waits
-    /// and the device draws, several tokens of each. Gives the jobs that ended. `on_event` gets text as it becomes certain; the event's `stream` is
-    /// where the job stands among those that run.
-    ///
-    /// # Errors
-    /// As [`Session::decode_many`], for all jobs: none of them can go on after it.
-    pub fn step(&mut self, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<Vec<Done>> {
-        let going: Vec<usize> = (0..self.streams.len()).filter(|&i| self.streams[i].finish.is_none()).collect();
-        let reads_one = |i: &usize| {
-            let seat = &self.seats[*i];
-            // Who leaves a slot behind its prompt, or shares it, reads the prompt in a step of its own.
-            seat.unread.len() == 1 && seat.alike.is_empty() && seat.marks.is_empty() && !self.streams[*i].needs_host()
-        };
-        if !going.is_empty() && self.session.draws_ahead && going.iter().all(reads_one) {
-            self.draw_ahead(&going, on_event)?;
-        } else {
-            self.read_and_draw(going, on_event)?;
-        }
-        self.take_leave()
-    }
-
-    /// One step, and a draw for whoever has read all.
-    fn read_and_draw(&mut self, going: Vec<usize>, on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
-        // A token of each that goes on comes first: they are few, and none of them waits for a prompt.
-        let (mut order, prompts): (Vec<usize>, Vec<usize>) = going.into_iter().partition(|&i| self.seats[i].unread.len() <= 1);
-        let n_first = order.len();
-        let n_decoding = order.iter().filter(|&&i| !self.seats[i].unread.is_empty()).count();
-        let most = match &mut self.prefill {
-            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens()),
-            _ => usize::MAX,
-        };
-        if most > n_first {
-            order.extend(prompts);
-        }
-        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.seats[i].next())).collect();
-        let began = Instant::now();
-        let read = self.session.read_some(&work, most)?;
-        if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
-            bound.learn(read[n_first..].iter().sum(), began.elapsed());
-        }
-        self.is_told = false;
-        for (&i, n) in order.iter().zip(read) {
-            self.seats[i].unread.drain(..n);
-            self.keep_marked(i)?;
-        }
-        order.retain(|&i| self.seats[i].unread.is_empty());
-        for i in order.clone() {
-            let before = self.streams.len();
-            self.part(i)?;
-            order.extend(before..self.streams.len());
-        }
-        // One that was to have no tokens has ended already.
-        order.retain(|&i| self.streams[i].finish.is_none());
-        self.draw(&order, on_event)
-    }
-
-    /// Draws on the host for streams that have read all.
-    fn draw(&mut self, ready: &[usize], on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
-        let Batcher { session, streams, seats, .. } = self;
-        let model = session.model().clone();
-        let jobs: Vec<JobId> = seats.iter().map(|s| s.job).collect();
-        let mut tell = |event: Event<'_>| {
-            on_event(jobs[event.stream], event);
-            ControlFlow::Continue(())
-        };
-        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
-        for &i in ready {
-            let stream = &mut batch.streams[i];
-            match stream.draw(session.logits(stream.slot)?) {
-                Ok(Some(token)) => {
-                    batch.take(i, token, 1);
-                    seats[i].unread.push(token);
-                }
-                Ok(None) => batch.end(i, Finish::Eos),
-                Err(e) => seats[i].error = Some(e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Several tokens of each, drawn on the device.
-    fn draw_ahead(&mut self, going: &[usize], on_event: &mut dyn FnMut(JobId, Event<'_>)) -> Result<()> {
-        let Batcher { session, streams, seats, ahead, prefill, .. } = self;
-        let model = session.model().clone();
-        let jobs: Vec<JobId> = seats.iter().map(|s| s.job).collect();
-        let mut live: Vec<Live> = Vec::with_capacity(going.len());
-        for &i in going {
-            live.push(Live::new(i, streams[i].slot, std::mem::take(&mut seats[i].unread)));
-        }
-        let mut tell = |event: Event<'_>| {
-            on_event(jobs[event.stream], event);
-            ControlFlow::Continue(())
-        };
-        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
-        if !self.is_told {
-            session.begin_draws(&batch, &live)?;
-        }
-        let began = Instant::now();
-        let n_drawn = session.draw_some(&mut batch, &mut live, ahead)?;
-        if let Some(bound) = prefill {
-            bound.learn(0, began.elapsed() / n_drawn.max(1) as u32);
-        }
-        // The host says why nothing could be drawn.
-        let stuck: Vec<Live> = live.extract_if(.., |l| l.is_stuck && batch.is_live(l.stream)).collect();
-        session.settle(&stuck)?;
-        self.is_told = stuck.is_empty();
-        for l in live {
-            seats[l.stream].unread = l.unread;
-        }
-        self.draw(&stuck.iter().map(|l| l.stream).collect::<Vec<_>>(), on_event)
-    }
-
-    /// Frees the slots of those that ended.
-    fn take_leave(&mut self) -> Result<Vec<Done>> {
+    /// Frees the slots of the jobs that ended.
+    fn retire(&mut self) -> Result<Vec<Done>> {
         let mut all = Vec::new();
-        while let Some(i) = (0..self.streams.len()).find(|&i| self.streams[i].finish.is_some() || self.seats[i].error.is_some()) {
-            let (stream, Seat { job, error, .. }) = self.remove(i)?;
-            let made = error.map_or_else(|| Ok(made(stream).expect("it ended, with an error or without")), Err);
-            all.push(Done { job, made });
+        while let Some(i) = (0..self.streams.len()).find(|&i| self.streams[i].finish.is_some() || self.sequences[i].error.is_some()) {
+            let (stream, Sequence { job, error, is_cancelled, .. }) = self.remove(i)?;
+            if !is_cancelled {
+                let made = error.map_or_else(|| Ok(Made::of(stream).expect("it ended, with an error or without")), Err);
+                all.push(Done { job, made });
+            }
         }
         Ok(all)
     }
 
-    fn remove(&mut self, i: usize) -> Result<(Stream, Seat)> {
-        self.is_told = false;
-        self.part(i)?;
-        let (stream, seat) = (self.streams.remove(i), self.seats.remove(i));
-        if seat.keeps_slot && seat.error.is_none() {
-            self.kept.push(KeptSlot { job: seat.job, slot: stream.slot, is_end: true });
+    fn remove(&mut self, i: usize) -> Result<(Stream, Sequence)> {
+        self.has_samplers = false;
+        self.fork_continuations(i)?;
+        let (stream, sequence) = (self.streams.remove(i), self.sequences.remove(i));
+        if sequence.keeps_slot && sequence.error.is_none() {
+            self.kept.push(KeptSlot { job: sequence.job, slot: stream.slot, is_end: true });
         } else {
             self.session.close(stream.slot)?;
         }
-        Ok((stream, seat))
+        Ok((stream, sequence))
     }
-}
-
-/// None of a stream that has not ended.
-fn made(stream: Stream) -> Option<Made> {
-    let pending = if stream.keeps_end { stream.pending() } else { Vec::new() };
-    let Stream { tokens, text, finish, complete, sampler, .. } = stream;
-    Some(Made { tokens, text, finish: finish?, complete, sampler, pending })
 }

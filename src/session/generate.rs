@@ -67,11 +67,6 @@ impl<'a> Batch<'a> {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
-    /// Tokens that a stream may still draw.
-    pub fn n_left(&self, stream: usize) -> usize {
-        self.streams[stream].n_left()
-    }
-
     /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];

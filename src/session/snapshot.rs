@@ -1,8 +1,10 @@
 //! What a slot remembers, copied to host memory: kept beside the device, written to a file, brought back into a slot.
 
-use super::{Memory, Session, Slot, pages};
+use super::slots::{Memory, Slot};
+use super::{Session, pages};
 use crate::error::{Error, Result};
-use crate::tape::{Cache, State};
+use crate::exec::Excerpt;
+use crate::tape::{Cache, State, StateSpec};
 
 /// A slot's memory on the host. [`Session::restore`] opens a slot that goes on from it, to the bit.
 #[derive(Clone, Default)]
@@ -44,21 +46,62 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
+/// A slot's memory on its way to the host. Dropping it drops the copy.
+pub struct Copying<'s> {
+    session: &'s mut Session,
+    /// But for the states and caches.
+    snapshot: Snapshot,
+}
+
+impl Copying<'_> {
+    /// Returns whether [`finish`](Self::finish) would not block.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        self.session.is_ready()
+    }
+
+    /// Waits until [`finish`](Self::finish) does not block: in a browser by awaiting, elsewhere by blocking.
+    pub async fn ready(&mut self) -> Result<()> {
+        self.session.ready().await
+    }
+
+    /// Blocks until the copy is there.
+    ///
+    /// # Errors
+    /// `Device` if the device failed. In a browser also if it is not done: await [`ready`](Self::ready) first.
+    pub fn finish(mut self) -> Result<Snapshot> {
+        let mut states = self.session.executor.finish_read()?;
+        let caches = states.split_off(self.session.model.tape().states.len());
+        Ok(Snapshot { states, caches, ..std::mem::take(&mut self.snapshot) })
+    }
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.session.executor.cancel();
+    }
+}
+
 impl Session {
     /// Copies what a slot remembers to host memory. The slot stays as it is.
     pub fn snapshot(&mut self, slot: Slot) -> Result<Snapshot> {
+        self.begin_snapshot(slot)?.finish()
+    }
+
+    /// Begins to copy what a slot remembers to host memory.
+    ///
+    /// # Errors
+    /// `Input` if the slot was closed or belongs to another session; `Memory` if there is no room for the copy.
+    pub fn begin_snapshot(&mut self, slot: Slot) -> Result<Copying<'_>> {
         let Memory { page, logits, n_tokens, blocks, tokens } = self.memory(slot)?.clone();
         let tape = self.model().tape().clone();
-        let mut states = Vec::with_capacity(tape.states.len());
-        for (i, spec) in tape.states.iter().enumerate() {
-            let page = if spec.halves { self.pages.shift(page) } else { page };
-            states.push(self.executor.read_state(State(i), page)?);
-        }
-        let mut caches = Vec::with_capacity(tape.caches.len());
-        for i in 0..tape.caches.len() {
-            caches.push(self.executor.read_cache(Cache(i), &blocks, n_tokens)?);
-        }
-        Ok(Snapshot { weights: self.model().weights_hash().into(), states, caches, logits, n_tokens, tokens })
+        let page_of = |spec: &StateSpec| if spec.halves { self.pages.shift(page) } else { page };
+        let states = tape.states.iter().enumerate().map(|(i, spec)| Excerpt::State(State(i), page_of(spec)));
+        let caches = (0..tape.caches.len()).map(|i| Excerpt::Cache(Cache(i), &blocks, n_tokens));
+        let excerpts: Vec<Excerpt<'_>> = states.chain(caches).collect();
+        self.executor.begin_read(&excerpts)?;
+        let weights = self.model().weights_hash().into();
+        let snapshot = Snapshot { weights, states: Vec::new(), caches: Vec::new(), logits, n_tokens, tokens };
+        Ok(Copying { session: self, snapshot })
     }
 
     /// Opens a slot that goes on from a snapshot.
@@ -82,7 +125,7 @@ impl Session {
         }
         let written = self.write(page, &blocks, states, caches);
         let tokens = if caches.is_empty() || tokens.len() != *n_tokens { Vec::new() } else { tokens.clone() };
-        self.slots[slot.0] = Some(Memory { page, logits: logits.clone(), n_tokens: *n_tokens, blocks, tokens });
+        *self.slots.get_mut(slot)? = Memory { page, logits: logits.clone(), n_tokens: *n_tokens, blocks, tokens };
         if let Err(e) = written {
             self.close(slot)?;
             return Err(e);

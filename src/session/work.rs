@@ -1,7 +1,7 @@
 //! What slots are to read, and how it is cut into steps.
 
-use super::Slot;
 use super::pages::Move;
+use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
@@ -45,21 +45,29 @@ pub enum Cut {
     OneByOne,
 }
 
-/// Which logits a read wants.
-pub enum Want<'a> {
+/// Which logits a step brings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// After the last token of each slot's work.
     Last,
-    /// Every token's, as they come: its place among the tokens of its slot, logits.
-    All(&'a mut dyn FnMut(usize, &[f32]) -> Result<()>),
+    /// After every token.
+    All,
 }
+
+/// Takes the logits after a token: its place among the tokens of its slot, logits.
+pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
 /// Tokens `from .. from + len` of a piece of work, in one step.
 #[derive(Clone, Copy)]
 pub struct Part {
     pub work: usize,
+    pub slot: Slot,
     pub from: usize,
     pub len: usize,
     /// None follow.
     pub is_last: bool,
+    /// Tokens that the slot has read once the step is done.
+    pub end: usize,
 }
 
 /// What a step needs, kept for its memory.
@@ -72,6 +80,8 @@ pub struct Scratch {
     pub done: Vec<usize>,
     /// Of the last step.
     pub logits: Vec<f32>,
+    /// Rows of logits of each part.
+    pub rows: Vec<usize>,
 }
 
 impl Scratch {
@@ -90,7 +100,7 @@ impl Scratch {
             let left = work.tokens(i).len() - *from;
             let len = room.min(left).min(each);
             if len > 0 {
-                self.parts.push(Part { work: i, from: *from, len, is_last: len == left });
+                self.parts.push(Part { work: i, slot: work.slot(i), from: *from, len, is_last: len == left, end: 0 });
                 room -= len;
                 *from += len;
             }

@@ -1,6 +1,7 @@
 //! Devices to test on, the official numbers, and the one number that judges.
 
 pub mod made;
+pub mod null;
 #[cfg(unix)]
 pub mod terminal;
 

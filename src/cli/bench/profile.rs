@@ -4,7 +4,7 @@ use crate::cli::ceiling::Ceiling;
 use crate::cli::output::say;
 use crate::error::Result;
 use crate::exec::WordTime;
-use crate::session::{Model, Session};
+use crate::session::{Model, Session, low_level};
 
 /// Played this often; the fastest time of each word counts.
 const REPEATS: usize = 5;
@@ -21,9 +21,9 @@ struct Line {
 /// Prints a table to stderr. The share of the ceiling is that of weights read where it is one token, else that of operations.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
-    let mut best: Vec<WordTime> = session.profile(n_tokens)?;
+    let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;
     for _ in 1..REPEATS {
-        let again = session.profile(n_tokens)?;
+        let again = low_level::profile(&mut session, n_tokens)?;
         best.iter_mut().zip(again).for_each(|(best, again)| best.seconds = best.seconds.min(again.seconds));
     }
     let lines = by_word(&best);

@@ -118,11 +118,12 @@ impl Readback {
     /// `Device` if nothing was asked for, or nothing arrived.
     pub fn take<T>(&mut self, hand_over: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (bytes, _) = self.asked.take().ok_or_else(|| Error::device("cannot read back: nothing was asked for"))?;
-        let view = self
-            .buffer
-            .slice(..bytes as u64)
-            .get_mapped_range()
-            .map_err(|e| Error::device(format!("cannot read back: {e}")).caused_by(e))?;
+        let view = self.buffer.slice(..bytes as u64).get_mapped_range().map_err(|e| {
+            // wgpu's text has a line for each cause; the last one says most.
+            let why = e.to_string();
+            Error::device(format!("nothing came back from the device: {}", why.trim().lines().last().unwrap_or_default().trim()))
+                .caused_by(e)
+        })?;
         let taken = hand_over(&view);
         drop(view);
         self.buffer.unmap();

@@ -1,0 +1,221 @@
+//! A step of all jobs: begun, and finished once the device is done.
+
+use super::{Batcher, Done, JobId};
+use crate::error::{Error, Result};
+use crate::session::ahead::Live;
+use crate::session::generate::{Batch, Event};
+use crate::session::slots::Slot;
+use crate::session::stream::Finish;
+use crate::session::work::Wanted;
+use std::ops::ControlFlow;
+
+/// What gets text as it becomes certain.
+type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
+
+/// What the device works on.
+pub enum Flight {
+    /// It reads, and the host draws for each sequence that has read all.
+    Reading {
+        /// Sequences in the order in which they are read: first those that decode.
+        order: Vec<usize>,
+        n_first: usize,
+        /// How many of those first read a token.
+        n_decoding: usize,
+        /// The device was given something.
+        has_begun: bool,
+    },
+    /// It draws several tokens of each sequence.
+    Drawing(Vec<Live>),
+}
+
+impl Batcher {
+    /// Goes on with every job: a step that reads a token of each and as much of the prompts as a chunk has room for. If no prompt waits
+    /// and the device draws, several tokens of each. Returns the jobs that ended. `on_event` gets text as it becomes certain; the event's `stream` is
+    /// the job's place among those that run.
+    ///
+    /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
+    ///
+    /// # Errors
+    /// As [`Session::decode_many`](crate::session::Session::decode_many). No job can go on then: all of them end with that error in the next
+    /// step.
+    pub fn step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
+        self.begin_step()?;
+        self.finish_step(on_event)
+    }
+
+    /// Begins a step and returns while the device works. Does nothing if a step is under way. Jobs may be added and cancelled before the step is
+    /// finished; those that are added take part in the next one.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn begin_step(&mut self) -> Result<()> {
+        if self.flight.is_some() {
+            return Ok(());
+        }
+        let is_running = |i: &usize| self.streams[*i].finish.is_none() && self.sequences[*i].error.is_none();
+        let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
+        let draws_on_device = |i: &usize| {
+            let sequence = &self.sequences[*i];
+            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty();
+            // A slot that others fork reads its prompt in a step of its own.
+            sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
+        };
+        let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {
+            self.begin_drawing(running)
+        } else {
+            self.begin_reading(running)
+        };
+        self.flight = Some(flight.inspect_err(|e| self.fail(e))?);
+        Ok(())
+    }
+
+    /// Returns whether [`finish_step`](Self::finish_step) would not block: the device is done, or no step is under way.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        if self.flight.is_none() { Ok(true) } else { self.session.is_ready() }
+    }
+
+    /// Waits until [`finish_step`](Self::finish_step) does not block: in a browser by awaiting, elsewhere by blocking. May be dropped and called
+    /// again.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
+    pub async fn ready(&mut self) -> Result<()> {
+        if self.flight.is_none() { Ok(()) } else { self.session.ready().await }
+    }
+
+    /// Ends the step that is under way, as [`step`](Self::step) does. Blocks until the device is done. Returns no jobs if no step is under way.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step). In a browser also if the device is not done: await [`ready`](Self::ready) first.
+    pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
+        let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
+        self.land(flight, on_event).inspect_err(|e| self.fail(e))?;
+        self.retire()
+    }
+
+    fn land(&mut self, flight: Flight, on_event: &mut OnEvent<'_>) -> Result<()> {
+        match flight {
+            Flight::Reading { order, n_first, n_decoding, has_begun } => {
+                if has_begun {
+                    self.finish_reading(&order, n_first, n_decoding)?;
+                }
+                self.draw(order, on_event)
+            }
+            Flight::Drawing(live) => self.finish_drawing(live, on_event),
+        }
+    }
+
+    /// Ends all jobs with an error, in the next step: what their slots hold is not known any more.
+    fn fail(&mut self, e: &Error) {
+        for sequence in &mut self.sequences {
+            sequence.error.get_or_insert_with(|| e.clone());
+        }
+    }
+
+    fn begin_reading(&mut self, running: Vec<usize>) -> Result<Flight> {
+        // A token of each that decodes comes first: they are few, and none of them waits for a prompt.
+        let (mut order, prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
+        let n_first = order.len();
+        let n_decoding = order.iter().filter(|&&i| !self.sequences[i].unread.is_empty()).count();
+        let most = match &mut self.prefill {
+            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens()),
+            _ => usize::MAX,
+        };
+        if most > n_first {
+            order.extend(prompts);
+        }
+        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.sequences[i].next())).collect();
+        let has_begun = self.session.begin_some(work.as_slice(), most, Wanted::Last)? > 0;
+        self.has_samplers = false;
+        Ok(Flight::Reading { order, n_first, n_decoding, has_begun })
+    }
+
+    fn finish_reading(&mut self, order: &[usize], n_first: usize, n_decoding: usize) -> Result<()> {
+        self.session.finish_read()?;
+        let n_prompt = self.session.n_read()[n_first..].iter().sum();
+        let took = self.session.clock.stop();
+        if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
+            bound.learn(n_prompt, took);
+        }
+        for (k, &i) in order.iter().enumerate() {
+            self.sequences[i].unread.drain(..self.session.n_read()[k]);
+            self.keep_marked(i)?;
+        }
+        Ok(())
+    }
+
+    /// Draws on the host for the sequences among these that have read all, and for their continuations.
+    fn draw(&mut self, mut order: Vec<usize>, on_event: &mut OnEvent<'_>) -> Result<()> {
+        order.retain(|&i| self.sequences[i].unread.is_empty());
+        for i in order.clone() {
+            let before = self.streams.len();
+            self.fork_continuations(i)?;
+            order.extend(before..self.streams.len());
+        }
+        let Batcher { session, streams, sequences, .. } = self;
+        let model = session.model().clone();
+        let jobs: Vec<JobId> = sequences.iter().map(|sequence| sequence.job).collect();
+        let mut tell = |event: Event<'_>| {
+            on_event(jobs[event.stream], event);
+            ControlFlow::Continue(())
+        };
+        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        for i in order {
+            // One that was to have no tokens, or was cancelled, has ended already.
+            if !batch.is_live(i) {
+                continue;
+            }
+            let stream = &mut batch.streams[i];
+            sequences[i].is_stuck = false;
+            match stream.draw(session.logits(stream.slot)?) {
+                Ok(Some(token)) => {
+                    batch.take(i, token, 1);
+                    sequences[i].unread.push(token);
+                }
+                Ok(None) => batch.end(i, Finish::Eos),
+                Err(e) => sequences[i].error = Some(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_drawing(&mut self, running: Vec<usize>) -> Result<Flight> {
+        let Batcher { session, streams, sequences, ahead, has_samplers, .. } = self;
+        let mut live: Vec<Live> = Vec::with_capacity(running.len());
+        for i in running {
+            live.push(Live::new(i, streams[i].slot, std::mem::take(&mut sequences[i].unread)));
+        }
+        let begun = if *has_samplers { Ok(()) } else { session.begin_draws(streams, &live) };
+        let begun = begun.and_then(|()| session.begin_drawing(streams, &live, ahead));
+        *has_samplers = begun.is_ok();
+        if let Err(e) = begun {
+            live.into_iter().for_each(|l| sequences[l.stream].unread = l.unread);
+            return Err(e);
+        }
+        Ok(Flight::Drawing(live))
+    }
+
+    fn finish_drawing(&mut self, mut live: Vec<Live>, on_event: &mut OnEvent<'_>) -> Result<()> {
+        let Batcher { session, streams, sequences, ahead, prefill, has_samplers, .. } = self;
+        let model = session.model().clone();
+        let jobs: Vec<JobId> = sequences.iter().map(|sequence| sequence.job).collect();
+        let mut tell = |event: Event<'_>| {
+            on_event(jobs[event.stream], event);
+            ControlFlow::Continue(())
+        };
+        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        let took = session.finish_drawing(&mut batch, &mut live, ahead).inspect_err(|_| *has_samplers = false)?;
+        if let Some(bound) = prefill {
+            bound.learn(0, took);
+        }
+        for l in live {
+            *has_samplers &= !l.is_stuck;
+            let sequence = &mut sequences[l.stream];
+            (sequence.unread, sequence.is_stuck) = (l.unread, l.is_stuck);
+        }
+        Ok(())
+    }
+}

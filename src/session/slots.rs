@@ -1,0 +1,144 @@
+//! Slots: handles that cannot be mistaken, and what each slot remembers beside its state on the device.
+
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A sequence within a [`Session`](super::Session). A handle of another session, or of a slot that was closed, is an error wherever it is
+/// used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot {
+    session: u32,
+    index: u32,
+    /// How many slots were closed at this index before.
+    generation: u64,
+}
+
+impl Slot {
+    /// A slot of no session.
+    #[cfg(test)]
+    pub(super) const NOWHERE: Slot = Slot { session: 0, index: 0, generation: 0 };
+}
+
+impl std::fmt::Display for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "slot {}", self.index)
+    }
+}
+
+/// What a slot remembers beside its state on the device.
+#[derive(Clone, Default)]
+pub struct Memory {
+    pub page: usize,
+    /// After the last token; empty before the first.
+    pub logits: Vec<f32>,
+    pub n_tokens: usize,
+    /// Of the caches; perhaps more than the tokens fill.
+    pub blocks: Vec<u32>,
+    /// What was read, where the model has caches: it can go back to any of it.
+    pub tokens: Vec<u32>,
+}
+
+impl Memory {
+    /// Stands after these tokens too, on that page; has no logits until they are set.
+    pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
+        // Where the beginning is not known (a state file without its tokens) the rest is of no use.
+        if keeps && self.tokens.len() == self.n_tokens {
+            self.tokens.extend_from_slice(tokens);
+        }
+        (self.page, self.n_tokens) = (page, self.n_tokens + tokens.len());
+        // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
+        self.logits.clear();
+    }
+}
+
+/// The slots of a session.
+pub struct Slots {
+    session: u32,
+    places: Vec<Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u64,
+    /// `None` where the slot is free.
+    memory: Option<Memory>,
+}
+
+impl Slots {
+    /// Free slots of a new session.
+    pub fn new(n: usize) -> Slots {
+        static N_SESSIONS: AtomicU32 = AtomicU32::new(0);
+        let session = N_SESSIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        Slots { session, places: (0..n).map(|_| Place::default()).collect() }
+    }
+
+    pub fn n_free(&self) -> usize {
+        self.places.iter().filter(|place| place.memory.is_none()).count()
+    }
+
+    /// Gives the first free slot a memory.
+    ///
+    /// # Errors
+    /// `Input` if none is free.
+    pub fn open(&mut self, memory: Memory) -> Result<Slot> {
+        let n = self.places.len();
+        let mut places = self.places.iter_mut().enumerate();
+        let (index, place) = places
+            .find(|(_, place)| place.memory.is_none())
+            .ok_or_else(|| Error::input(format!("all {n} slots are in use")).hint("close one first"))?;
+        place.memory = Some(memory);
+        Ok(Slot { session: self.session, index: index as u32, generation: place.generation })
+    }
+
+    /// What an open slot remembers.
+    ///
+    /// # Errors
+    /// `Input` if the slot was closed, or belongs to another session.
+    pub fn get(&self, slot: Slot) -> Result<&Memory> {
+        let place =
+            self.places.get(slot.index as usize).filter(|place| slot.session == self.session && slot.generation == place.generation);
+        place.and_then(|place| place.memory.as_ref()).ok_or_else(|| self.refused(slot))
+    }
+
+    /// As [`get`](Self::get).
+    pub fn get_mut(&mut self, slot: Slot) -> Result<&mut Memory> {
+        self.get(slot)?;
+        let place = &mut self.places[slot.index as usize];
+        Ok(place.memory.as_mut().expect("it was found"))
+    }
+
+    /// Frees a slot; returns what it remembered. Errors as [`get`](Self::get).
+    pub fn close(&mut self, slot: Slot) -> Result<Memory> {
+        self.get(slot)?;
+        let place = &mut self.places[slot.index as usize];
+        place.generation += 1;
+        Ok(place.memory.take().expect("it was found"))
+    }
+
+    fn refused(&self, slot: Slot) -> Error {
+        let why = if slot.session == self.session { "was closed" } else { "belongs to another session" };
+        Error::input(format!("{slot} {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_names_one_slot_for_good() {
+        let (mut slots, mut other) = (Slots::new(2), Slots::new(2));
+        let memory = |n_tokens| Memory { n_tokens, ..Memory::default() };
+        let [a, b] = [1, 2].map(|n| slots.open(memory(n)).unwrap());
+        assert_eq!(slots.open(memory(3)).unwrap_err().message, "all 2 slots are in use");
+        assert_eq!(slots.close(b).unwrap().n_tokens, 2);
+        let c = slots.open(memory(4)).unwrap();
+        for closed in [slots.get(b).err(), slots.get_mut(b).err(), slots.close(b).err()] {
+            assert_eq!(closed.unwrap().message, "slot 1 was closed");
+        }
+        assert_eq!((slots.get(a).unwrap().n_tokens, slots.get(c).unwrap().n_tokens, slots.n_free()), (1, 4, 0));
+        other.open(memory(5)).unwrap();
+        assert_eq!(other.get(a).err().unwrap().message, "slot 0 belongs to another session");
+        assert!(slots.get(Slot::NOWHERE).is_err() && b != c && a != other.open(memory(0)).unwrap());
+    }
+}
