@@ -12,8 +12,7 @@ use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use wingbeat::chat::{self, Answer, Delta, Files, GenerationConfig, Turn};
+use wingbeat::chat::{AnswerPart, Conversation, Files, Format, GenerationConfig};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::{Model, ModelSource, Options, Prompt, Request, Session};
 use wingbeat::template::{self, Family, Message, Template, Tool};
@@ -66,13 +65,16 @@ fn main() -> Result<()> {
     session.generate("In the beginning", &generation.sampling(), &request, &mut show)?;
     println!();
 
+    drop(session);
+
     if can_chat {
-        talk(&mut session, template, generation)
+        converse(&model)?;
     } else {
-        println!("[4] A chat needs a model that was trained for it. What such a model says is text, too, and is taken apart like this:");
-        take_apart();
-        classify(&mut session)
+        println!("[4] a chat needs a model that was trained for it");
     }
+    println!("[7] a tool is called with {:?}", Family::Glm4.arguments("{\"city\": \"Beijing\"}"));
+    println!("    what is no call is an error: {:?}", Family::Glm4.arguments("{\"city\":"));
+    classify(&mut Session::new(&model, 1)?)
 }
 
 /// [8] A head for classes reads what the head for tokens would: the last token's activation, normalised. A checkpoint with `score.weight`
@@ -91,48 +93,36 @@ fn classify(session: &mut Session) -> Result<()> {
 }
 
 /// What only a chat model can do.
-fn talk(session: &mut Session, template: Arc<dyn Template>, generation: GenerationConfig) -> Result<()> {
-    // [4] Chat. The history comes back with the answer in it, and the slot stands after it: the next turn reads only what is new.
-    let options =
-        chat::Options { generation: GenerationConfig { max_new_tokens: Some(256), ..generation }, ..chat::Options::new(template) };
-    let slot = session.open()?;
-    let reply = chat::chat(session, Turn::new(slot, &[], Message::user("你好")), &options)?;
-    println!("[4] {}", reply.answer.content());
+fn converse(model: &Model) -> Result<()> {
+    // [4] Chat. The conversation keeps the history, and its slot stands after it: the next turn reads only what is new.
+    let format = Format::of(model)?;
+    let mut settings = format.settings();
+    settings.set("CHAT_LEN_MAX", "256")?;
+    let session = Session::new(model, Conversation::slots(model))?;
+    let mut chat = Conversation::new(session, format, settings, &mut |_done, _total| ())?;
+    let mut quiet = |_: AnswerPart<'_>| ControlFlow::Continue(());
+    println!("[4] {}", chat.say("你好", &mut quiet)?.text);
 
     // [5] The next turn, while it is written.
     print!("[5] ");
-    let turn = Turn::new(slot, &reply.history, Message::user("晚上睡不着应该怎么办"));
-    let reply = chat::stream_chat(session, turn, &options, &mut |delta| match delta {
-        Delta::Text(text) => show(text),
-        Delta::Begin { .. } => ControlFlow::Continue(()),
+    let answer = chat.say("晚上睡不着应该怎么办", &mut |part| match part {
+        AnswerPart::Text(text) => show(text),
+        _ => ControlFlow::Continue(()),
     })?;
-    println!("\n    {} tokens of {} were read before, {} messages so far", reply.n_reused, reply.prompt.len(), reply.history.len());
+    println!("\n    {} tokens of {} were read anew, {} messages so far", answer.n_prompt, chat.tokens().len(), chat.transcript().len());
 
-    // [6] Tools: described in a message of the system, called by the model, answered by us.
-    let history = [Message::system("").with_tools(vec![weather()?])];
-    let mut reply = chat::chat(session, Turn::new(slot, &history, Message::user("How warm is it in Beijing?")), &options)?;
-    if let Answer::Call { name, parameters, content } = &reply.answer {
-        match parameters {
-            Ok(parameters) => println!("[6] calls {name} with {parameters}"),
-            Err(e) => println!("[6] calls {name} with {content:?}: {e}"),
+    // [6] Tools: described before the first turn, called by the model, answered by us.
+    chat.set_tools(vec![weather()?])?;
+    let mut answer = chat.say("How warm is it in Beijing?", &mut quiet)?;
+    if let Some(call) = &answer.call {
+        match &call.parameters {
+            Ok(parameters) => println!("[6] calls {} with {parameters}", call.name),
+            Err(e) => println!("[6] calls {} with {:?}: {e}", call.name, call.arguments),
         }
-        let result = Message::observation(r#"{"celsius": 21}"#);
-        reply = chat::chat(session, Turn::new(slot, &reply.history, result), &options)?;
+        answer = chat.observe(r#"{"celsius": 21}"#, &mut quiet)?;
     }
-    println!("[6] {}", reply.answer.content());
-    take_apart();
-    session.close(slot)?;
-    classify(session)
-}
-
-/// [7] What `process_response` makes of what a model writes.
-fn take_apart() {
-    let tools = weather().map(|tool| Message::system("").with_tools(vec![tool]));
-    for written in ["\nIt is warm.", "get_weather\n{\"city\": \"Beijing\"}", "get_weather\n{\"city\":", "\n截止[[训练时间]]"] {
-        let mut history = tools.iter().cloned().collect();
-        let answer = chat::process_response(written, &mut history, Family::Glm4);
-        println!("[7] {written:?} is {answer:?}");
-    }
+    println!("[6] {}", answer.text);
+    Ok(())
 }
 
 fn weather() -> Result<Tool> {

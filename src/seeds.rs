@@ -2,7 +2,7 @@
 //!
 //! Seeds that are text (grammars, templates, lines of `batch`) are written by hand and only kept there.
 
-use crate::chat::{Format, Talk};
+use crate::chat::{Conversation, Format};
 use crate::session::{Model, ModelSource, Options, Session};
 use crate::vocab;
 use crate::weights::testing::Pickle;
@@ -72,10 +72,10 @@ fn states_and_chats() {
 
     let format = Format::of(&model).unwrap();
     let settings = format.settings();
-    let session = Session::new(&model, Talk::slots(&model)).unwrap();
-    let mut talk = Talk::new(session, format, settings, &mut |_, _| ()).unwrap();
+    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
+    let mut conversation = Conversation::new(session, format, settings, &mut |_, _| ()).unwrap();
     let path = folder.path().join("chat.state");
-    talk.save(&path).unwrap();
+    conversation.save(&path).unwrap();
     let file = fs::read(&path).unwrap();
     put("state", "chat", header(&file));
     put("saved_chat", "begun", read_safetensors(&file).unwrap().1["chat"].as_bytes());

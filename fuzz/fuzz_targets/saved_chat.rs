@@ -4,14 +4,14 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;
-use wingbeat::chat::{Format, Talk};
+use wingbeat::chat::{Conversation, Format};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::Session;
 use wingbeat_fuzz::{count, model, with_file};
 
 /// A conversation, and its file: the header, and the numbers after it.
 struct Chat {
-    talk: Talk,
+    conversation: Conversation,
     header: Value,
     numbers: Vec<u8>,
 }
@@ -20,15 +20,15 @@ fn begin() -> Result<Chat> {
     let model = model();
     let format = Format::of(&model)?;
     let settings = format.settings();
-    let mut talk = Talk::new(Session::new(&model, Talk::slots(&model))?, format, settings, &mut |_, _| ())?;
+    let mut conversation = Conversation::new(Session::new(&model, Conversation::slots(&model))?, format, settings, &mut |_, _| ())?;
     let folder = tempfile::tempdir().map_err(|e| Error::file(e.to_string()))?;
     let path = folder.path().join("first.state");
-    talk.save(&path)?;
+    conversation.save(&path)?;
     let file = std::fs::read(&path).map_err(|e| Error::io(e, &path))?;
     let (length, rest) = file.split_at(8);
     let n = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
     let header = serde_json::from_slice(&rest[..n]).map_err(|e| Error::file(e.to_string()))?;
-    Ok(Chat { talk, header, numbers: rest[n..].to_vec() })
+    Ok(Chat { conversation, header, numbers: rest[n..].to_vec() })
 }
 
 fn load(chat: &mut Chat, record: &[u8]) -> Result<()> {
@@ -36,7 +36,7 @@ fn load(chat: &mut Chat, record: &[u8]) -> Result<()> {
     chat.header["__metadata__"]["chat"] = record.into();
     let header = chat.header.to_string();
     let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &chat.numbers].concat();
-    with_file(&file, |path| chat.talk.load(path))
+    with_file(&file, |path| chat.conversation.load(path))
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,6 +1,6 @@
 //! An answer while it is written: ids in, segments out, and what a reader may be shown at once.
 //!
-//! The pieces of a segment add up to what [`process_response`](super::process_response) makes of it, so blanks around a reply, a
+//! The pieces of a segment add up to what [`process_segments`](super::answer::process_segments) makes of it, so blanks around a reply, a
 //! beginning of a character, of a stop text or of the mark for the date of training are held back until they are decided.
 
 use super::answer::TRAINING_DATE;
@@ -19,6 +19,12 @@ pub enum Delta<'a> {
 
 /// Who hears of it.
 pub(super) type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
+
+/// What a prompt holds of the answer: the ids after its last `<|assistant|>`.
+pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
+    let assistant = vocab.special(Role::Assistant.special());
+    prompt.iter().rposition(|id| Some(*id) == assistant).map_or(&[], |at| &prompt[at + 1..])
+}
 
 /// Ids to segments and deltas.
 pub(super) struct Writer {
@@ -161,7 +167,7 @@ fn begun(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Answer, process_response};
+    use super::super::answer::process_segments;
     use super::*;
     use crate::template::Family;
     use crate::template::testing::{MERGES, small};
@@ -210,9 +216,10 @@ mod tests {
         for text in texts {
             let (segments, said, _) = write(&bytes(text), &[], &[]);
             assert_eq!(segments, [text]);
-            let answer = process_response(text, &mut Vec::new(), Family::Glm4);
-            let name = answer.name().unwrap_or_default();
-            assert_eq!(said.concat(), format!("<{name}>{}", answer.content()), "{text:?}: {said:?}");
+            let message = process_segments([text].into_iter(), false, Family::Glm4).0.remove(0);
+            let (name, content) = (message.metadata.trim(), message.content.as_str());
+            let content = if name.is_empty() { content.replace(TRAINING_DATE.0, TRAINING_DATE.1) } else { content.into() };
+            assert_eq!(said.concat(), format!("<{name}>{content}"), "{text:?}: {said:?}");
             assert!(said.iter().all(|s| !s.is_empty()), "{said:?}");
         }
     }
@@ -256,6 +263,6 @@ mod tests {
         let (segments, said, _) = write(&bytes("ok</think>\nx"), &["\n<"], &bytes("\n<think>"));
         assert_eq!(segments, ["\n<think>ok</think>\nx"]);
         assert_eq!(said.concat(), "ok</think>\nx", "what is in the prompt is not shown");
-        assert!(matches!(process_response(&segments[0], &mut vec![], Family::Glm4), Answer::Text(_)));
+        assert!(process_segments([segments[0].as_str()].into_iter(), true, Family::Glm4).1.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Files of chat: what lies beside a checkpoint, its template and its settings for generation, and prompt files.
+//! Files of chat: what is beside a checkpoint, its template and its settings for generation.
 
 use super::GenerationConfig;
 use crate::error::{Error, Result};
@@ -53,7 +53,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// A file whole; none where there is none.
-pub(super) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

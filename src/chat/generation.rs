@@ -104,21 +104,6 @@ impl GenerationConfig {
         }
     }
 
-    /// How many tokens may follow a prompt of this length.
-    ///
-    /// # Errors
-    /// `Input` when the prompt alone is too long.
-    pub fn max_tokens(&self, n_prompt: usize) -> Result<usize> {
-        match self.max_new_tokens {
-            Some(n) => Ok(n),
-            None if n_prompt < self.max_length => Ok(self.max_length - n_prompt),
-            None => {
-                let e = Error::input(format!("expected a prompt of fewer than {} tokens, found {n_prompt}", self.max_length));
-                Err(e.at("max_length").hint("it counts the prompt too: raise it, or set max_new_tokens, which does not"))
-            }
-        }
-    }
-
     /// As the sampler takes it.
     pub fn sampling(&self) -> Sampling {
         let common = Sampling { repeat_penalty: self.repetition_penalty, order: Order::Hf, ..Sampling::greedy(self.seed) };
@@ -240,15 +225,5 @@ mod tests {
         let off = r#"{"typical_p": 1, "epsilon_cutoff": 0.0, "token_healing": false, "guidance_scale": 1.0, "suppress_tokens": [], "length_penalty": 2,
             "num_return_sequences": 1, "a_new_key": 7}"#;
         assert_eq!(read(off).unwrap(), GenerationConfig::glm());
-    }
-
-    #[test]
-    fn a_length_is_total_unless_it_is_of_new_tokens() {
-        let config = GenerationConfig { max_length: 10, ..GenerationConfig::glm() };
-        assert_eq!((config.max_tokens(0).unwrap(), config.max_tokens(9).unwrap()), (10, 1));
-        let said = config.max_tokens(10).unwrap_err().to_string();
-        assert!(said.starts_with("max_length: expected a prompt of fewer than 10 tokens, found 10"), "{said}");
-        let new = GenerationConfig { max_new_tokens: Some(3), ..config };
-        assert_eq!(new.max_tokens(1000).unwrap(), 3);
     }
 }

@@ -1,31 +1,29 @@
-//! Conversations: messages and tools, the templates that make a prompt of them, and one turn after the other.
+//! Conversations: how a model wants one written, and one turn after the other.
 //!
-//! A template gives parts, special tokens and text apart, so that what a user writes can never become a control token. Speaks to
-//! models through [`session`](crate::session) only; knows no architecture.
+//! A [`Conversation`] leads one with a session. A [`Question`] writes given messages as one prompt, and an [`AnswerReader`] takes the answer
+//! apart while it is written. Speaks to models through [`session`](crate::session) only; knows no architecture.
 
 mod answer;
+mod conversation;
 mod deltas;
 mod files;
 mod format;
 mod generation;
-mod prompt_file;
 mod question;
 mod rules;
 mod settings;
-mod talk;
 mod think;
-mod turn;
 
-pub use crate::session::Processor;
 pub use crate::template::{Message, Role, Tool};
-pub use answer::{Answer, process_response};
-pub use deltas::Delta;
+pub use answer::{AnswerPart, ToolCall};
+pub use conversation::{Answer, Conversation, OnPart, Overrides, Stats};
 pub use files::Files;
-pub use format::Format;
+#[cfg(feature = "cli")]
+pub(crate) use files::read_whole;
+#[cfg(all(test, feature = "cli"))]
+pub(crate) use format::first_prompt;
+pub use format::{Format, InitialPrompt};
 pub use generation::GenerationConfig;
-pub use prompt_file::PromptFile;
-pub use question::{AnswerPart, AnswerReader, Question, Written};
+pub use question::{AnswerReader, Question, Written};
 pub use rules::MakeConstraint;
 pub use settings::Settings;
-pub use talk::{Answered, OnPiece, Piece, Said, Stats, Talk, Told};
-pub use turn::{Options, Reply, StopWhen, Turn, chat, stream_chat};

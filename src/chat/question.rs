@@ -1,13 +1,11 @@
 //! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
 //! conversation.
 
-use super::Format;
-use super::deltas::{Delta, Writer};
+use super::deltas::{Delta, Writer, opening_ids};
 use super::format::{Kind, vocab_of};
 use super::rules::Place;
-use super::talk::Piece;
 use super::think::{Begins, Splitter};
-use super::turn::opening as opening_ids;
+use super::{AnswerPart, Format};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -16,7 +14,7 @@ use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
-/// Messages, written for a model up to where it answers. [`Talk`](super::Talk) leads a conversation instead: with a first prompt, and where
+/// Messages, written for a model up to where it answers. [`Conversation`](super::Conversation) leads a conversation instead: with a first prompt, and where
 /// answers end at a blank line with all that ChatRWKV does to logits.
 #[derive(Debug, Clone)]
 pub struct Question {
@@ -32,18 +30,6 @@ pub struct Question {
     opening: String,
     /// The messages declare tools, so an answer may call one.
     has_tools: bool,
-}
-
-/// A piece of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerPart<'a> {
-    Text(&'a str),
-    /// Of what the model thinks before it answers.
-    Thought(&'a str),
-    /// A call of the tool of that name begins.
-    Call(&'a str),
-    /// Of the last call's arguments.
-    Arguments(&'a str),
 }
 
 /// Takes an answer apart while a model writes it. What it hands out adds up to the answer: blanks around a text, and what may be the
@@ -123,7 +109,7 @@ impl Question {
     /// Takes apart what the model wrote.
     pub fn answer(&self, written: &str) -> Written {
         let mut splitter = Splitter::new(self.begins(), Vec::new());
-        let on_piece = &mut |_: Piece<'_>| ControlFlow::Continue(());
+        let on_piece = &mut |_: AnswerPart<'_>| ControlFlow::Continue(());
         let _ = splitter.push(written, on_piece);
         splitter.finish(on_piece);
         let thought = splitter.thought().to_string();
@@ -157,7 +143,7 @@ impl AnswerReader {
             });
         }
         splitter.finish(&mut |piece| {
-            on_part(part(piece));
+            on_part(piece);
             ControlFlow::Continue(())
         });
     }
@@ -181,16 +167,9 @@ fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mu
 
 fn split(splitter: &mut Splitter, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
     let _ = splitter.push(text, &mut |piece| {
-        on_part(part(piece));
+        on_part(piece);
         ControlFlow::Continue(())
     });
-}
-
-fn part(piece: Piece<'_>) -> AnswerPart<'_> {
-    match piece {
-        Piece::Text(text) => AnswerPart::Text(text),
-        Piece::Thought(text) => AnswerPart::Thought(text),
-    }
 }
 
 #[cfg(all(test, feature = "embedded-model"))]

@@ -1,6 +1,6 @@
 //! From a reply's text to what is shown of it: the thought before the answer, the answer without blanks around it.
 
-use super::talk::{OnPiece, Piece};
+use super::{AnswerPart, OnPart};
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
@@ -85,18 +85,18 @@ impl Splitter {
     }
 
     /// More of the reply. Breaks when the one who hears of it does, or when a stop text has come.
-    pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+    pub fn push(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
-        self.go(Rest::Follows, on_piece)
+        self.go(Rest::Follows, on_part)
     }
 
     /// The reply is complete.
-    pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) {
+    pub fn finish(&mut self, on_part: &mut OnPart<'_>) {
         // The text is wanted whether anybody hears of it or not.
-        let _ = self.go(Rest::IsNothing, on_piece);
+        let _ = self.go(Rest::IsNothing, on_part);
         if !self.has_stopped {
             let held = self.stops.finish();
-            let _ = self.answer.push(&held, &mut |text| on_piece(Piece::Text(text)));
+            let _ = self.answer.push(&held, &mut |text| on_part(AnswerPart::Text(text)));
         }
     }
 
@@ -109,7 +109,7 @@ impl Splitter {
         &self.thought.shown
     }
 
-    fn go(&mut self, rest: Rest, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+    fn go(&mut self, rest: Rest, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         loop {
             match self.part {
                 Part::Tag(tag, then) => {
@@ -136,7 +136,7 @@ impl Splitter {
                     let end = self.held.find(END);
                     let n = end.unwrap_or_else(|| self.held.len() - if rest == Rest::Follows { begun(&self.held, END) } else { 0 });
                     let text: String = self.held.drain(..n).collect();
-                    let heard = self.thought.push(&text, &mut |text| on_piece(Piece::Thought(text)));
+                    let heard = self.thought.push(&text, &mut |text| on_part(AnswerPart::Thought(text)));
                     if end.is_none() {
                         return heard;
                     }
@@ -148,7 +148,7 @@ impl Splitter {
                     let held = std::mem::take(&mut self.held);
                     let (certain, has_stopped) = self.stops.push(&held);
                     self.has_stopped |= has_stopped;
-                    self.answer.push(certain, &mut |text| on_piece(Piece::Text(text)))?;
+                    self.answer.push(certain, &mut |text| on_part(AnswerPart::Text(text)))?;
                     return if self.has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
                 }
             }
@@ -199,15 +199,16 @@ mod tests {
     fn show(begins: Begins, pieces: &[&str], stops: &[&str]) -> (String, bool) {
         let mut splitter = Splitter::new(begins, stops.iter().map(|s| s.to_string()).collect());
         let mut shown = String::new();
-        let mut on_piece = |piece: Piece<'_>| {
+        let mut on_part = |piece: AnswerPart<'_>| {
             match piece {
-                Piece::Text(text) => shown += text,
-                Piece::Thought(text) => shown += &format!("[{text}]"),
+                AnswerPart::Text(text) => shown += text,
+                AnswerPart::Thought(text) => shown += &format!("[{text}]"),
+                part => panic!("{part:?}"),
             }
             ControlFlow::Continue(())
         };
-        let _ = pieces.iter().try_for_each(|piece| splitter.push(piece, &mut on_piece));
-        splitter.finish(&mut on_piece);
+        let _ = pieces.iter().try_for_each(|piece| splitter.push(piece, &mut on_part));
+        splitter.finish(&mut on_part);
         assert_eq!(shown.replace("][", "").replace(&format!("[{}]", splitter.thought()), ""), splitter.answer());
         (shown.replace("][", ""), splitter.has_stopped)
     }

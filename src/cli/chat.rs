@@ -1,12 +1,15 @@
-//! `chat`: a conversation, at a terminal or through a pipe. What is said and answered is [`Talk`]'s; here are keys, colours and files.
+//! `chat`: a conversation, at a terminal or through a pipe. What is said and answered is [`Conversation`]'s; here are texts of commands, keys,
+//! colours and files.
 
+mod command;
 mod complete;
 mod editor;
 mod history;
+mod obey;
 mod pipe;
+mod prompt_file;
 mod reading;
 mod screen;
-mod slash;
 mod status;
 
 use super::escape::EscapeArgs;
@@ -19,19 +22,17 @@ use super::style::Color;
 use super::target::{Existing, StateTarget};
 use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
-use crate::chat::{Format, PromptFile, Talk, Told};
+use crate::chat::{Conversation, Format};
 use crate::engine::Close;
 use crate::error::{Error, Kind, Result};
-use crate::report::{ChatReport, TimingsReport};
 use crate::sample::Sampling;
-use crate::session::{Finish, Session};
+use crate::session::Session;
 use editor::{Editor, Input};
 use pipe::Pipe;
+use prompt_file::PromptFile;
 use reading::Reading;
 use screen::{As, Screen};
-use slash::Slash;
 use std::io::{IsTerminal, stderr, stdin};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -105,7 +106,7 @@ pub fn run(args: Args) -> Outcome {
     args.check()?;
     let target = args.save.as_ref().map(|path| args.existing.check_state(path, args.load.as_deref())).transpose()?;
     let reading = Reading::default();
-    let talk = begin(&args, &reading)?;
+    let conversation = begin(&args, &reading)?;
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
     let source = if stdin().is_terminal() {
         let history = (!args.no_history).then(history).flatten();
@@ -113,7 +114,7 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::new()?)
     };
-    let mut chat = Chat { talk, screen, source, reading, target, grammar: None, close: args.grammar.close(), failed: None };
+    let mut chat = Chat { conversation, screen, source, reading, target, grammar: None, close: args.grammar.close(), failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     if args.load.is_some() {
@@ -123,7 +124,7 @@ pub fn run(args: Args) -> Outcome {
     // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
-    let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.talk.save(path)));
+    let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));
     match (ended, saved) {
         (Err(Failure::Error(e)), Err(unsaved)) => {
             say_error(args.color, &unsaved);
@@ -137,36 +138,36 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Opens the model and reads what comes before the first message.
-fn begin(args: &Args, reading: &Reading) -> Result<Talk> {
+fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let model = args.model.load()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
     let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
     if let Some(path) = &args.prompt {
         let file = PromptFile::find(path)?;
-        format = format.with_prompt(&file).map_err(|e| e.at("--prompt"))?;
+        format = format.with_prompt(&file.prompt).map_err(|e| e.at("--prompt"))?;
         file.set(&mut settings).map_err(|e| e.at(path.display()))?;
         seed = seed.or(file.settings.iter().any(|(name, _)| name == "seed").then_some(settings.sampling.seed));
     }
     settings.sampling = args.sampling.over(settings.sampling, &model)?;
     settings.sampling.seed = seed.unwrap_or(settings.sampling.seed);
-    let mut session = Session::new(&model, Talk::slots(&model) + usize::from(args.model.state.is_some()))?;
+    let mut session = Session::new(&model, Conversation::slots(&model) + usize::from(args.model.state.is_some()))?;
     let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
     signals::stop_on_interrupt(&session.stop_flag());
-    let mut talk = Talk::new(session, format, settings, &mut reading.shown())?;
-    talk.set_progress(Box::new(reading.shown()));
+    let mut conversation = Conversation::new(session, format, settings, &mut reading.shown())?;
+    conversation.set_progress(Box::new(reading.shown()));
     if let Some((slot, loaded)) = start {
-        talk.begin_behind(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
+        conversation.begin_after(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
     }
     if let Some(text) = &args.system {
         let text = args.escape.text(text, "--system")?;
-        talk.system(&text).map_err(|e| e.at("--system"))?;
+        conversation.set_system(&text).map_err(|e| e.at("--system"))?;
     }
     if let Some(path) = &args.load {
-        talk.load(path)?;
-        args.set_anew(&mut talk)?;
+        conversation.load(path)?;
+        args.set_anew(&mut conversation)?;
     }
     reading.end();
-    Ok(talk)
+    Ok(conversation)
 }
 
 impl Args {
@@ -183,14 +184,14 @@ impl Args {
     }
 
     /// A chat that was kept has settings of its own. Those that are asked for now win over them; without a seed the random stream goes on.
-    fn set_anew(&self, talk: &mut Talk) -> Result<()> {
-        let kept = talk.settings().sampling.clone();
-        let asked = self.sampling.over(kept.clone(), talk.model())?;
+    fn set_anew(&self, conversation: &mut Conversation) -> Result<()> {
+        let kept = conversation.settings().sampling.clone();
+        let asked = self.sampling.over(kept.clone(), conversation.model())?;
         let is_asked = |name: &str| name != "preset" && (name != "seed" || self.sampling.seed().is_some());
         for (name, _) in Sampling::names().filter(|(name, _)| is_asked(name)) {
             let value = asked.get(name)?;
             if value != kept.get(name)? {
-                talk.set(name, &value)?;
+                conversation.set(name, &value)?;
             }
         }
         Ok(())
@@ -216,7 +217,7 @@ enum Then {
 }
 
 struct Chat {
-    talk: Talk,
+    conversation: Conversation,
     screen: Screen,
     source: Source,
     /// Where to save the chat at its end.
@@ -238,8 +239,8 @@ impl Chat {
     /// Only who looks is greeted.
     fn greet(&self) {
         if self.is_terminal() {
-            let model = self.talk.model();
-            say(format_args!("{} ({}), format {}", model.name(), model.facts().architecture, self.talk.format().name()));
+            let model = self.conversation.model();
+            say(format_args!("{} ({}), format {}", model.name(), model.facts().architecture, self.conversation.format().name()));
             self.screen.aside("/help lists the commands; Ctrl-C stops an answer, Ctrl-D ends");
         }
     }
@@ -247,14 +248,14 @@ impl Chat {
     /// Shows how a chat that was loaded ended, to whoever looks.
     fn show_last_turns(&self) {
         if self.is_terminal() {
-            status::last_turns(&self.talk).iter().for_each(|line| self.screen.aside(line));
+            status::last_turns(&self.conversation).iter().for_each(|line| self.screen.aside(line));
         }
     }
 
     /// Until there is no more to say.
     fn turns(&mut self) -> std::result::Result<(), Failure> {
         let mut is_leaving = false;
-        let stop = self.talk.stop_flag();
+        let stop = self.conversation.stop_flag();
         loop {
             let input = if signals::is_ending() { Ok(Input::Interrupted) } else { self.read() };
             if signals::is_ending() {
@@ -286,14 +287,14 @@ impl Chat {
 
     fn read(&mut self) -> Result<Input> {
         match &mut self.source {
-            Source::Pipe(pipe) => pipe.read(&self.talk.stop_flag()),
+            Source::Pipe(pipe) => pipe.read(&self.conversation.stop_flag()),
             Source::Terminal(editor) => {
-                let (format, branch) = (self.talk.format(), self.talk.branch());
+                let (format, branch) = (self.conversation.format(), self.conversation.branch());
                 let sign = match branch {
                     "main" => format!("{}{} ", format.user(), format.interface()),
                     _ => format!("{} ({branch}){} ", format.user(), format.interface()),
                 };
-                editor.offer(self.talk.branches(), status::names());
+                editor.offer(self.conversation.branches(), status::names());
                 // a prompt file may call the user anything
                 editor.read(&printable(&sign))
             }
@@ -330,137 +331,5 @@ impl Chat {
         }
         self.failed = Some(Kind::Interrupted);
         Then::Leave
-    }
-
-    fn obey(&mut self, line: &str) -> std::result::Result<Then, Failure> {
-        if line.trim().is_empty() {
-            return Ok(Then::Next);
-        }
-        match slash::parse(line)? {
-            Some(command) => self.command(command, line),
-            None => self.answer(line, line),
-        }
-    }
-
-    /// Says `line` to the conversation; `typed` is what the user wrote for it.
-    fn answer(&mut self, line: &str, typed: &str) -> std::result::Result<Then, Failure> {
-        let who = Talk::is_reply(line).then(|| format!("{}{}", self.talk.format().bot(), self.talk.format().interface()));
-        self.screen.begin(who);
-        let told = self.talk.say(line, &mut |piece| {
-            self.reading.end();
-            self.screen.piece(piece)
-        });
-        self.reading.end();
-        match told? {
-            Told::Answer(answer) => {
-                let talk = &self.talk;
-                let thought = answer.thought.trim();
-                let report = ChatReport {
-                    prompt: typed,
-                    branch: talk.branch(),
-                    seed: talk.settings().sampling.seed,
-                    prompt_tokens: answer.n_prompt,
-                    tokens: &answer.tokens,
-                    text: &answer.text,
-                    thought: (!thought.is_empty()).then_some(thought),
-                    finish: answer.finish.name(),
-                    complete: answer.complete,
-                    timings: TimingsReport::new(talk.model().load_ms(), &answer.timings),
-                };
-                self.screen.end(&answer, report)?;
-                for (name, ids) in talk.transcripts() {
-                    log::trace!("read {name}: {ids:?}");
-                }
-                if !answer.is_kept {
-                    self.screen.aside("there is no answer: the message is taken back, and + says it again");
-                }
-                if answer.finish == Finish::Interrupted {
-                    return Ok(self.stopped());
-                }
-            }
-            Told::Message(text) => self.screen.tell(&text),
-            Told::Wrong(text) => {
-                self.screen.wrong(text)?;
-                self.note(Kind::Input);
-            }
-            Told::Nothing => self.screen.aside("there is nothing yet to do that with"),
-        }
-        Ok(Then::Next)
-    }
-
-    /// Answers follow that grammar from now on; none lifts it.
-    fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
-        match &asked {
-            Some(asked) => self.talk.set_grammar(Some(&self.close.on(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
-            None => self.talk.set_grammar(None)?,
-        }
-        self.grammar = asked.map(|asked| asked.name);
-        Ok(())
-    }
-
-    fn held_to(&self) -> String {
-        self.grammar.as_ref().map_or("answers follow no grammar".into(), |name| format!("answers follow {name}"))
-    }
-
-    fn command(&mut self, command: Slash, typed: &str) -> std::result::Result<Then, Failure> {
-        match command {
-            Slash::Help => self.screen.tell(&slash::help()),
-            Slash::Save(path) => {
-                self.talk.save(&path)?;
-                self.target.iter_mut().for_each(|target| target.wrote(&path));
-                self.screen.aside(format_args!("saved to {}", path.display()));
-            }
-            Slash::Load(path) => {
-                let loaded = self.talk.load(&path);
-                self.reading.end();
-                loaded?;
-                self.screen.aside(status::place(&self.talk));
-                self.show_last_turns();
-            }
-            Slash::Fork(name) => {
-                self.talk.fork(&name)?;
-                self.screen.aside(status::place(&self.talk));
-            }
-            Slash::Switch(Some(name)) => {
-                self.talk.switch(&name)?;
-                self.screen.aside(status::place(&self.talk));
-            }
-            Slash::Switch(None) => self.screen.tell(&status::branches(&self.talk)),
-            Slash::Forget(name) => {
-                self.talk.remove(&name)?;
-                self.screen.tell(&status::branches(&self.talk));
-            }
-            Slash::Undo => {
-                self.talk.undo()?;
-                self.screen.aside(status::place(&self.talk));
-            }
-            Slash::Stats => self.screen.tell(&status::stats(&self.talk.stats())),
-            Slash::Clear => {
-                self.talk.say("+reset", &mut |_| ControlFlow::Continue(()))?;
-                self.screen.aside("the chat begins again");
-            }
-            Slash::Retry(settings) => return self.answer(format!("+ {settings}").trim_end(), typed),
-            Slash::Set(Some((name, None))) => self.screen.tell(&format!("{name} is {}", self.talk.settings().get(&name)?)),
-            Slash::Set(Some((name, Some(value)))) => {
-                self.talk.set(&name, &value)?;
-                self.screen.aside(status::changed(&name, &value, self.talk.settings()));
-            }
-            Slash::Set(None) => self.screen.tell(&status::settings(self.talk.settings())),
-            Slash::System(text) => {
-                let begun = self.talk.system(&text.replace("\\n", "\n"));
-                self.reading.end();
-                begun?;
-                self.screen.aside("the chat begins again");
-            }
-            Slash::Grammar(Some(name)) => {
-                let asked = if name == "none" { None } else { Some(Asked::named(&name)?) };
-                self.hold_to(asked)?;
-                self.screen.aside(self.held_to());
-            }
-            Slash::History => self.screen.tell(String::from_utf8_lossy(&self.talk.text()).trim()),
-            Slash::Grammar(None) => self.screen.tell(&self.held_to()),
-            Slash::Exit => return Ok(Then::Leave),
-        }
-        Ok(Then::Next)
     }
 }

@@ -81,6 +81,10 @@ pub struct Stream {
     /// Keeps back at its end what is not certain yet, for [`pending`](Self::pending): the bytes of an incomplete character, and text with which
     /// a stop text may begin. Not after a stop id or a stop text.
     pub keeps_end: bool,
+    /// Counts every token in penalties. Else tokens of digits and blanks alone, which may repeat, count as seen only. Draws on the host.
+    pub counts_every_token: bool,
+    /// Tokens beyond `max_tokens` in which a character may be completed.
+    pub grace: usize,
     /// Bytes of the text that an event has brought.
     pub(super) n_told_text: usize,
     /// The text is closed because its tokens run out: it ends as a cut text does, though whole.
@@ -112,6 +116,8 @@ impl Stream {
             n_logprobs: None,
             logprobs: None,
             keeps_end: false,
+            counts_every_token: false,
+            grace: 0,
             n_told_text: 0,
             is_closing: false,
             n_told: 0,
@@ -163,7 +169,7 @@ impl Stream {
 
     /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
     pub(super) fn needs_host(&self) -> bool {
-        self.is_watched() || self.n_logprobs.is_some() || !self.sampler.fits_device()
+        self.is_watched() || self.counts_every_token || self.n_logprobs.is_some() || !self.sampler.fits_device()
     }
 
     /// Whether something has to look at the logits on the host before each draw.
@@ -192,7 +198,7 @@ impl Stream {
             change(&self.tokens, &mut self.scratch);
         }
         let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
-        let left = self.limit.saturating_sub(self.tokens.len());
+        let left = self.limit.saturating_sub(self.tokens.len()).max(1);
         let allowed = behind(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
         if allowed.is_complete() {
             return Ok(None);
@@ -214,8 +220,10 @@ impl Stream {
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
         // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
-        self.sampler.accept(token, vocab.map_or(1.0, |_| penalty_weight(bytes)));
-        if !self.push(bytes) && self.tokens.len() >= self.limit {
+        let counts = self.counts_every_token || vocab.is_none();
+        self.sampler.accept(token, if counts { 1.0 } else { penalty_weight(bytes) });
+        if !self.push(bytes) && self.tokens.len() >= self.limit && (self.utf8.is_complete() || self.tokens.len() >= self.limit + self.grace)
+        {
             let is_whole = self.may_end().is_some_and(|(_, is_whole)| is_whole);
             self.end(if is_whole { Finish::Eos } else { self.at_limit });
         }
@@ -234,6 +242,7 @@ impl Stream {
         let longest = room.map_or(usize::MAX, |room| self.tokens.len().saturating_add(room));
         self.at_limit = if longest < max_tokens { Finish::Context } else { Finish::Length };
         self.limit = max_tokens.min(longest);
+        self.grace = if self.at_limit == Finish::Context { 0 } else { self.grace };
         if self.finish.is_none() && self.tokens.len() >= self.limit {
             self.end(self.at_limit);
         }
@@ -241,7 +250,7 @@ impl Stream {
 
     /// Tokens that the text may still have.
     pub(super) fn n_left(&self) -> usize {
-        self.limit - self.tokens.len()
+        self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
     /// Ends the text: what was held back is text after all.

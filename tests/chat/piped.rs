@@ -5,6 +5,7 @@ use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use wingbeat::vocab::Vocab;
 
 fn chat(args: &str, input: &str) -> Output {
     feed(&words(&format!("chat {args}")), input.as_bytes())
@@ -16,6 +17,11 @@ fn objects(output: &Output) -> Vec<Value> {
 
 fn tokens(object: &Value) -> Vec<u32> {
     object["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+/// An answer's tokens as text, whitespace and all.
+fn text(object: &Value) -> String {
+    String::from_utf8(Vocab::tiny().decode(&tokens(object))).unwrap()
 }
 
 #[test]
@@ -34,7 +40,7 @@ fn answers_go_to_stdout_and_all_else_to_stderr() {
 
 #[test]
 fn an_answer_is_an_object_with_json() {
-    let output = chat("--seed 1 --json -v -v", "light\n+\nbread and\\n\\nwine\n");
+    let output = chat("--seed 1 --json", "light\n+\nbread and\\n\\nwine\n/history\n");
     let said = stdout(&output);
     let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.iter().map(|a| a["prompt"].as_str().unwrap()).collect::<Vec<_>>(), ["light", "+", "bread and\\n\\nwine"]);
@@ -48,8 +54,8 @@ fn an_answer_is_an_object_with_json() {
     let asked_first = encoded(&[&asked("light")]).len() as u64;
     assert_eq!((answers[0]["prompt_tokens"].as_u64(), answers[1]["prompt_tokens"].as_u64()), (Some(asked_first), Some(0)));
     // the second answer stands in the place of the first
-    let read = [encoded(&[BEGINNING, &asked("light")]), tokens(&answers[1]), encoded(&[&asked("bread and\nwine")]), tokens(&answers[2])];
-    assert!(stderr(&output).contains(&format!("read chat: {:?}", read.concat())), "{}", stderr(&output));
+    let read = [BEGINNING, &asked("light"), &text(&answers[1]), &asked("bread and\nwine"), &text(&answers[2])].concat();
+    assert!(stderr(&output).contains(read.trim()), "{}", stderr(&output));
 }
 
 #[test]
@@ -158,10 +164,11 @@ fn a_chat_begins_behind_a_state() {
     let state = state.to_str().unwrap();
     let before = "User: day\n\nAssistant: The night is far spent, the day is at hand.\n\n";
     stdout(&run(&["generate", before, "-n", "0", "--save-state", state, "--state-tokens"]));
-    let output = feed(&["chat", "--state", state, "--temp", "0", "--json", "-v", "-v"], b"light\n/set FREE_GEN_LEN 8\n+gen In the\n");
+    let output = feed(&["chat", "--state", state, "--temp", "0", "--json"], b"light\n/history\n/set FREE_GEN_LEN 8\n+gen In the\n");
     let said: Vec<Vec<u32>> = stdout(&output).lines().map(|line| tokens(&serde_json::from_str(line).unwrap())).collect();
-    let read = [encoded(&[before, BEGINNING, &asked("light")]), said[0].clone()].concat();
-    assert!(stderr(&output).contains(&format!("read chat: {read:?}")), "{}", stderr(&output));
+    let answer = String::from_utf8(Vocab::tiny().decode(&said[0])).unwrap();
+    let read = [before, BEGINNING, &asked("light"), &answer].concat();
+    assert!(stderr(&output).contains(read.trim()), "{}", stderr(&output));
     let whole = tokens(&json(&run(&["generate", "\nIn the", "--state", state, "-n", "32", "--temp", "0", "--json"])));
     assert!(said[1].len() >= 8 && whole.starts_with(&said[1]), "{said:?} {whole:?}");
 }

@@ -18,21 +18,26 @@ fn chat(args: &[&str], home: &TempDir) -> Terminal {
     Terminal::ready(&[&["chat"], args].concat(), home.path(), Setting::default())
 }
 
-/// One that tells what the model has read, and draws the likeliest token.
-fn traced(home: &TempDir) -> Terminal {
-    chat(&["--temp", "0", "--seed", "1", "-v", "-v"], home)
+/// One that draws the likeliest token.
+fn greedy(home: &TempDir) -> Terminal {
+    chat(&["--temp", "0", "--seed", "1"], home)
 }
 
-/// Says a line; all that the model has read of the conversation then.
-fn read_after(terminal: &mut Terminal, line: &str) -> Vec<u32> {
-    kept(terminal, line, "chat")
+/// Says a line; the transcript then: all that the model has read of the conversation.
+fn transcript_after(terminal: &mut Terminal, line: &str) -> String {
+    terminal.raw(&format!("{line}{ENTER}"));
+    terminal.say("/history")
 }
 
-/// The same of one of the states that are kept.
-fn kept(terminal: &mut Terminal, line: &str, name: &str) -> Vec<u32> {
-    let said = terminal.raw(&format!("{line}{ENTER}"));
-    let ids = said.rsplit_once(&format!("read {name}: [")).unwrap_or_else(|| panic!("no ids in {said:?}")).1;
-    ids.split_once(']').unwrap().0.split(", ").map(|id| id.parse().unwrap()).collect()
+/// Says a line; the answer, without the line below it that says what it took.
+fn answer(terminal: &mut Terminal, line: &str) -> String {
+    let said = terminal.say(line);
+    said.rsplit_once('\n').unwrap_or_else(|| panic!("no answer in {said:?}")).0.to_string()
+}
+
+/// A transcript that begins with the first prompt and these texts.
+fn begun(texts: &[&str]) -> String {
+    format!("{BEGINNING}{}", texts.concat()).trim().to_string()
 }
 
 /// Ends it with Ctrl-D.
@@ -44,59 +49,53 @@ fn leave(mut terminal: Terminal) {
 #[test]
 fn every_message_is_read_as_the_format_has_it() {
     let home = home();
-    let mut terminal = traced(&home);
-    let first = read_after(&mut terminal, "light");
-    let begin = encoded(&[BEGINNING, &asked("light")]);
+    let mut terminal = greedy(&home);
+    let first = transcript_after(&mut terminal, "light");
+    let begin = begun(&[&asked("light")]);
     assert!(first.starts_with(&begin) && first.len() > begin.len() + 5, "{first:?}");
     // another answer to the same message: the likeliest one again, from the same state
-    assert_eq!(read_after(&mut terminal, "+"), first);
-    let other = read_after(&mut terminal, "+ -temp=5 -top_p=1");
+    assert_eq!(transcript_after(&mut terminal, "+"), first);
+    let other = transcript_after(&mut terminal, "+ -temp=5 -top_p=1");
     assert!(other.starts_with(&begin) && other != first);
-    assert_eq!(read_after(&mut terminal, "+"), first);
-    let second = read_after(&mut terminal, "water\\n\\nand fire");
-    assert!(second.starts_with(&[first.clone(), encoded(&[&asked("water\nand fire")])].concat()), "{second:?}");
+    assert_eq!(transcript_after(&mut terminal, "+"), first);
+    let second = transcript_after(&mut terminal, "water\\n\\nand fire");
+    assert!(second.starts_with(&format!("{first}\n\n{}", asked("water\nand fire"))), "{second:?}");
 
     assert!(terminal.say("/undo").contains("1 turn"));
-    assert_eq!(read_after(&mut terminal, "water\\nand fire"), second);
+    assert_eq!(transcript_after(&mut terminal, "water\\nand fire"), second);
 
     assert_eq!(terminal.say("+reset"), "Chat reset.");
-    assert_eq!(read_after(&mut terminal, "light"), first);
+    assert_eq!(transcript_after(&mut terminal, "light"), first);
 
-    // free generation reads what ChatRWKV's reads, and leaves the conversation as it is
+    // free generation leaves the conversation as it is
     terminal.say("/set FREE_GEN_LEN 8");
-    let instruction = "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
-                       # Instruction:\nTell\nof light.\n\n# Response:\n";
-    let question = asked("What is light?");
-    for (line, prompt) in [
-        ("+gen  In the beginning ", vec!["\nIn the beginning"]),
-        ("+i Tell\\n\\nof light.", vec![instruction]),
-        ("+qq What is light?", vec!["\nQ: What is light?\nA:"]),
-        ("+qa What is light?", vec![BEGINNING, &question]),
-    ] {
-        assert_eq!(kept(&mut terminal, line, "gen_0"), encoded(&prompt), "{line}");
-        let behind = kept(&mut terminal, "++", "gen_1");
-        assert!(behind.starts_with(&encoded(&prompt)) && behind.len() >= encoded(&prompt).len() + 8, "{line}: {behind:?}");
-        assert_eq!(kept(&mut terminal, "+++", "gen_0"), behind, "{line}");
-        assert_eq!(read_after(&mut terminal, "++"), first, "{line}");
+    let mut texts = Vec::new();
+    for line in ["+gen  In the beginning ", "+i Tell\\n\\nof light.", "+qq What is light?", "+qa What is light?"] {
+        let text = answer(&mut terminal, line);
+        assert!(text.len() > 5 && !texts.contains(&text), "{line}: {text:?}");
+        assert_eq!(answer(&mut terminal, "++"), text, "{line}: the likeliest text again, from the same state");
+        assert_ne!(answer(&mut terminal, "+++"), text, "{line}");
+        assert_eq!(terminal.say("/history"), first, "{line}");
+        texts.push(text);
     }
-    assert_eq!(read_after(&mut terminal, "+"), first);
+    assert_eq!(transcript_after(&mut terminal, "+"), first);
     leave(terminal);
 }
 
 #[test]
 fn branches_go_their_own_ways() {
     let home = home();
-    let mut terminal = traced(&home);
-    let first = read_after(&mut terminal, "light");
+    let mut terminal = greedy(&home);
+    let first = transcript_after(&mut terminal, "light");
     assert!(terminal.say("/fork other").starts_with("branch other, 1 turn"));
-    let other = read_after(&mut terminal, "bread");
+    let other = transcript_after(&mut terminal, "bread");
     assert!(other.starts_with(&first) && terminal.screen().screen().contents().contains("User (other): "));
     assert!(terminal.say("/switch main").starts_with("branch main, 1 turn"));
-    let water = read_after(&mut terminal, "water");
-    assert!(water.starts_with(&[first, encoded(&[&asked("water")])].concat()));
+    let water = transcript_after(&mut terminal, "water");
+    assert!(water.starts_with(&format!("{first}\n\n{}", asked("water"))), "{water:?}");
     assert_eq!(terminal.say("/switch"), "* main\n  other");
     terminal.say("/switch other");
-    assert_eq!(read_after(&mut terminal, "+"), other);
+    assert_eq!(transcript_after(&mut terminal, "+"), other);
     assert!(terminal.say("/fork main").contains("error: there is a branch"));
     terminal.say("/switch main");
     assert_eq!(terminal.say("/forget other"), "* main");
@@ -108,45 +107,45 @@ fn a_prompt_file_and_a_text_of_the_system_begin_anew() {
     let home = home();
     let prompt = "user = \"Bob\"\nbot = \"Alice\"\ninit_prompt = \"Bob: hi\\n\\nAlice: hello\"\n";
     std::fs::write(home.path().join("my prompt.toml"), prompt).unwrap();
-    let mut terminal = traced(&home);
+    let mut terminal = greedy(&home);
     assert_eq!(terminal.say("+prompt my prompt.toml"), "Prompt set up.");
-    let read = read_after(&mut terminal, "light");
-    assert!(read.starts_with(&encoded(&["\nBob: hi\n\nAlice: hello\n\n", "Bob: light\n\nAlice:"])), "{read:?}");
+    let read = transcript_after(&mut terminal, "light");
+    assert!(read.starts_with("Bob: hi\n\nAlice: hello\n\nBob: light\n\nAlice: "), "{read:?}");
     let screen = terminal.screen();
     assert!(screen.screen().contents().contains("\nBob: light\nAlice: "), "{}", screen.screen().contents());
     assert!(terminal.say("+prompt nothing.toml").starts_with("Path error."));
     terminal.say("/system Be brief.");
-    let read = read_after(&mut terminal, "light");
-    let system = "\nSystem: Be brief.\n\nBob: hi\n\nAlice: hello\n\n";
-    assert!(read.starts_with(&encoded(&[system, "Bob: light\n\nAlice:"])), "{read:?}");
+    let read = transcript_after(&mut terminal, "light");
+    let system = "System: Be brief.\n\nBob: hi\n\nAlice: hello\n\n";
+    assert!(read.starts_with(&format!("{system}Bob: light\n\nAlice:")), "{read:?}");
     // One of ChatRWKV's, in Python; what the system says stays.
     let python = "interface = ':'\nuser = 'Ann'\nbot = 'Ben'\ninit_prompt = f'''\n{user}{interface} hi\n\n{bot}{interface} hello\n'''\n";
     std::fs::write(home.path().join("theirs.py"), python).unwrap();
     assert_eq!(terminal.say("+prompt theirs.py"), "Prompt set up.");
-    let read = read_after(&mut terminal, "light");
-    let system = "\nSystem: Be brief.\n\nAnn: hi\n\nBen: hello\n\n";
-    assert!(read.starts_with(&encoded(&[system, "Ann: light\n\nBen:"])), "{read:?}");
+    let read = transcript_after(&mut terminal, "light");
+    let system = "System: Be brief.\n\nAnn: hi\n\nBen: hello\n\n";
+    assert!(read.starts_with(&format!("{system}Ann: light\n\nBen:")), "{read:?}");
     terminal.say("/system");
-    let read = read_after(&mut terminal, "light");
-    assert!(read.starts_with(&encoded(&["\nAnn: hi\n\nBen: hello\n\n", "Ann: light\n\nBen:"])), "{read:?}");
+    let read = transcript_after(&mut terminal, "light");
+    assert!(read.starts_with("Ann: hi\n\nBen: hello\n\nAnn: light\n\nBen:"), "{read:?}");
     leave(terminal);
 }
 
 #[test]
 fn a_chat_is_saved_and_loaded() {
     let home = home();
-    let mut terminal = traced(&home);
-    let first = read_after(&mut terminal, "light");
+    let mut terminal = greedy(&home);
+    let first = transcript_after(&mut terminal, "light");
     assert_eq!(terminal.say("/save my chat.st"), "saved to my chat.st");
-    let second = read_after(&mut terminal, "water");
+    let second = transcript_after(&mut terminal, "water");
     leave(terminal);
-    let mut terminal = traced(&home);
+    let mut terminal = greedy(&home);
     assert!(terminal.say("/load my chat.st").contains("branch main, 1 turn"));
-    assert_eq!(read_after(&mut terminal, "water"), second);
+    assert_eq!(transcript_after(&mut terminal, "water"), second);
     assert!(second.starts_with(&first));
     assert!(terminal.say("/load nothing.st").contains("error: nothing.st"));
     assert!(terminal.say("/save /no/such/folder/x").contains("error: "));
-    assert_eq!(read_after(&mut terminal, "+"), second);
+    assert_eq!(transcript_after(&mut terminal, "+"), second);
     leave(terminal);
 }
 
@@ -156,7 +155,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     let vocab = Vocab::tiny();
     // without newlines no answer ends
     let newlines: Vec<String> = (1..2048).filter(|&id| vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
-    let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(","), "-v", "-v"], &home);
+    let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(",")], &home);
     terminal.say("/set CHAT_LEN_MAX 10000000");
     terminal.keys(&format!("salt{ENTER}"));
     let before = terminal.wait("Assistant: ");
@@ -167,11 +166,10 @@ fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     assert!(stopped.contains(", stopped"), "{stopped}");
     // it goes on behind what there is of the answer
     terminal.say("/set ban 0");
-    let next = read_after(&mut terminal, "water");
-    assert!(next.starts_with(&encoded(&[BEGINNING, &asked("salt")])));
-    let whole = String::from_utf8_lossy(&vocab.decode(&next)).into_owned();
-    let answer = whole.split(&asked("salt")).nth(1).unwrap().split("\n\nUser: water").next().unwrap();
-    assert!(answer.len() > 5 && !answer.contains('\n'), "{whole}");
+    let next = transcript_after(&mut terminal, "water");
+    assert!(next.starts_with(&begun(&[&asked("salt")])));
+    let answer = next.split(&asked("salt")).nth(1).unwrap().split("\n\nUser: water").next().unwrap();
+    assert!(answer.len() > 5 && !answer.contains('\n'), "{next}");
     assert!(terminal.say("/stats").starts_with("turns: 2"));
     leave(terminal);
 }
@@ -216,18 +214,18 @@ fn what_was_typed_comes_back_with_the_arrow_up() {
 #[test]
 fn a_message_may_have_several_lines() {
     let home = home();
-    let mut terminal = traced(&home);
-    let begin = encoded(&[BEGINNING, &asked("light\nand water")]);
+    let mut terminal = greedy(&home);
+    let begin = begun(&[&asked("light\nand water")]);
     let pasted = "\x1b[200~light\r\nand water\x1b[201~";
     for keys in [format!("light{ALT_ENTER}and water"), format!("light\\{ENTER}and water"), pasted.into()] {
         terminal.say("+reset");
-        let read = read_after(&mut terminal, &keys);
-        assert!(read.starts_with(&begin), "{keys:?}: {:?}", String::from_utf8_lossy(&Vocab::tiny().decode(&read)));
+        let read = transcript_after(&mut terminal, &keys);
+        assert!(read.starts_with(&begin), "{keys:?}: {read:?}");
     }
     // a backslash that was pasted stays
     terminal.say("+reset");
-    let read = read_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
-    assert!(read.starts_with(&encoded(&[BEGINNING, &asked("light \\\nand water")])));
+    let read = transcript_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
+    assert!(read.starts_with(&begun(&[&asked("light \\\nand water")])), "{read:?}");
     // several lines typed while nobody asked are several messages
     let both = terminal.raw(&format!("/stats{ENTER}/switch{ENTER}"));
     assert!(shown(&both).contains("turns: 1"), "{both}");
@@ -277,16 +275,14 @@ fn commands_say_what_they_did() {
 fn answers_follow_a_grammar() {
     let home = home();
     std::fs::write(home.path().join("yes no.gbnf"), "root ::= \"yes\" | \"no\"\n").unwrap();
-    let mut terminal = traced(&home);
+    let mut terminal = greedy(&home);
     assert_eq!(terminal.say("/grammar"), "answers follow no grammar");
     assert_eq!(terminal.say("/grammar yes no.gbnf"), "answers follow yes no.gbnf");
-    let read = read_after(&mut terminal, "light");
-    let begun = encoded(&[BEGINNING, &asked("light")]);
-    let answer = Vocab::tiny().decode(read.strip_prefix(begun.as_slice()).unwrap());
-    assert!(answer == b" yes\n\n" || answer == b" no\n\n", "{answer:?}");
+    let read = transcript_after(&mut terminal, "light");
+    assert!([" yes", " no"].map(|end| begun(&[&asked("light"), end])).contains(&read), "{read:?}");
     assert!(terminal.say("/grammar none.gbnf").contains("error: none.gbnf"));
     assert_eq!(terminal.say("/grammar none"), "answers follow no grammar");
-    assert!(read_after(&mut terminal, "+").len() > read.len() + 3);
+    assert!(transcript_after(&mut terminal, "+").len() > read.len() + 3);
     leave(terminal);
 }
 
@@ -325,15 +321,15 @@ fn colours_are_for_terminals_that_want_them() {
 #[test]
 fn bytes_that_are_no_text_end_no_chat() {
     let home = home();
-    let mut terminal = traced(&home);
-    let read = read_after(&mut terminal, "light");
+    let mut terminal = greedy(&home);
+    let read = transcript_after(&mut terminal, "light");
     terminal.bytes(b"caf\xe9");
     terminal.bytes(b"\xe9");
     terminal.wait("expected text in UTF-8");
     terminal.raw("");
     let history = terminal.say("/history");
     assert!(history.contains("User: light") && history.contains("Assistant: And God said"), "{history}");
-    assert!(read_after(&mut terminal, "water").starts_with(&read));
+    assert!(transcript_after(&mut terminal, "water").starts_with(&read));
     leave(terminal);
 }
 

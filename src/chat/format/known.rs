@@ -1,7 +1,7 @@
 //! The formats that are built in, a row each. The first that fits a model is its own.
 
 use super::super::Settings;
-use super::super::prompt_file::{PromptFile, first_prompt};
+use super::first_prompt;
 use super::lines::{Ending, Lines};
 use super::{Format, Kind};
 use crate::sample::Sampling;
@@ -24,8 +24,8 @@ pub struct Known {
 enum Init {
     Nothing,
     Text(&'static str),
-    /// One of the built-in prompt files.
-    File(&'static str),
+    /// The talk of Bob and Alice, which is a prompt file of the program, too.
+    TwoFriends,
 }
 
 /// What is known of a model.
@@ -109,7 +109,7 @@ pub const KNOWN: &[Known] = &[
         about: "Bob, Alice: Raven, and other models with the vocabulary of GPT-NeoX-20B",
         user: "Bob",
         bot: "Alice",
-        init_prompt: Init::File("English-2"),
+        init_prompt: Init::TwoFriends,
         opening: "",
         ending: Ending::BlankLine,
         settings: Settings::default,
@@ -149,7 +149,7 @@ impl Known {
         let init_prompt = match self.init_prompt {
             Init::Nothing => String::new(),
             Init::Text(text) => first_prompt(text),
-            Init::File(name) => first_prompt(&PromptFile::built_in(name).expect("it is one of them").init_prompt),
+            Init::TwoFriends => first_prompt(&two_friends()),
         };
         let Known { user, bot, opening, ending, .. } = *self;
         Lines { user: user.into(), bot: bot.into(), interface: ":".into(), init_prompt, opening, ending }
@@ -184,4 +184,9 @@ fn tiny() -> Settings {
 
 fn preset(name: &str) -> Sampling {
     Sampling::preset(name).expect("it is one of the presets")
+}
+
+fn two_friends() -> String {
+    let file = include_str!("../../../assets/prompts/English-2.toml");
+    file.split("\"\"\"").nth(1).unwrap_or_default().replace("\\\n", "")
 }

@@ -1,9 +1,8 @@
 //! Conversations in lines: `Name: text`, a blank line between turns.
 
-use super::super::Said;
-use super::super::prompt_file::folded;
 use super::super::rules::{Place, blank_line};
 use super::super::think::Begins;
+use super::folded;
 use crate::error::{Error, Result};
 use crate::template::{Message, Role};
 use crate::vocab::Vocab;
@@ -79,15 +78,14 @@ impl Lines {
 
     /// Takes the last `n` turns of a conversation's text apart. A message that holds a line like the beginning of a turn is cut there:
     /// for showing, not for reading again.
-    pub fn said(&self, text: &str, n: usize) -> Vec<Said> {
-        let Lines { user, bot, interface, .. } = self;
+    pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
+        let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));
         let answers = format!("\n\n{bot}{interface}");
         let turns: Vec<&str> = text.split(&self.next_turn()).skip(1).collect();
-        let said = |name: &str, text: &str| Said { name: name.into(), text: text.trim().into() };
         let apart = |turn: &&str| match turn.split_once(&answers) {
-            Some((question, answer)) => vec![said(user, question), said(bot, answer)],
-            None => vec![said(user, turn)],
+            Some((question, answer)) => vec![Message::user(question.trim()), Message::assistant(answer.trim())],
+            None => vec![Message::user(turn.trim())],
         };
         turns[turns.len().saturating_sub(n)..].iter().flat_map(apart).collect()
     }

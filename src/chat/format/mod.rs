@@ -5,15 +5,17 @@
 
 mod known;
 mod lines;
+mod normal;
 
-use super::prompt_file::first_prompt;
-use super::{Files, Options, PromptFile, Settings};
-use crate::error::{Error, Result};
+use super::{Files, GenerationConfig, Settings};
+use crate::error::{Error, Result, short};
 use crate::session::Model;
 use crate::template::{Family, Glm4, Template, Version, builtin};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};
+pub(crate) use normal::first_prompt;
+pub(super) use normal::folded;
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,7 +29,47 @@ pub struct Format {
 #[derive(Clone)]
 pub(super) enum Kind {
     Lines(Lines),
-    Messages(Box<Options>),
+    Messages(Box<Messages>),
+}
+
+/// A format of messages: a template, and how its answers are drawn.
+#[derive(Clone)]
+pub(super) struct Messages {
+    pub template: Arc<dyn Template>,
+    pub generation: GenerationConfig,
+}
+
+impl Messages {
+    /// Ids that end an answer: the family's, and those of `generation`.
+    pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
+        Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
+    }
+}
+
+/// Who speaks in a format of lines, and the conversation before the first message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InitialPrompt {
+    pub user: String,
+    pub bot: String,
+    /// What is after both names: as a rule a colon.
+    pub interface: String,
+    /// The conversation so far. It is read without blanks around it and around its lines, between a newline and a blank line.
+    pub init_prompt: String,
+}
+
+impl InitialPrompt {
+    /// Whether its names can be before a message.
+    ///
+    /// # Errors
+    /// `File`, if a name is empty or has several lines.
+    pub fn check(&self) -> Result<()> {
+        for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
+            if name.trim().is_empty() || name.contains('\n') {
+                return Err(Error::file(format!("expected a name in one line as {what}, found {:?}", short(name, 40))));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The name of the format that is a model's own template.
@@ -66,6 +108,11 @@ impl Format {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn of_kind(kind: Kind) -> Format {
+        Format { name: TEMPLATE.0, kind }
+    }
+
     /// Names of all formats, and what each is for.
     pub fn names() -> Vec<(&'static str, &'static str)> {
         KNOWN.iter().map(|known| (known.name, known.about)).chain([TEMPLATE]).collect()
@@ -100,18 +147,18 @@ impl Format {
         }
     }
 
-    /// The same format with the names and the first prompt of a file. Other names than the format's own make it a conversation as
+    /// The same format with other names and another first prompt. Other names than the format's own make it a conversation as
     /// ChatRWKV leads it: a reply ends at a blank line.
     ///
     /// # Errors
     /// `Input` where the model has a template, which knows no names; `File` at a name that is none.
-    pub fn with_prompt(mut self, file: &PromptFile) -> Result<Format> {
+    pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
             let e = Error::input("a prompt file is for models that read plain lines, and this one reads messages through a template");
             return Err(e.hint("tell it what it should know as a text of the system"));
         };
-        file.check()?;
-        let PromptFile { user, bot, interface, init_prompt, .. } = file.clone();
+        prompt.check()?;
+        let InitialPrompt { user, bot, interface, init_prompt } = prompt.clone();
         let own = KNOWN.iter().find(|known| known.name == self.name).map(|known| known.lines());
         let own = own.filter(|own| (&own.user, &own.bot, &own.interface) == (&user, &bot, &interface));
         let (opening, ending) = own.map_or(("", Ending::BlankLine), |own| (own.opening, own.ending));
@@ -169,9 +216,8 @@ fn template(model: &Model) -> Result<Format> {
         }
         None => own,
     };
-    let mut options = Options::new(template);
-    options.generation = generation.unwrap_or(options.generation);
-    Ok(Format { name: TEMPLATE.0, kind: Kind::Messages(Box::new(options)) })
+    let generation = generation.unwrap_or_else(GenerationConfig::glm);
+    Ok(Format { name: TEMPLATE.0, kind: Kind::Messages(Box::new(Messages { template, generation })) })
 }
 
 #[cfg(test)]

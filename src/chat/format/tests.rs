@@ -96,13 +96,8 @@ fn messages_become_one_text() {
 
 #[test]
 fn a_prompt_file_changes_names_and_how_replies_end() {
-    let file = |user: &str, bot: &str| PromptFile {
-        user: user.into(),
-        bot: bot.into(),
-        interface: ":".into(),
-        init_prompt: " x ".into(),
-        settings: Vec::new(),
-    };
+    let file =
+        |user: &str, bot: &str| InitialPrompt { user: user.into(), bot: bot.into(), interface: ":".into(), init_prompt: " x ".into() };
     let g1 = KNOWN[1].format();
     let same = g1.clone().with_prompt(&file("User", "Assistant")).unwrap();
     assert_eq!(same.lines().unwrap(), &Lines { init_prompt: "\nx\n\n".into(), ..lines("g1-think") });
@@ -153,7 +148,14 @@ mod with_a_model {
         assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
         let said = Format::named("world", &model).unwrap_err().to_string();
         assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
-        assert!(format.clone().with_prompt(&PromptFile::built_in("English-1").unwrap()).is_err());
+        assert!(
+            format
+                .clone()
+                .with_prompt(&InitialPrompt { user: "A".into(), bot: "B".into(), interface: ":".into(), init_prompt: String::new() })
+                .unwrap_err()
+                .to_string()
+                .starts_with("a prompt file is for models that read plain lines")
+        );
         let said = Question::new(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
         assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
     }

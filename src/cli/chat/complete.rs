@@ -1,6 +1,6 @@
 //! What Tab completes: commands, names of branches and settings, and files. A backslash becomes a new line.
 
-use super::slash::{ALIASES, COMMANDS, PLUS, Takes};
+use super::command::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;

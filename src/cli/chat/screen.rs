@@ -1,7 +1,7 @@
 //! What a chat shows: answers on stdout as they come, reasoning dimmed, all else on stderr.
 
 use super::status::{ending, spoken};
-use crate::chat::{Answered, Piece};
+use crate::chat::{Answer, AnswerPart};
 use crate::cli::output::{Output, aside, say, say_error};
 use crate::cli::style::{Color, DIM, NAME};
 use crate::cli::{Failure, flags};
@@ -60,8 +60,8 @@ impl Screen {
     }
 
     /// What is new of an answer. Breaks it off where nobody reads any more.
-    pub fn piece(&mut self, piece: Piece<'_>) -> ControlFlow<()> {
-        match self.show(piece) {
+    pub fn part(&mut self, part: AnswerPart<'_>) -> ControlFlow<()> {
+        match self.show(part) {
             Ok(()) => ControlFlow::Continue(()),
             Err(failure) => {
                 self.failure = Some(failure);
@@ -70,19 +70,19 @@ impl Screen {
         }
     }
 
-    fn show(&mut self, piece: Piece<'_>) -> Result<(), Failure> {
+    fn show(&mut self, part: AnswerPart<'_>) -> Result<(), Failure> {
         if self.shows == As::Json {
             return Ok(());
         }
         self.name()?;
-        match piece {
-            Piece::Thought(text) if self.is_terminal[0] => {
+        match part {
+            AnswerPart::Thought(text) if self.is_terminal[0] => {
                 self.is_thinking = true;
                 self.painted(text, DIM)
             }
             // a file gets answers and nothing else
-            Piece::Thought(_) => Ok(()),
-            Piece::Text(text) => {
+            AnswerPart::Thought(_) => Ok(()),
+            AnswerPart::Text(text) | AnswerPart::Call(text) | AnswerPart::Arguments(text) => {
                 if std::mem::take(&mut self.is_thinking) {
                     self.out.new_line()?;
                 }
@@ -92,7 +92,7 @@ impl Screen {
     }
 
     /// After an answer: its end, or its object.
-    pub fn end(&mut self, answer: &Answered, report: ChatReport<'_>) -> Result<(), Failure> {
+    pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }

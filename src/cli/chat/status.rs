@@ -1,13 +1,13 @@
 //! How a conversation stands, in words: where it is, what it cost, how it is led.
 
-use crate::chat::{Settings, Stats, Talk};
+use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
 /// Where the conversation is after a step aside.
-pub fn place(talk: &Talk) -> String {
-    let stats = talk.stats();
-    format!("branch {}, {}, {} tokens", talk.branch(), times(stats.n_turns), stats.n_tokens)
+pub fn place(chat: &Conversation) -> String {
+    let stats = chat.stats();
+    format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
 /// Turns that are shown of a chat that was loaded, and characters of each message and answer.
@@ -15,28 +15,32 @@ const SHOWN_TURNS: usize = 3;
 const SHOWN_CHARS: usize = 600;
 
 /// The end of the conversation so far, a line of text each: what was said in the last turns, and by whom.
-pub fn last_turns(talk: &Talk) -> Vec<String> {
-    let (said, interface) = (talk.said(), talk.format().interface());
-    let user = talk.format().user();
-    let begins: Vec<usize> = (0..said.len()).filter(|&i| said[i].name == user).collect();
+pub fn last_turns(chat: &Conversation) -> Vec<String> {
+    let (messages, format) = (chat.transcript(), chat.format());
+    let begins: Vec<usize> = (0..messages.len()).filter(|&i| messages[i].role == Role::User).collect();
     let from = begins.iter().rev().nth(SHOWN_TURNS - 1).copied().unwrap_or(0);
     let mut lines = Vec::new();
     if from > 0 {
         lines.push(format!("… {} before", times(begins.iter().filter(|&&i| i < from).count())));
     }
-    for one in &said[from..] {
-        let n = one.text.chars().count();
+    for message in &messages[from..] {
+        let name = match message.role {
+            Role::Assistant => format.bot(),
+            Role::Observation => "Tool",
+            Role::System | Role::User => format.user(),
+        };
+        let n = message.content.chars().count();
         let cut = if n > SHOWN_CHARS { "…" } else { "" };
-        let text: String = one.text.chars().skip(n.saturating_sub(SHOWN_CHARS)).collect();
-        lines.extend(format!("{}{interface} {cut}{text}", one.name).lines().map(Into::into));
+        let text: String = message.content.chars().skip(n.saturating_sub(SHOWN_CHARS)).collect();
+        lines.extend(format!("{name}{} {cut}{text}", format.interface()).lines().map(Into::into));
     }
     lines
 }
 
 /// All branches, with a star at the one that is gone on in.
-pub fn branches(talk: &Talk) -> String {
-    let star = |name: &String| format!("{} {name}", if name == talk.branch() { '*' } else { ' ' });
-    talk.branches().iter().map(star).collect::<Vec<_>>().join("\n")
+pub fn branches(chat: &Conversation) -> String {
+    let star = |name: &String| format!("{} {name}", if name == chat.branch() { '*' } else { ' ' });
+    chat.branches().iter().map(star).collect::<Vec<_>>().join("\n")
 }
 
 pub fn stats(s: &Stats) -> String {

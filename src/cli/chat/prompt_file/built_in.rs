@@ -4,12 +4,12 @@ use super::{Language, PromptFile};
 
 /// Ours, in the two styles of ChatRWKV's stock set: questions and answers (1), and two people who talk (2).
 const PROMPTS: [(&str, &str); 6] = [
-    ("English-1", include_str!("../../../assets/prompts/English-1.toml")),
-    ("English-2", include_str!("../../../assets/prompts/English-2.toml")),
-    ("Chinese-1", include_str!("../../../assets/prompts/Chinese-1.toml")),
-    ("Chinese-2", include_str!("../../../assets/prompts/Chinese-2.toml")),
-    ("Japanese-1", include_str!("../../../assets/prompts/Japanese-1.toml")),
-    ("Japanese-2", include_str!("../../../assets/prompts/Japanese-2.toml")),
+    ("English-1", include_str!("../../../../assets/prompts/English-1.toml")),
+    ("English-2", include_str!("../../../../assets/prompts/English-2.toml")),
+    ("Chinese-1", include_str!("../../../../assets/prompts/Chinese-1.toml")),
+    ("Chinese-2", include_str!("../../../../assets/prompts/Chinese-2.toml")),
+    ("Japanese-1", include_str!("../../../../assets/prompts/Japanese-1.toml")),
+    ("Japanese-2", include_str!("../../../../assets/prompts/Japanese-2.toml")),
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -5,207 +5,210 @@ use std::sync::atomic::Ordering;
 
 #[test]
 fn an_answer_that_is_broken_off_ends_with_a_blank_line() {
-    let mut talk = bob_and_alice();
-    let script = Script::of(&mut talk);
+    let mut chat = bob_and_alice();
+    let script = Script::of(&mut chat);
     let turn = "Bob: x\n\nAlice:";
     // By the one who listens, by the stop flag, and by its length.
     let cases: [(&str, &str); 3] = [(" one two three", "\n\n"), (" one\ntwo", "\n\n"), (" one two\n", "\n")];
     for (text, blank_line) in cases {
-        say(&mut talk, "+reset");
+        chat.reset();
         let ids = encode(text);
-        talk.set("CHAT_LEN_MAX", &ids.len().to_string()).unwrap();
+        chat.set("CHAT_LEN_MAX", &ids.len().to_string()).unwrap();
         script.says(&ids);
-        let answered = answer(&mut talk, "x");
+        let answered = answer(&mut chat, "x");
         assert_eq!((answered.finish, answered.text.as_str()), (Finish::Length, text.trim()));
-        assert_eq!(talk.transcript(), encoded(&[FIRST, turn, text, blank_line]), "{text:?}");
-        talk.set("CHAT_LEN_MAX", "999").unwrap();
+        assert_eq!(chat.tokens(), encoded(&[FIRST, turn, text, blank_line]), "{text:?}");
+        chat.set("CHAT_LEN_MAX", "999").unwrap();
     }
 
-    say(&mut talk, "+reset");
+    chat.reset();
     script.says_text(" one two three four");
     let mut heard = String::new();
-    let told = talk.say("x", &mut |piece| {
-        let Piece::Text(text) = piece else { panic!("no thought") };
+    let told = chat.say("x", &mut |part| {
+        let AnswerPart::Text(text) = part else { panic!("no thought") };
         heard += text;
         if heard.ends_with("two") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let Ok(Told::Answer(answered)) = told else { panic!("{told:?}") };
+    let answered = told.unwrap();
     assert_eq!((answered.finish, answered.text.as_str(), heard.as_str()), (Finish::Interrupted, "one two", "one two"));
     let broken = encoded(&[FIRST, turn, " one two", "\n\n"]);
-    assert_eq!(talk.transcript(), broken);
+    assert_eq!(chat.tokens(), broken);
 
     // The flag counts after the token in flight; the next turn is in the format.
     script.next.lock().unwrap().clear();
     script.says_text(" yes no");
-    let stop = talk.stop_flag();
-    let told = talk.say("y", &mut |_| {
+    let stop = chat.stop_flag();
+    let told = chat.say("y", &mut |_| {
         stop.store(true, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
-    let Ok(Told::Answer(Answered { finish: Finish::Interrupted, tokens, .. })) = told else { panic!("{told:?}") };
+    let Ok(Answer { finish: Finish::Interrupted, tokens, .. }) = told else { panic!("{told:?}") };
     assert!(tokens.len() < encode(" yes no").len());
-    assert_eq!(talk.transcript(), [broken, encode("Bob: y\n\nAlice:"), tokens, encode("\n\n")].concat());
-    assert_eq!(talk.stats().n_turns, 2);
+    assert_eq!(chat.tokens(), [broken, encode("Bob: y\n\nAlice:"), tokens, encode("\n\n")].concat());
+    assert_eq!(chat.stats().n_turns, 2);
 }
 
 #[test]
 fn of_nothing_nothing_stays() {
-    let mut talk = bob_and_alice();
-    let script = Script::of(&mut talk);
+    let mut chat = bob_and_alice();
+    let script = Script::of(&mut chat);
     script.says_text(" y\n\n");
-    answer(&mut talk, "x");
-    let before = talk.transcript().to_vec();
-    let stop = talk.stop_flag();
+    answer(&mut chat, "x");
+    let before = chat.tokens().to_vec();
+    let stop = chat.stop_flag();
     // The flag is set while the first token is drawn, which is a blank that nobody sees.
-    talk.set_processor(Some(Box::new(move |_, logits| {
+    chat.set_processor(Some(Box::new(move |_, logits| {
         stop.store(true, Ordering::Relaxed);
         logits.fill(-10.0);
         logits[encode(" ")[0] as usize] = 10.0;
     })));
-    let answered = answer(&mut talk, "z");
+    let answered = answer(&mut chat, "z");
     assert_eq!((answered.text.as_str(), answered.finish, answered.tokens), ("", Finish::Interrupted, encode(" ")));
-    assert_eq!((talk.transcript(), talk.stats().n_turns), (before.as_slice(), 1));
+    assert_eq!((chat.tokens(), chat.stats().n_turns), (before.as_slice(), 1));
     // It can be asked again.
-    let script = Script::of(&mut talk);
+    let script = Script::of(&mut chat);
     script.says_text(" now\n\n");
-    answer(&mut talk, "+");
-    assert_eq!(talk.transcript(), [before.clone(), encoded(&["Bob: z\n\nAlice:", " now\n\n"])].concat());
-    assert_eq!(talk.stats().n_turns, 2);
-    talk.undo().unwrap();
-    assert_eq!(talk.transcript(), before);
+    answer(&mut chat, "+");
+    assert_eq!(chat.tokens(), [before.clone(), encoded(&["Bob: z\n\nAlice:", " now\n\n"])].concat());
+    assert_eq!(chat.stats().n_turns, 2);
+    chat.undo().unwrap();
+    assert_eq!(chat.tokens(), before);
     // A reply that the model ends at once is one all the same.
     script.says_text("\n\n");
-    let answered = answer(&mut talk, "z");
+    let answered = answer(&mut chat, "z");
     assert_eq!((answered.text.as_str(), answered.finish), ("", Finish::Stop));
-    assert_eq!(talk.transcript(), [before, encoded(&["Bob: z\n\nAlice:", "\n\n"])].concat());
+    assert_eq!(chat.tokens(), [before, encoded(&["Bob: z\n\nAlice:", "\n\n"])].concat());
 }
 
 #[test]
 fn a_thought_is_told_and_not_kept() {
-    let mut talk = talk_in("g1-think");
-    let script = Script::of(&mut talk);
+    let mut chat = chat_in("g1-think");
+    let script = Script::of(&mut chat);
     script.says_text(">\n one\n\ntwo </think>\n\nIt is so.\n\nAnd so.\n\nUser:");
     let (mut thought, mut text) = (String::new(), String::new());
-    let told = talk.say("why\\n\\nso", &mut |piece| {
-        match piece {
-            Piece::Thought(piece) => thought += piece,
-            Piece::Text(piece) => text += piece,
+    let told = chat.say("why\n\nso", &mut |part| {
+        match part {
+            AnswerPart::Thought(piece) => thought += piece,
+            AnswerPart::Text(piece) => text += piece,
+            part => panic!("{part:?}"),
         }
         ControlFlow::Continue(())
     });
-    let Ok(Told::Answer(answered)) = told else { panic!("{told:?}") };
+    let answered = told.unwrap();
     assert_eq!((thought.as_str(), text.as_str()), ("one\n\ntwo", "It is so.\n\nAnd so."));
     assert_eq!((answered.thought, answered.text, answered.finish), (thought, text, Finish::Stop));
-    assert_eq!(tokens(&talk, "chat_pre"), encode("User: why\nso\n\nAssistant: <think"));
+    assert_eq!(tokens(&chat, "chat_pre"), encode("User: why\nso\n\nAssistant: <think"));
     let kept = encoded(&["User: why\nso\n\nAssistant:", " It is so.\n\nAnd so.\n\n"]);
-    assert_eq!(talk.transcript(), kept);
+    assert_eq!(chat.tokens(), kept);
     // An end of the text ends it too; a thought alone is no answer.
     script.says(&[encode(">hm</think>Yes"), vec![0]].concat());
-    let answered = answer(&mut talk, "and");
+    let answered = answer(&mut chat, "and");
     assert_eq!((answered.text.as_str(), answered.finish), ("Yes", Finish::Eos));
     let kept = [kept, encoded(&["User: and\n\nAssistant:", " Yes\n\n"])].concat();
-    assert_eq!(talk.transcript(), kept);
+    assert_eq!(chat.tokens(), kept);
     script.says(&[encode(">hm"), vec![0]].concat());
-    let answered = answer(&mut talk, "again");
+    let answered = answer(&mut chat, "again");
     assert_eq!((answered.thought.as_str(), answered.text.as_str()), ("hm", ""));
-    assert_eq!((talk.transcript(), talk.stats().n_turns), (kept.as_slice(), 2));
+    assert_eq!((chat.tokens(), chat.stats().n_turns), (kept.as_slice(), 2));
 }
 
 #[test]
 fn replies_of_several_paragraphs_end_where_the_model_says() {
-    let mut talk = talk_in("g1");
-    let script = Script::of(&mut talk);
+    let mut chat = chat_in("g1");
+    let script = Script::of(&mut chat);
     script.says(&[encode(" One.\n\nTwo."), vec![0]].concat());
-    let answered = answer(&mut talk, "a");
+    let answered = answer(&mut chat, "a");
     assert_eq!((answered.text.as_str(), answered.finish), ("One.\n\nTwo.", Finish::Eos));
     let kept = encoded(&["User: a\n\nAssistant:", " One.\n\nTwo.", "\n\n"]);
-    assert_eq!(talk.transcript(), kept, "what was drawn is not read again");
+    assert_eq!(chat.tokens(), kept, "what was drawn is not read again");
     script.says_text(" Three.\n\nUser: b");
-    assert_eq!(answer(&mut talk, "b").text, "Three.");
+    assert_eq!(answer(&mut chat, "b").text, "Three.");
     let kept = [kept, encoded(&["User: b\n\nAssistant:", " Three.\n\n"])].concat();
-    assert_eq!(talk.transcript(), kept, "the user's name is not the model's to say");
+    assert_eq!(chat.tokens(), kept, "the user's name is not the model's to say");
     let seen = script.seen();
     assert!(seen.iter().all(|logits| logits[0] > -100.0), "the end may be drawn");
 
-    let mut talk = talk_in("g1-fast");
-    let script = Script::of(&mut talk);
+    let mut chat = chat_in("g1-fast");
+    let script = Script::of(&mut chat);
     script.says(&[encode(">\n\nYes."), vec![0]].concat());
-    assert_eq!(answer(&mut talk, "a").text, "Yes.");
-    assert_eq!(tokens(&talk, "chat_pre"), encode("User: a\n\nAssistant: <think>\n</think"));
-    assert_eq!(talk.transcript(), encoded(&["User: a\n\nAssistant:", " Yes.\n\n"]));
+    assert_eq!(answer(&mut chat, "a").text, "Yes.");
+    assert_eq!(tokens(&chat, "chat_pre"), encode("User: a\n\nAssistant: <think>\n</think"));
+    assert_eq!(chat.tokens(), encoded(&["User: a\n\nAssistant:", " Yes.\n\n"]));
 }
 
 #[test]
 fn turns_are_taken_back() {
-    let mut talk = bob_and_alice();
-    assert_eq!(talk.undo().unwrap_err().to_string(), "there is no turn to take back");
-    let mut states = vec![exported(&mut talk, "chat")];
+    let mut chat = bob_and_alice();
+    assert_eq!(chat.undo().unwrap_err().to_string(), "there is no turn to take back");
+    let mut states = vec![exported(&mut chat, "chat")];
     for line in ["light", "water", "fire"] {
-        answer(&mut talk, line);
+        answer(&mut chat, line);
         // In the place of the first: one turn all the same.
-        answer(&mut talk, "+ -temp=1");
-        states.push(exported(&mut talk, "chat"));
+        chat.override_next(Overrides { temperature: Some(1.0), top_p: None });
+        answer(&mut chat, "+");
+        states.push(exported(&mut chat, "chat"));
     }
-    assert_eq!(talk.stats().n_turns, 3);
+    assert_eq!(chat.stats().n_turns, 3);
     for (n, state) in states.iter().enumerate().take(3).rev() {
-        talk.undo().unwrap();
-        assert_eq!((&exported(&mut talk, "chat"), talk.stats().n_turns), (state, n));
-        assert!(matches!(say(&mut talk, "+"), Told::Nothing), "the question went with the answer");
+        chat.undo().unwrap();
+        assert_eq!((&exported(&mut chat, "chat"), chat.stats().n_turns), (state, n));
+        assert!(chat.retry(&mut quiet).unwrap().is_none(), "the question went with the answer");
     }
-    talk.undo().unwrap_err();
+    chat.undo().unwrap_err();
 }
 
 #[test]
 fn branches_go_on_by_themselves() {
-    let mut talk = bob_and_alice();
-    answer(&mut talk, "light");
-    let begun = exported(&mut talk, "chat");
-    talk.fork("other").unwrap();
-    assert_eq!((talk.branch(), talk.branches()), ("other", vec!["main".to_string(), "other".into()]));
-    answer(&mut talk, "water");
-    let other = exported(&mut talk, "chat");
-    assert_eq!(message(say(&mut talk, "+prompt English-1")), "Prompt set up.");
-    talk.switch("main").unwrap();
-    assert_eq!((exported(&mut talk, "chat"), talk.stats().n_turns, talk.format().bot()), (begun.clone(), 1, "Alice"));
-    answer(&mut talk, "water");
-    assert_eq!(exported(&mut talk, "chat"), other, "the same turn leads to the same state");
-    talk.undo().unwrap();
-    assert_eq!(exported(&mut talk, "chat"), begun);
-    talk.switch("other").unwrap();
-    assert_eq!((talk.format().bot(), talk.stats().n_turns), ("Bot", 0));
-    assert!(talk.switch("none").unwrap_err().to_string().starts_with("expected the name of a branch"));
-    talk.switch("main").unwrap();
-    let n_free = talk.stats().n_free;
-    talk.remove("other").unwrap();
-    assert!(talk.stats().n_free > n_free);
-    assert!(talk.remove("main").is_err());
-    talk.undo().unwrap();
-    assert_eq!(talk.transcript(), encode(FIRST));
+    let mut chat = bob_and_alice();
+    answer(&mut chat, "light");
+    let begun = exported(&mut chat, "chat");
+    chat.fork("other").unwrap();
+    assert_eq!((chat.branch(), chat.branches()), ("other", vec!["main".to_string(), "other".into()]));
+    answer(&mut chat, "water");
+    let other = exported(&mut chat, "chat");
+    let format = chat.format().clone().with_prompt(&prompt("User", "Bot", ":", "User: 1")).unwrap();
+    chat.set_format(format, chat.settings().clone()).unwrap();
+    chat.switch("main").unwrap();
+    assert_eq!((exported(&mut chat, "chat"), chat.stats().n_turns, chat.format().bot()), (begun.clone(), 1, "Alice"));
+    answer(&mut chat, "water");
+    assert_eq!(exported(&mut chat, "chat"), other, "the same turn leads to the same state");
+    chat.undo().unwrap();
+    assert_eq!(exported(&mut chat, "chat"), begun);
+    chat.switch("other").unwrap();
+    assert_eq!((chat.format().bot(), chat.stats().n_turns), ("Bot", 0));
+    assert!(chat.switch("none").unwrap_err().to_string().starts_with("expected the name of a branch"));
+    chat.switch("main").unwrap();
+    let n_free = chat.stats().n_free;
+    chat.remove("other").unwrap();
+    assert!(chat.stats().n_free > n_free);
+    assert!(chat.remove("main").is_err());
+    chat.undo().unwrap();
+    assert_eq!(chat.tokens(), encode(FIRST));
 }
 
 #[test]
 fn a_conversation_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("talk");
-    let mut talk = bob_and_alice();
+    let path = folder.path().join("chat");
+    let mut chat = bob_and_alice();
     for (name, value) in [("preset", "chat"), ("temperature", "1.1"), ("seed", "7"), ("CHAT_LEN_SHORT", "20")] {
-        talk.set(name, value).unwrap();
+        chat.set(name, value).unwrap();
     }
-    talk.system("Be brief.").unwrap();
-    answer(&mut talk, "light");
-    answer(&mut talk, "water");
-    talk.save(&path).unwrap();
+    chat.set_system("Be brief.").unwrap();
+    answer(&mut chat, "light");
+    answer(&mut chat, "water");
+    chat.save(&path).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "one file");
-    let (state, init) = (exported(&mut talk, "chat"), exported(&mut talk, "chat_init"));
-    let read = talk.transcript().to_vec();
-    let next = answer(&mut talk, "fire").text;
+    let (state, init) = (exported(&mut chat, "chat"), exported(&mut chat, "chat_init"));
+    let read = chat.tokens().to_vec();
+    let next = answer(&mut chat, "fire").text;
 
-    let mut other = talk_in("tiny");
+    let mut other = chat_in("tiny");
     answer(&mut other, "x");
     other.load(&path).unwrap();
     assert_eq!((exported(&mut other, "chat"), exported(&mut other, "chat_init")), (state.clone(), init));
-    assert_eq!((other.transcript(), other.stats().n_turns, other.format().bot()), (read.as_slice(), 2, "Alice"));
-    assert_eq!(other.settings(), talk.settings());
+    assert_eq!((other.tokens(), other.stats().n_turns, other.format().bot()), (read.as_slice(), 2, "Alice"));
+    assert_eq!(other.settings(), chat.settings());
     assert_eq!(answer(&mut other, "fire").text, next, "drawn by the same numbers");
     other.undo().unwrap();
     assert_eq!(exported(&mut other, "chat"), state);
@@ -215,8 +218,8 @@ fn a_conversation_is_one_file() {
     let before = exported(&mut other, "chat");
     let n_free = other.stats().n_free;
     let state_only = folder.path().join("state");
-    let slot = talk.way.kept()[0].1.slot;
-    talk.core.session.save(slot, &state_only, None, None).unwrap();
+    let slot = chat.mode.states()[0].1.slot;
+    chat.core.session.save(slot, &state_only, None, None).unwrap();
     std::fs::write(folder.path().join("text"), "hello there, this is a text").unwrap();
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
@@ -238,7 +241,7 @@ fn a_conversation_is_one_file() {
     for (i, (record, want)) in records.into_iter().enumerate() {
         let path = folder.path().join(format!("broken {i}"));
         let metadata = [("chat", record.to_string())];
-        talk.core.session.save_with(slot, &path, crate::session::Beside { metadata: &metadata, ..Default::default() }).unwrap();
+        chat.core.session.save_with(slot, &path, crate::session::Beside { metadata: &metadata, ..Default::default() }).unwrap();
         cases.push((path, want));
     }
     for (path, want) in cases {
@@ -250,25 +253,24 @@ fn a_conversation_is_one_file() {
 
 #[test]
 fn what_was_said_is_known_by_turns_and_reading_is_heard() {
-    let mut talk = bob_and_alice();
+    let mut chat = bob_and_alice();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
-    talk.set_progress(Box::new(move |done, total| ear.lock().unwrap().push((done, total))));
-    let script = Script::of(&mut talk);
-    for (question, reply) in [("x", " one\n\n"), ("two\\nlines", " three\n\n")] {
+    chat.set_progress(Box::new(move |done, total| ear.lock().unwrap().push((done, total))));
+    let script = Script::of(&mut chat);
+    for (question, reply) in [("x", " one\n\n"), ("two\nlines", " three\n\n")] {
         script.says_text(reply);
-        answer(&mut talk, question);
+        answer(&mut chat, question);
     }
-    let said: Vec<(String, String)> = talk.said().into_iter().map(|s| (s.name, s.text)).collect();
-    let expected = [("Bob", "x"), ("Alice", "one"), ("Bob", "two\nlines"), ("Alice", "three")];
-    assert_eq!(said, expected.map(|(name, text)| (name.to_string(), text.to_string())), "the first prompt is no turn");
+    let expected = [Message::user("x"), Message::assistant("one"), Message::user("two\nlines"), Message::assistant("three")];
+    assert_eq!(chat.transcript(), expected, "the first prompt is no turn");
     let n = encode("Bob: x\n\nAlice:").len();
     assert_eq!(heard.lock().unwrap().first(), Some(&(n, n)));
 
     // Reading in pieces is told as one text.
-    talk.set("CHUNK_LEN", "4").unwrap();
+    chat.set("CHUNK_LEN", "4").unwrap();
     heard.lock().unwrap().clear();
-    talk.system("Be brief, be kind, be quick.").unwrap();
+    chat.set_system("Be brief, be kind, be quick.").unwrap();
     let heard = heard.lock().unwrap();
     let total = heard[0].1;
     assert!(heard.len() > 2 && heard.iter().all(|(done, all)| *all == total && *done <= total), "{heard:?}");

@@ -1,6 +1,7 @@
 //! Prompt files in TOML: `user`, `bot`, `interface`, `init_prompt`, and `[settings]` by name.
 
 use super::PromptFile;
+use crate::chat::InitialPrompt;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use toml::Value;
@@ -27,7 +28,7 @@ pub fn parse(text: &str) -> Result<PromptFile> {
         Error::file(e.message()).at(format!("line {}", 1 + before.matches('\n').count()))
     })?;
     let settings = settings.into_iter().map(|(name, value)| said(&name, value)).collect::<Result<_>>()?;
-    Ok(PromptFile { user, bot, interface, init_prompt, settings })
+    Ok(PromptFile { prompt: InitialPrompt { user, bot, interface, init_prompt }, settings })
 }
 
 /// A setting as text.

@@ -6,7 +6,7 @@ use crate::template::{Glm4, Version};
 use std::path::Path;
 
 /// With the tiny GLM and a vocabulary of GLM-4's kind; none where the model is not there, since its file is no part of the package.
-fn talk(version: Version) -> Option<Talk> {
+fn chat(version: Version) -> Option<Conversation> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
     if !folder.is_dir() {
         println!("SKIPPED a conversation in messages: there is no {}", folder.display());
@@ -15,14 +15,14 @@ fn talk(version: Version) -> Option<Talk> {
     let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
     let model = Model::load(&ModelSource::Path(folder.into()), &options, &mut |_, _| ()).unwrap();
     let mut format = Format::of(&model).unwrap();
-    let Kind::Messages(options) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
-    options.template = Arc::new(Glm4(version));
-    assert_eq!(Talk::slots(&model), 1);
+    let Kind::Messages(messages) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
+    messages.template = Arc::new(Glm4(version));
+    assert_eq!(Conversation::slots(&model), 1);
     let session = Session::new(&model, 1).unwrap();
     let settings = format.settings();
-    let mut talk = Talk::new(session, format, settings, &mut |_, _| ()).unwrap();
-    talk.core.vocab = small();
-    Some(talk)
+    let mut chat = Conversation::new(session, format, settings, &mut |_, _| ()).unwrap();
+    chat.core.vocab = small();
+    Some(chat)
 }
 
 fn ids(text: &str) -> Vec<u32> {
@@ -31,112 +31,111 @@ fn ids(text: &str) -> Vec<u32> {
 }
 
 /// What the template makes of a conversation so far.
-fn rendered(talk: &Talk) -> String {
+fn rendered(chat: &Conversation) -> String {
     let vocab = small();
     let special = |id: &u32| crate::vocab::GLM4_SPECIAL.iter().find(|text| vocab.special(text) == Some(*id)).map(|text| text.to_string());
-    talk.transcript().iter().map(|id| special(id).unwrap_or_else(|| String::from_utf8_lossy(vocab.token(*id)).into())).collect()
+    chat.tokens().iter().map(|id| special(id).unwrap_or_else(|| String::from_utf8_lossy(vocab.token(*id)).into())).collect()
 }
 
 #[test]
 fn a_conversation_has_a_history() {
-    let Some(mut talk) = talk(Version::Original) else { return };
-    let script = Script::of(&mut talk);
-    assert!(matches!(say(&mut talk, "+"), Told::Nothing));
-    assert!(matches!(say(&mut talk, "++"), Told::Nothing));
+    let Some(mut chat) = chat(Version::Original) else { return };
+    let script = Script::of(&mut chat);
+    assert!(chat.retry(&mut quiet).unwrap().is_none() && chat.retry_text(&mut quiet).unwrap().is_none());
     script.says(&ids("\nhello"));
-    let first = answer(&mut talk, "hi\\n\\nyou -temp=0.5");
+    let first = answer(&mut chat, "hi\n\nyou");
     assert_eq!((first.text.as_str(), first.finish), ("hello", Finish::Eos));
-    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
+    assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
     script.says(&ids("\nA"));
-    let second = answer(&mut talk, "two");
+    let second = answer(&mut chat, "two");
     assert!(second.n_prompt < 10, "what was read is not read again");
     script.says(&ids("\nB"));
-    answer(&mut talk, "+");
+    answer(&mut chat, "+");
     let history = "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB";
-    assert_eq!((rendered(&talk).as_str(), talk.stats().n_turns), (history, 2));
-    assert_eq!(talk.stats().n_left, Some(512 - talk.transcript().len()));
-    assert_eq!(talk.transcripts(), [("chat", talk.transcript())]);
-    let said: Vec<String> = talk.said().iter().map(|s| format!("{}: {}", s.name, s.text)).collect();
-    assert_eq!(said, ["User: hi\n\nyou", "Assistant: hello", "User: two", "Assistant: B"]);
+    assert_eq!((rendered(&chat).as_str(), chat.stats().n_turns), (history, 2));
+    assert_eq!(chat.stats().n_left, Some(512 - chat.tokens().len()));
+    assert_eq!(chat.states(), [("chat", chat.tokens())]);
+    let said = [Message::user("hi\n\nyou"), Message::assistant("hello"), Message::user("two"), Message::assistant("B")];
+    assert_eq!(chat.transcript(), said);
 
-    talk.fork("other").unwrap();
-    talk.undo().unwrap();
+    chat.fork("other").unwrap();
+    chat.undo().unwrap();
     script.says(&ids("\nC"));
-    answer(&mut talk, "three");
-    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\nthree<|assistant|>\nC");
-    talk.switch("main").unwrap();
+    answer(&mut chat, "three");
+    assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\nthree<|assistant|>\nC");
+    chat.switch("main").unwrap();
     script.says(&ids("\nD"));
-    answer(&mut talk, "four");
-    assert_eq!(rendered(&talk), format!("{history}<|user|>\nfour<|assistant|>\nD"));
-    talk.remove("other").unwrap();
+    answer(&mut chat, "four");
+    assert_eq!(rendered(&chat), format!("{history}<|user|>\nfour<|assistant|>\nD"));
+    chat.remove("other").unwrap();
 
     // Apart from the conversation, and once more.
-    talk.system("Be brief.").unwrap();
-    assert_eq!(talk.stats().n_turns, 0);
+    chat.set_system("Be brief.").unwrap();
+    assert_eq!(chat.stats().n_turns, 0);
     for line in ["+qa why", "++"] {
         script.says(&ids("\nso"));
-        assert_eq!(answer(&mut talk, line).text, "so");
-        assert_eq!(rendered(&talk), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nwhy<|assistant|>\nso");
+        assert_eq!(answer(&mut chat, line).text, "so");
+        assert_eq!(rendered(&chat), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nwhy<|assistant|>\nso");
     }
-    assert_eq!(talk.stats().n_turns, 0);
+    assert_eq!(chat.stats().n_turns, 0);
     script.says(&ids("\nE"));
-    answer(&mut talk, "five");
-    assert_eq!(message(say(&mut talk, "+reset")), "Chat reset.");
+    answer(&mut chat, "five");
+    chat.reset();
     script.says(&ids("\nF"));
-    answer(&mut talk, "six");
-    assert_eq!(rendered(&talk), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nsix<|assistant|>\nF");
-    talk.undo().unwrap();
-    assert_eq!(talk.undo().unwrap_err().to_string(), "there is no turn to take back");
+    answer(&mut chat, "six");
+    assert_eq!(rendered(&chat), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nsix<|assistant|>\nF");
+    chat.undo().unwrap();
+    assert_eq!(chat.undo().unwrap_err().to_string(), "there is no turn to take back");
     for line in ["+gen x", "+++"] {
-        let said = talk.say(line, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let said = refusal(&mut chat, line).to_string();
         assert!(said.starts_with("this model answers messages"), "{said}");
     }
-    let said = message(say(&mut talk, "+prompt English-1"));
-    assert!(said.starts_with("Path error. a prompt file is for models that read plain lines"), "{said}");
+    let lines = Format::named("world", &model()).unwrap();
+    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("expected a format of messages"));
 }
 
 #[test]
 fn thoughts_and_broken_answers_are_not_kept() {
-    let Some(mut talk) = talk(Version::Z1) else { return };
-    let script = Script::of(&mut talk);
+    let Some(mut chat) = chat(Version::Z1) else { return };
+    let script = Script::of(&mut chat);
     script.says(&ids("\nhm</think>\nYes."));
-    let answered = answer(&mut talk, "a");
+    let answered = answer(&mut chat, "a");
     assert_eq!((answered.thought.as_str(), answered.text.as_str()), ("hm", "Yes."));
     script.says(&ids("\nso</think>No."));
-    let told = talk.say("b", &mut |piece| match piece {
-        Piece::Thought(_) => ControlFlow::Break(()),
-        Piece::Text(text) => panic!("{text}"),
+    let told = chat.say("b", &mut |part| match part {
+        AnswerPart::Thought(_) => ControlFlow::Break(()),
+        part => panic!("{part:?}"),
     });
-    assert!(matches!(&told, Ok(Told::Answer(Answered { finish: Finish::Interrupted, text, .. })) if text.is_empty()), "{told:?}");
-    assert_eq!(talk.stats().n_turns, 1, "the turn is taken back");
+    assert!(matches!(&told, Ok(Answer { finish: Finish::Interrupted, text, .. }) if text.is_empty()), "{told:?}");
+    assert_eq!(chat.stats().n_turns, 1, "the turn is taken back");
     script.next.lock().unwrap().clear();
     script.says(&ids("\n</think>No."));
-    answer(&mut talk, "+");
-    assert_eq!(rendered(&talk), "[gMASK]<sop><|user|>\na<|assistant|>\nYes.<|user|>\nb<|assistant|>\n<think>\n</think>No.");
-    assert_eq!(talk.stats().n_turns, 2);
+    answer(&mut chat, "+");
+    assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\na<|assistant|>\nYes.<|user|>\nb<|assistant|>\n<think>\n</think>No.");
+    assert_eq!(chat.stats().n_turns, 2);
 }
 
 #[test]
 fn another_answer_that_is_stopped_before_it_begins_leaves_the_first() {
-    let Some(mut talk) = talk(Version::Original) else { return };
-    let script = Script::of(&mut talk);
+    let Some(mut chat) = chat(Version::Original) else { return };
+    let script = Script::of(&mut chat);
     script.says(&ids("\nhello"));
-    answer(&mut talk, "hi");
-    let stop = talk.stop_flag();
+    answer(&mut chat, "hi");
+    let stop = chat.stop_flag();
     let newline = small().encode(b"\n").unwrap()[0] as usize;
-    talk.set_processor(Some(Box::new(move |_, logits| {
+    chat.set_processor(Some(Box::new(move |_, logits| {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         logits.fill(-10.0);
         logits[newline] = 10.0;
     })));
-    let answered = answer(&mut talk, "+");
+    let answered = answer(&mut chat, "+");
     assert_eq!((answered.text.as_str(), answered.finish), ("", Finish::Interrupted));
-    assert_eq!(talk.stats().n_turns, 1);
-    let script = Script::of(&mut talk);
+    assert_eq!(chat.stats().n_turns, 1);
+    let script = Script::of(&mut chat);
     script.says(&ids("\nB"));
-    answer(&mut talk, "two");
+    answer(&mut chat, "two");
     assert_eq!(
-        rendered(&talk),
+        rendered(&chat),
         "[gMASK]<sop><|user|>\nhi<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB",
         "the first answer is still there"
     );
@@ -144,10 +143,10 @@ fn another_answer_that_is_stopped_before_it_begins_leaves_the_first() {
 
 #[test]
 fn a_conversation_in_messages_is_one_file() {
-    let (Some(mut one), Some(mut other)) = (talk(Version::Original), talk(Version::Original)) else { return };
-    let path = tempfile::tempdir().unwrap().keep().join("talk");
+    let (Some(mut one), Some(mut other)) = (chat(Version::Original), chat(Version::Original)) else { return };
+    let path = tempfile::tempdir().unwrap().keep().join("chat");
     let script = Script::of(&mut one);
-    one.system("Be brief.").unwrap();
+    one.set_system("Be brief.").unwrap();
     one.set("temperature", "0.3").unwrap();
     script.says(&ids("\nhello"));
     answer(&mut one, "hi");
@@ -157,7 +156,7 @@ fn a_conversation_in_messages_is_one_file() {
     script.says(&ids("\nx"));
     answer(&mut other, "after what went wrong");
     other.load(&path).unwrap();
-    assert_eq!((other.transcript(), other.settings(), other.stats().n_turns), (one.transcript(), one.settings(), 1));
+    assert_eq!((other.tokens(), other.settings(), other.stats().n_turns), (one.tokens(), one.settings(), 1));
     script.says(&ids("\nA"));
     let answered = answer(&mut other, "two");
     assert!(answered.n_prompt < 10, "the state came with it");
@@ -170,18 +169,18 @@ fn a_conversation_in_messages_is_one_file() {
 fn answers_follow_a_grammar() {
     let grammar = crate::constrain::Grammar::gbnf(r#"root ::= "yes" | "no" [a-z]{1,3}"#).unwrap();
     for version in [Version::Original, Version::Z1] {
-        let Some(mut talk) = talk(version) else { return };
-        talk.set_grammar(Some(&grammar)).unwrap();
+        let Some(mut chat) = chat(version) else { return };
+        chat.set_grammar(Some(&grammar)).unwrap();
         for line in ["one", "+", "+qq two", "++"] {
-            let script = Script::of(&mut talk);
+            let script = Script::of(&mut chat);
             if version == Version::Z1 {
                 script.says(&small().encode(b"hm</think>\n").unwrap());
             }
-            let answered = answer(&mut talk, line);
+            let answered = answer(&mut chat, line);
             let (text, is_end) = (answered.text.as_str(), answered.finish == Finish::Eos);
             let is_no = text.strip_prefix("no").is_some_and(|rest| (1..=3).contains(&rest.len()));
             assert!((text == "yes" || is_no) && is_end, "{line}: {answered:?}");
         }
-        assert!(rendered(&talk).contains("<|assistant|>\n"), "{}", rendered(&talk));
+        assert!(rendered(&chat).contains("<|assistant|>\n"), "{}", rendered(&chat));
     }
 }

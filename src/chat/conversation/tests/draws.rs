@@ -1,12 +1,12 @@
 //! How tokens are drawn: newlines by schedule, characters that do not repeat, no end of the text, penalties.
 
-use super::super::reply::newline_behind;
-use super::super::saved::BANNED;
+use super::super::schedule::{BANNED, Schedule};
 use super::*;
+use crate::chat::format::Ending;
 
 #[test]
 fn newlines_are_scheduled() {
-    let settings = Settings::default();
+    let schedule = Schedule::reply(Ending::BlankLine, &Settings::default());
     let table = [
         (0, BANNED),
         (1, -3.9),
@@ -24,7 +24,7 @@ fn newlines_are_scheduled() {
         (998, 3.0),
     ];
     for (i, want) in table {
-        assert!((newline_behind(i, &settings) - want).abs() < 1e-6, "{i}");
+        assert!((schedule.after(i).newline - want).abs() < 1e-6, "{i}");
     }
 }
 
@@ -44,16 +44,16 @@ fn changed(behind: &[u32], seen: &[f32]) -> Vec<(u32, f32)> {
 
 #[test]
 fn logits_of_a_reply_are_changed_as_the_original_does() {
-    let mut talk = bob_and_alice();
-    let script = Script::of(&mut talk);
+    let mut chat = bob_and_alice();
+    let script = Script::of(&mut chat);
     for (name, value) in [("CHAT_LEN_SHORT", "2"), ("CHAT_LEN_LONG", "4"), ("AVOID_REPEAT", ",!ß"), ("CHAT_LEN_MAX", "8")] {
-        talk.set(name, value).unwrap();
+        chat.set(name, value).unwrap();
     }
     let (newline, comma, x) = (encode("\n")[0], encode(",")[0], encode("x")[0]);
     let reply = [x, comma, x, comma, comma, x, x, x];
     script.says(&reply);
-    answer(&mut talk, "hi");
-    let pre = tokens(&talk, "chat_pre");
+    answer(&mut chat, "hi");
+    let pre = tokens(&chat, "chat_pre");
     // Behind the prompt, then behind each token.
     let newlines = [BANNED, BANNED, -0.1, 0.0, 0.0, 0.0, 0.25, 0.5];
     for (i, seen) in script.seen().iter().enumerate() {
@@ -81,18 +81,18 @@ fn logits_of_a_reply_are_changed_as_the_original_does() {
 
 #[test]
 fn free_generations_change_less() {
-    let mut talk = bob_and_alice();
-    let script = Script::of(&mut talk);
+    let mut chat = bob_and_alice();
+    let script = Script::of(&mut chat);
     let (newline, comma, x) = (encode("\n")[0], encode(",")[0], encode("x")[0]);
     for (name, value) in [("FREE_GEN_LEN", "3"), ("AVOID_REPEAT", ",")] {
-        talk.set(name, value).unwrap();
+        chat.set(name, value).unwrap();
     }
     let made = [x, comma, x, x];
     let cases = [("+gen a,", 0.0), ("+qa b", -2.0), ("++", 0.0), ("+++", 0.0)];
     for (line, by) in cases {
         script.says(&made);
-        answer(&mut talk, line);
-        let from = tokens(&talk, "gen_0");
+        answer(&mut chat, line);
+        let from = tokens(&chat, "gen_0");
         for (i, seen) in script.seen().iter().enumerate() {
             let behind = [&from[..], &made[..i]].concat();
             let mut want = vec![];
@@ -133,27 +133,27 @@ fn by_hand(prompt: &[u32], n: usize, change: impl Fn(usize, &mut [f32])) -> Vec<
 
 #[test]
 fn penalties_are_those_of_one_command() {
-    let mut talk = bob_and_alice();
-    talk.set("preset", "chat").unwrap();
+    let mut chat = bob_and_alice();
+    chat.set("preset", "chat").unwrap();
     for (name, value) in [("temperature", "0"), ("FREE_GEN_LEN", "59")] {
-        talk.set(name, value).unwrap();
+        chat.set(name, value).unwrap();
     }
     let newline = encode("\n")[0] as usize;
-    let settings = Settings::default();
+    let schedule = Schedule::reply(Ending::BlankLine, &Settings::default());
     for line in ["light", "water 12 12"] {
-        let answered = answer(&mut talk, line);
-        let want = by_hand(&tokens(&talk, "chat_pre"), answered.tokens.len(), |i, logits| {
-            logits[newline] += if i == 0 { BANNED } else { newline_behind(i - 1, &settings) };
+        let answered = answer(&mut chat, line);
+        let want = by_hand(&tokens(&chat, "chat_pre"), answered.tokens.len(), |i, logits| {
+            logits[newline] += if i == 0 { BANNED } else { schedule.after(i - 1).newline };
             if i > 0 {
                 logits[0] = BANNED;
             }
         });
         assert_eq!(decode(&answered.tokens), decode(&want), "{line}");
         assert!(answered.tokens.len() > 5, "{answered:?}");
-        assert_eq!(answer(&mut talk, "+").tokens, want, "nothing is left of the penalties");
+        assert_eq!(answer(&mut chat, "+").tokens, want, "nothing is left of the penalties");
     }
-    let answered = answer(&mut talk, "+gen And it came to pass 10 10 10");
-    let want = by_hand(&tokens(&talk, "gen_0"), answered.tokens.len(), |_, _| ());
+    let answered = answer(&mut chat, "+gen And it came to pass 10 10 10");
+    let want = by_hand(&tokens(&chat, "gen_0"), answered.tokens.len(), |_, _| ());
     assert!(answered.tokens.len() > 5, "{answered:?}");
     assert_eq!(decode(&answered.tokens), decode(&want));
 }
@@ -161,33 +161,35 @@ fn penalties_are_those_of_one_command() {
 #[test]
 fn the_random_stream_goes_on_from_answer_to_answer() {
     let said = |seed: &str| {
-        let mut talk = bob_and_alice();
+        let mut chat = bob_and_alice();
         for (name, value) in [("preset", "chat"), ("temperature", "1.5"), ("seed", seed), ("FREE_GEN_LEN", "20")] {
-            talk.set(name, value).unwrap();
+            chat.set(name, value).unwrap();
         }
-        ["light", "+", "+gen In", "++", "+ -temp=0.2"].map(|line| answer(&mut talk, line).text)
+        let texts = ["light", "+", "+gen In", "++", "+"].map(|line| answer(&mut chat, line).text);
+        chat.override_next(Overrides { temperature: Some(0.2), top_p: None });
+        [texts.as_slice(), &[answer(&mut chat, "+").text]].concat()
     };
     let first = said("1");
     assert_eq!(first, said("1"));
     assert!(first[0] != first[1] && first[2] != first[3], "{first:?}");
     assert_ne!(first, said("2"));
     // The same seed again begins its stream again.
-    let mut talk = bob_and_alice();
+    let mut chat = bob_and_alice();
     let mut first = || {
         for (name, value) in [("temperature", "1.5"), ("seed", "1")] {
-            talk.set(name, value).unwrap();
+            chat.set(name, value).unwrap();
         }
-        answer(&mut talk, "+gen In").text
+        answer(&mut chat, "+gen In").text
     };
     assert_eq!(first(), first());
 }
 
 #[test]
 fn settings_are_checked() {
-    let mut talk = bob_and_alice();
-    let before = talk.settings().clone();
+    let mut chat = bob_and_alice();
+    let before = chat.settings().clone();
     for (name, value) in [("ban", "99999"), ("top_p", "2"), ("nothing", "1"), ("CHUNK_LEN", "0")] {
-        talk.set(name, value).unwrap_err();
-        assert_eq!(talk.settings(), &before, "{name}");
+        chat.set(name, value).unwrap_err();
+        assert_eq!(chat.settings(), &before, "{name}");
     }
 }

@@ -7,9 +7,10 @@ mod history;
 mod rules;
 mod states;
 mod templates;
+mod tools;
 
 use super::*;
-use crate::chat::{PromptFile, Settings};
+use crate::chat::{InitialPrompt, Settings};
 use crate::sample::Sampling;
 use crate::session::{ModelSource, Options};
 use crate::vocab::Vocab;
@@ -26,23 +27,25 @@ fn greedy() -> Settings {
 }
 
 /// A conversation in a format, always with the likeliest token.
-fn talk_in(format: &str) -> Talk {
+fn chat_in(format: &str) -> Conversation {
     let model = model();
     let format = Format::named(format, &model).unwrap();
-    let session = Session::new(&model, Talk::slots(&model)).unwrap();
-    Talk::new(session, format, greedy(), &mut |_, _| ()).unwrap()
+    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
+    Conversation::new(session, format, greedy(), &mut |_, _| ()).unwrap()
 }
 
 /// Between Bob and Alice, with a short first prompt.
 const FIRST: &str = "\nBob: hi\n\nAlice: hello\n\n";
 
-fn bob_and_alice() -> Talk {
+fn prompt(user: &str, bot: &str, interface: &str, init_prompt: &str) -> InitialPrompt {
+    InitialPrompt { user: user.into(), bot: bot.into(), interface: interface.into(), init_prompt: init_prompt.into() }
+}
+
+fn bob_and_alice() -> Conversation {
     let model = model();
-    let file =
-        PromptFile { user: "Bob".into(), bot: "Alice".into(), interface: ":".into(), init_prompt: FIRST.into(), settings: Vec::new() };
-    let format = Format::named("raven", &model).unwrap().with_prompt(&file).unwrap();
-    let session = Session::new(&model, Talk::slots(&model)).unwrap();
-    Talk::new(session, format, greedy(), &mut |_, _| ()).unwrap()
+    let format = Format::named("raven", &model).unwrap().with_prompt(&prompt("Bob", "Alice", ":", FIRST)).unwrap();
+    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
+    Conversation::new(session, format, greedy(), &mut |_, _| ()).unwrap()
 }
 
 fn encode(text: &str) -> Vec<u32> {
@@ -67,10 +70,10 @@ struct Script {
 
 impl Script {
     /// Takes the words out of the model's mouth; where there are none it says what it likes.
-    fn of(talk: &mut Talk) -> Script {
+    fn of(chat: &mut Conversation) -> Script {
         let script = Script::default();
         let Script { next, seen } = script.clone();
-        talk.set_processor(Some(Box::new(move |_, logits| {
+        chat.set_processor(Some(Box::new(move |_, logits| {
             seen.lock().unwrap().push(logits.to_vec());
             if let Some(id) = next.lock().unwrap().pop_front() {
                 logits.fill(-10.0);
@@ -94,45 +97,55 @@ impl Script {
     }
 }
 
-fn say(talk: &mut Talk, line: &str) -> Told {
-    talk.say(line, &mut |_| ControlFlow::Continue(())).unwrap()
+/// Draws what one of ChatRWKV's commands asks for.
+fn draw(chat: &mut Conversation, line: &str, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
+    let (word, text) = line.split_once(' ').unwrap_or((line, ""));
+    match word {
+        "+" => chat.retry(on_part),
+        "++" => chat.retry_text(on_part),
+        "+++" => chat.continue_answer(on_part),
+        "+gen" => chat.continue_text(text, on_part).map(Some),
+        "+i" => chat.instruct(text, on_part).map(Some),
+        "+qq" => chat.ask(text, on_part).map(Some),
+        "+qa" => chat.ask_after_prompt(text, on_part).map(Some),
+        _ => chat.say(line, on_part).map(Some),
+    }
 }
 
-/// The answer to a line; what was shown of it adds up to it.
-fn answer(talk: &mut Talk, line: &str) -> Answered {
+/// The answer to it; what was shown of it adds up to it.
+fn answer(chat: &mut Conversation, line: &str) -> Answer {
     let mut shown = String::new();
-    let told = talk.say(line, &mut |piece| {
-        if let Piece::Text(text) = piece {
+    let answer = draw(chat, line, &mut |part| {
+        if let AnswerPart::Text(text) = part {
             shown += text;
         }
         ControlFlow::Continue(())
     });
-    match told.unwrap() {
-        Told::Answer(answered) => {
-            assert_eq!(answered.text, shown, "{line:?}");
-            answered
-        }
-        other => panic!("{line:?}: {other:?}"),
-    }
+    let answer = answer.unwrap().unwrap_or_else(|| panic!("{line:?} has nothing to answer"));
+    assert_eq!(answer.text, shown, "{line:?}");
+    answer
 }
 
-fn message(told: Told) -> String {
-    match told {
-        Told::Message(text) | Told::Wrong(text) => text,
-        other => panic!("{other:?}"),
-    }
+/// Hears nothing.
+fn quiet(_: AnswerPart<'_>) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// What went wrong with it.
+fn refusal(chat: &mut Conversation, line: &str) -> Error {
+    draw(chat, line, &mut quiet).unwrap_err()
 }
 
 /// The tokens of a kept state.
-fn tokens(talk: &Talk, name: &str) -> Vec<u32> {
-    talk.transcripts().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.to_vec()
+fn tokens(chat: &Conversation, name: &str) -> Vec<u32> {
+    chat.states().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.to_vec()
 }
 
 /// A kept state as a file has it: every bit of the state and of the logits.
-fn exported(talk: &mut Talk, name: &str) -> Vec<u8> {
-    let slot = talk.way.kept().into_iter().find(|(kept, _)| *kept == name).unwrap().1.slot;
+fn exported(chat: &mut Conversation, name: &str) -> Vec<u8> {
+    let slot = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1.slot;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    talk.core.session.save(slot, &path, None, None).unwrap();
+    chat.core.session.save(slot, &path, None, None).unwrap();
     std::fs::read(path).unwrap()
 }

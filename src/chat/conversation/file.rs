@@ -1,11 +1,12 @@
 //! A conversation as one file: a state file whose metadata says the rest.
 
-use super::super::{Format, PromptFile, Settings};
 use super::core::Core;
+use crate::chat::format::InitialPrompt;
+use crate::chat::{Format, Settings};
 use crate::error::{Error, Result, short};
 use crate::sample::Memory;
 use crate::session::{Beside, Slot};
-use crate::template::Message;
+use crate::template::{Message, Tool};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,12 +27,14 @@ pub struct Record {
     #[serde(default)]
     pub init_prompt: String,
     pub n_turns: usize,
-    /// It began behind a state, which is none of it.
+    /// It began after a state, which is not part of it.
     #[serde(default)]
     pub(super) is_behind: bool,
     /// Of a conversation in messages.
     #[serde(default)]
     pub history: Vec<Message>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool>,
     pub(super) settings: BTreeMap<String, String>,
 }
 
@@ -58,6 +61,7 @@ impl Record {
             n_turns,
             is_behind: core.start.is_some(),
             history: Vec::new(),
+            tools: Vec::new(),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
         }
     }
@@ -125,12 +129,11 @@ impl Record {
         let format = Format::named(&self.format, core.session.model()).map_err(wrong)?;
         match &self.names {
             None => Ok(format),
-            Some([user, bot, interface]) => format.with_prompt(&PromptFile {
+            Some([user, bot, interface]) => format.with_prompt(&InitialPrompt {
                 user: user.clone(),
                 bot: bot.clone(),
                 interface: interface.clone(),
                 init_prompt: self.init_prompt.clone(),
-                settings: Vec::new(),
             }),
         }
     }

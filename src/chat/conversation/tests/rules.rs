@@ -23,22 +23,23 @@ fn answers_follow_a_grammar_in_every_format() {
     let grammar = Grammar::gbnf(ANIMAL).unwrap();
     let mut found = std::collections::BTreeSet::new();
     for (format, _) in Format::names().into_iter().filter(|(name, _)| *name != "template") {
-        let mut talk = talk_in(format);
-        talk.core.settings = drawn(3);
-        talk.set_grammar(Some(&grammar)).unwrap();
-        for line in ["light", "+", "water", "+qq what", "++", "+qa who", "+i name one", "+gen I see "] {
-            let script = Script::of(&mut talk);
-            let thinks = format == "g1-think" && Talk::is_reply(line);
+        let mut chat = chat_in(format);
+        chat.core.settings = drawn(3);
+        chat.set_grammar(Some(&grammar)).unwrap();
+        for line in ["light", "+", "water", "+qq what", "++", "+qa who", "+i name one", "+gen I see"] {
+            let script = Script::of(&mut chat);
+            let thinks =
+                format == "g1-think" && !line.starts_with("+q") && !line.starts_with("+i") && !line.starts_with("+gen") && line != "++";
             if thinks {
                 script.says_text(">\n light\n\nis</think>\n");
             }
-            let answered = answer(&mut talk, line);
+            let answered = answer(&mut chat, line);
             assert_eq!(answered.thought, if thinks { "light\n\nis" } else { "" }, "{format}: {line}");
-            let text = answered.text.strip_prefix(' ').filter(|_| line != "+gen I see ").unwrap_or(&answered.text);
+            let text = answered.text.strip_prefix(' ').filter(|_| line != "+gen I see").unwrap_or(&answered.text);
             assert!(is_animal(text) && answered.finish == Finish::Eos, "{format}: {line}: {answered:?}");
             found.insert(text.to_string());
             if !line.starts_with('+') {
-                let (read, user, bot) = (decode(talk.transcript()), talk.format().user(), talk.format().bot());
+                let (read, user, bot) = (decode(chat.tokens()), chat.format().user(), chat.format().bot());
                 assert!(read.ends_with(&format!("{user}: {line}\n\n{bot}: {text}\n\n")), "{format}: {read:?}");
             }
         }
@@ -55,11 +56,11 @@ fn json_may_have_blank_lines() {
         "additionalProperties": false,
         "x-guidance": { "item_separator": ",\n\n", "key_separator": ":\n\n", "whitespace_flexible": false }
     });
-    let mut talk = talk_in("tiny");
-    talk.set_grammar(Some(&Grammar::json_schema(&schema).unwrap())).unwrap();
+    let mut chat = chat_in("tiny");
+    chat.set_grammar(Some(&Grammar::json_schema(&schema).unwrap())).unwrap();
     for seed in 0..20 {
-        talk.core.settings = drawn(seed);
-        let answered = answer(&mut talk, "an animal");
+        chat.core.settings = drawn(seed);
+        let answered = answer(&mut chat, "an animal");
         let value: serde_json::Value = serde_json::from_str(&answered.text).unwrap_or_else(|e| panic!("{seed}: {e}: {:?}", answered.text));
         assert!(value["name"].is_string() && value["legs"].is_u64() && answered.text.contains(",\n\n"), "{seed}: {value}");
     }
@@ -67,28 +68,28 @@ fn json_may_have_blank_lines() {
 
 #[test]
 fn rules_are_lifted_and_wrong_ones_change_nothing() {
-    let mut talk = talk_in("tiny");
-    let free = answer(&mut talk, "light").text;
-    talk.set_grammar(Some(&Grammar::gbnf(ANIMAL).unwrap())).unwrap();
-    let held = answer(&mut talk, "+").text;
+    let mut chat = chat_in("tiny");
+    let free = answer(&mut chat, "light").text;
+    chat.set_grammar(Some(&Grammar::gbnf(ANIMAL).unwrap())).unwrap();
+    let held = answer(&mut chat, "+").text;
     assert!(is_animal(&held) && !is_animal(&free), "{held:?} {free:?}");
     let wrong = serde_json::json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 3, "maximum": 2 } }, "required": ["a"] });
     let wrong = Grammar::json_schema(&wrong).unwrap();
-    assert!(talk.set_grammar(Some(&wrong)).is_err());
-    assert_eq!(answer(&mut talk, "+").text, held);
+    assert!(chat.set_grammar(Some(&wrong)).is_err());
+    assert_eq!(answer(&mut chat, "+").text, held);
     // Rules that fail leave the conversation where it stood, before an answer and amid it.
-    let before = talk.transcript().to_vec();
-    talk.set_constraint(Some(Box::new(|lead| {
+    let before = chat.tokens().to_vec();
+    chat.set_constraint(Some(Box::new(|lead| {
         assert_eq!(lead, " ");
         Err(Error::input("no rules today"))
     })));
-    let said = talk.say("+", &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
-    assert_eq!((said.as_str(), talk.transcript()), ("no rules today", before.as_slice()));
-    talk.set_constraint(Some(Box::new(|_| Ok(Box::new(Fails { left: 3, ids: vec![u32::MAX; 64] })))));
-    let said = talk.say("+", &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
-    assert_eq!((said.as_str(), talk.transcript()), ("no more", before.as_slice()));
-    talk.set_grammar(None).unwrap();
-    assert_eq!(answer(&mut talk, "+").text, free);
+    let said = refusal(&mut chat, "+").to_string();
+    assert_eq!((said.as_str(), chat.tokens()), ("no rules today", before.as_slice()));
+    chat.set_constraint(Some(Box::new(|_| Ok(Box::new(Fails { left: 3, ids: vec![u32::MAX; 64] })))));
+    let said = refusal(&mut chat, "+").to_string();
+    assert_eq!((said.as_str(), chat.tokens()), ("no more", before.as_slice()));
+    chat.set_grammar(None).unwrap();
+    assert_eq!(answer(&mut chat, "+").text, free);
 }
 
 /// Allows everything a few times.
@@ -109,31 +110,31 @@ impl Constraint for Fails {
 
 #[test]
 fn more_of_a_text_goes_on_within_its_rules() {
-    let mut talk = talk_in("tiny");
-    talk.set_grammar(Some(&Grammar::gbnf(r#"root ::= "one " "two " "three " "four " "five""#).unwrap())).unwrap();
-    talk.set("FREE_GEN_LEN", "2").unwrap();
-    let mut whole = answer(&mut talk, "+gen Count: ").text;
-    let second = answer(&mut talk, "+++").text;
-    assert_eq!(answer(&mut talk, "++").text, second, "another try goes on from the same place");
+    let mut chat = chat_in("tiny");
+    chat.set_grammar(Some(&Grammar::gbnf(r#"root ::= "one " "two " "three " "four " "five""#).unwrap())).unwrap();
+    chat.set("FREE_GEN_LEN", "2").unwrap();
+    let mut whole = answer(&mut chat, "+gen Count:").text;
+    let second = answer(&mut chat, "+++").text;
+    assert_eq!(answer(&mut chat, "++").text, second, "another try goes on from the same place");
     whole += &second;
     while whole.len() < 23 {
-        let more = answer(&mut talk, "+++");
+        let more = answer(&mut chat, "+++");
         assert!(!more.text.is_empty(), "{whole}");
         whole += &more.text;
     }
     assert_eq!(whole, "one two three four five");
-    let more = answer(&mut talk, "+++");
+    let more = answer(&mut chat, "+++");
     assert_eq!((more.text.as_str(), more.finish), ("", Finish::Eos));
 }
 
 #[test]
 fn a_text_that_is_whole_where_it_may_be_no_longer_is_whole() {
-    let mut talk = talk_in("tiny");
-    talk.set_grammar(Some(&Grammar::gbnf(r#"root ::= "verily""#).unwrap())).unwrap();
-    let n = answer(&mut talk, "light").tokens.len();
+    let mut chat = chat_in("tiny");
+    chat.set_grammar(Some(&Grammar::gbnf(r#"root ::= "verily""#).unwrap())).unwrap();
+    let n = answer(&mut chat, "light").tokens.len();
     for (name, n, finish) in [("CHAT_LEN_MAX", n, Finish::Eos), ("CHAT_LEN_MAX", n - 1, Finish::Length)] {
-        talk.set(name, &n.to_string()).unwrap();
-        let answered = answer(&mut talk, "+");
+        chat.set(name, &n.to_string()).unwrap();
+        let answered = answer(&mut chat, "+");
         assert_eq!((answered.tokens.len(), answered.finish), (n, finish));
     }
 }

@@ -6,6 +6,7 @@
 
 use super::PromptFile;
 use super::literal::{self, Literal};
+use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
@@ -26,13 +27,13 @@ pub fn parse(text: &str) -> Result<PromptFile> {
     let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
     let interface = take("interface").unwrap_or_else(|| ":".into());
     let missing = |name: &str| Error::file(format!("expected an assignment to {name}, found none"));
-    Ok(PromptFile {
+    let prompt = InitialPrompt {
         user: user.ok_or_else(|| missing("user"))?,
         bot: bot.ok_or_else(|| missing("bot"))?,
         interface,
         init_prompt: init_prompt.ok_or_else(|| missing("init_prompt"))?,
-        settings: Vec::new(),
-    })
+    };
+    Ok(PromptFile { prompt, settings: Vec::new() })
 }
 
 struct Reader<'a> {

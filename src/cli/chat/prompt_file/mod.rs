@@ -1,29 +1,20 @@
 //! Prompt files: who talks to whom, and the conversation before the first line.
 //!
-//! ChatRWKV's are Python. They are read here and never run: see [`python`]. Ours are TOML. A file is opened by `chat::files`.
+//! ChatRWKV's are Python. They are read here and never run: see [`python`]. Ours are TOML.
 
 mod built_in;
 mod literal;
-mod normal;
 mod python;
 mod toml;
 
-use super::{Settings, files};
-use crate::error::{Error, Result, short};
+use crate::chat::{Format, InitialPrompt, Settings, read_whole};
+use crate::error::{Error, Result};
 use std::path::Path;
-
-pub use normal::{first_prompt, folded};
 
 /// What a prompt file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFile {
-    pub user: String,
-    pub bot: String,
-    /// What stands behind both names: as a rule a colon.
-    pub interface: String,
-    /// The conversation so far, as the file has it. It is read without blanks around it and around its lines, between a newline and a
-    /// blank line.
-    pub init_prompt: String,
+    pub prompt: InitialPrompt,
     /// Settings by name, of a file in TOML.
     pub settings: Vec<(String, String)>,
 }
@@ -35,7 +26,7 @@ impl PromptFile {
     /// # Errors
     /// `File` at one that is not there or is not what it should be, with the line.
     pub fn find(path: &Path) -> Result<PromptFile> {
-        let bytes = match files::read_whole(path)? {
+        let bytes = match read_whole(path)? {
             Some(bytes) => bytes,
             None => {
                 let name = path.to_str().unwrap_or_default();
@@ -70,18 +61,19 @@ impl PromptFile {
             Language::Python => python::parse(text)?,
             Language::Toml => toml::parse(text)?,
         };
-        file.check()?;
+        file.prompt.check()?;
         Ok(file)
     }
 
-    /// Whether its names can stand before what is said.
-    pub(super) fn check(&self) -> Result<()> {
-        for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
-            if name.trim().is_empty() || name.contains('\n') {
-                return Err(Error::file(format!("expected a name in one line as {what}, found {:?}", short(name, 40))));
-            }
-        }
-        Ok(())
+    /// A format and settings with what the file says of them.
+    ///
+    /// # Errors
+    /// `Input` where the format has no place for a prompt; `Usage` at a name of a setting that there is not, and at a value that it cannot
+    /// have.
+    pub fn over(&self, format: &Format, settings: &Settings) -> Result<(Format, Settings)> {
+        let (format, mut settings) = (format.clone().with_prompt(&self.prompt)?, settings.clone());
+        self.set(&mut settings)?;
+        Ok((format, settings))
     }
 
     /// Settings with what the file says of them.

@@ -1,12 +1,12 @@
 //! Answers that follow a grammar.
 
-use super::Talk;
+use super::Conversation;
 use crate::constrain::{Grammar, Pieces};
 use crate::error::Result;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-impl Talk {
+impl Conversation {
     /// Holds every answer from the next one on to a grammar, as [`set_constraint`](Self::set_constraint) does; none lifts it.
     ///
     /// # Errors

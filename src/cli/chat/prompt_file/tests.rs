@@ -1,6 +1,7 @@
 //! The constructs that ChatRWKV's files have, and what a hostile one may try.
 
 use super::*;
+use crate::chat::first_prompt;
 
 fn python(text: &str) -> PromptFile {
     PromptFile::parse(text.as_bytes(), Language::Python).unwrap()
@@ -8,7 +9,7 @@ fn python(text: &str) -> PromptFile {
 
 /// What the assignments before it make of an expression.
 fn value(before: &str, expression: &str) -> String {
-    python(&format!("user = \"U\"\nbot = 'B'\n{before}\ninit_prompt = {expression}\n")).init_prompt
+    python(&format!("user = \"U\"\nbot = 'B'\n{before}\ninit_prompt = {expression}\n")).prompt.init_prompt
 }
 
 fn refusal(text: &str) -> String {
@@ -27,15 +28,15 @@ fn stock_files_are_read() {
          {user}. \\\nMore.\n\n{user}{interface} It's \"fine\".\n\n{bot}{interface} [ok]\n'''\n\nuser = \"Bob\" # real\nbot = \"Alice\"\n\n\
          init_prompt += f'''\n{user}{interface} Hi {bot}\n'''\n\nprint('[[[ Loading a long prompt... ]]]')\n",
     );
-    assert_eq!((file.user.as_str(), file.bot.as_str(), file.interface.as_str()), ("Bob", "Alice", ":"));
-    assert_eq!(file.init_prompt, "\nA talk of Emma and James. More.\n\nJames: It's \"fine\".\n\nEmma: [ok]\n\nBob: Hi Alice\n");
+    assert_eq!((file.prompt.user.as_str(), file.prompt.bot.as_str(), file.prompt.interface.as_str()), ("Bob", "Alice", ":"));
+    assert_eq!(file.prompt.init_prompt, "\nA talk of Emma and James. More.\n\nJames: It's \"fine\".\n\nEmma: [ok]\n\nBob: Hi Alice\n");
     assert_eq!(
-        first_prompt(&file.init_prompt),
+        first_prompt(&file.prompt.init_prompt),
         "\nA talk of Emma and James. More.\n\nJames: It's \"fine\".\n\nEmma: [ok]\n\nBob: Hi Alice\n\n"
     );
     // Windows line ends, a byte order mark, no newline at the end, no interface.
     let file = PromptFile::parse("\u{feff}user = 'Q'\r\nbot = 'A'\r\ninit_prompt = '''\r\nx\r\n'''".as_bytes(), Language::Python).unwrap();
-    assert_eq!((file.user.as_str(), file.interface.as_str(), file.init_prompt.as_str()), ("Q", ":", "\nx\n"));
+    assert_eq!((file.prompt.user.as_str(), file.prompt.interface.as_str(), file.prompt.init_prompt.as_str()), ("Q", ":", "\nx\n"));
 }
 
 #[test]
@@ -150,7 +151,10 @@ fn toml_is_read() {
     let parse = |text: &str| PromptFile::parse(text.as_bytes(), Language::Toml);
     let text = "user = 'U'\nbot = \"B\"\ninit_prompt = '''\nU: x\n'''\n[settings]\nGEN_TEMP = 0.5\nCHUNK_LEN = 64\nAVOID_REPEAT = '!'\n";
     let file = parse(text).unwrap();
-    assert_eq!((file.user.as_str(), file.bot.as_str(), file.interface.as_str(), file.init_prompt.as_str()), ("U", "B", ":", "U: x\n"));
+    assert_eq!(
+        (file.prompt.user.as_str(), file.prompt.bot.as_str(), file.prompt.interface.as_str(), file.prompt.init_prompt.as_str()),
+        ("U", "B", ":", "U: x\n")
+    );
     let settings: Vec<(&str, &str)> = file.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(settings, [("AVOID_REPEAT", "!"), ("CHUNK_LEN", "64"), ("GEN_TEMP", "0.5")]);
     for (text, want) in [
@@ -176,10 +180,14 @@ fn built_in_prompts_are_there_and_files_come_first() {
     for name in names {
         let file = PromptFile::built_in(name).unwrap();
         let two_people = name.ends_with("-2");
-        assert_eq!((file.user.as_str(), file.bot.as_str()), if two_people { ("Bob", "Alice") } else { ("User", "Bot") }, "{name}");
-        let prompt = first_prompt(&file.init_prompt);
-        let turns = |name: &str| prompt.matches(&format!("\n\n{name}{} ", file.interface)).count();
-        assert!(turns(&file.user) >= 4 && turns(&file.user) == turns(&file.bot), "{name} has turns in pairs");
+        assert_eq!(
+            (file.prompt.user.as_str(), file.prompt.bot.as_str()),
+            if two_people { ("Bob", "Alice") } else { ("User", "Bot") },
+            "{name}"
+        );
+        let prompt = first_prompt(&file.prompt.init_prompt);
+        let turns = |name: &str| prompt.matches(&format!("\n\n{name}{} ", file.prompt.interface)).count();
+        assert!(turns(&file.prompt.user) >= 4 && turns(&file.prompt.user) == turns(&file.prompt.bot), "{name} has turns in pairs");
         assert!(!prompt.contains("\n\n\n") && !prompt.contains('\\'), "{name}");
     }
     let folder = tempfile::tempdir().unwrap();
@@ -191,9 +199,9 @@ fn built_in_prompts_are_there_and_files_come_first() {
     );
     assert_eq!(PromptFile::find(Path::new("english-2")).unwrap(), PromptFile::built_in("English-2").unwrap());
     std::fs::write(at("a.PY"), "user = 'a'\nbot = 'b'\ninit_prompt = 'c'").unwrap();
-    assert_eq!(PromptFile::find(&at("a.PY")).unwrap().init_prompt, "c");
+    assert_eq!(PromptFile::find(&at("a.PY")).unwrap().prompt.init_prompt, "c");
     std::fs::write(at("a.toml"), "user = 'a'\nbot = 'b'\ninit_prompt = 'd'").unwrap();
-    assert_eq!(PromptFile::find(&at("a.toml")).unwrap().init_prompt, "d");
+    assert_eq!(PromptFile::find(&at("a.toml")).unwrap().prompt.init_prompt, "d");
     std::fs::write(at("b.py"), "import os").unwrap();
     let said = PromptFile::find(&at("b.py")).unwrap_err().to_string();
     assert!(said.contains("b.py: line 1: expected an assignment"), "{said}");

@@ -1,0 +1,310 @@
+//! Conversations in lines: ChatRWKV's commands on kept states.
+//!
+//! The original keeps five states: `chat_init` after the first prompt, `chat` after the last reply, `chat_pre` before that reply, `gen_0` before
+//! the last free text and `gen_1` after it. The first three belong to a branch, the last two to all branches.
+
+use super::branch::{Asked, Branch, Reply, begin, close, reply, since, until_broken};
+use super::branches::{Branches, Named};
+use super::core::{Core, Draw, SharedState, State, no_room};
+use super::file::{Loaded, Record};
+use super::mode::{Mode, Task};
+use super::schedule::{Change, Schedule};
+use super::{Answer, OnPart};
+use crate::chat::format::{LEAD, Lines, folded};
+use crate::chat::rules::Place;
+use crate::chat::{AnswerPart, Format};
+use crate::error::{Error, Result};
+use crate::session::Timings;
+use crate::template::{Message, Tool};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Tokens beyond `FREE_GEN_LEN` in which a character may be completed. The original draws one token more than that length in any case.
+const GRACE: usize = 99;
+
+/// What a question after the first prompt adds to a newline's logit.
+const ASKED: f32 = -2.0;
+
+pub struct InLines {
+    branches: Branches<Branch>,
+    gen_0: Option<SharedState>,
+    gen_1: Option<SharedState>,
+    free: FreeText,
+}
+
+/// A text that is continued, as its rules see it.
+#[derive(Default)]
+struct FreeText {
+    /// What is before it.
+    lead: &'static str,
+    /// Its tokens up to `gen_0`, and from there to `gen_1`.
+    before: Vec<u32>,
+    last: Vec<u32>,
+}
+
+impl Task<'_> {
+    /// What is read, as the original words it.
+    fn prompt(&self, lines: &Lines) -> String {
+        match self {
+            Task::Text(text) => format!("\n{text}"),
+            Task::Instruction(text) => format!(
+                "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
+                 # Instruction:\n{}\n\n# Response:\n",
+                folded(text)
+            ),
+            Task::Question(text) => format!("\nQ: {text}\nA:"),
+            Task::QuestionAfterPrompt(text) => lines.turn(text),
+        }
+    }
+
+    /// What is before the text that is drawn.
+    fn lead(&self) -> &'static str {
+        match self {
+            Task::Question(_) | Task::QuestionAfterPrompt(_) => LEAD,
+            Task::Text(_) | Task::Instruction(_) => "",
+        }
+    }
+
+    /// What is added to a newline's logit after each token that is drawn.
+    fn newline(&self) -> f32 {
+        if matches!(self, Task::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
+    }
+}
+
+impl InLines {
+    /// Begins a conversation: reads the first prompt.
+    pub fn new(core: &mut Core, format: Format, progress: &mut dyn FnMut(usize, usize)) -> Result<InLines> {
+        let init = begin(core, &format, "", progress)?;
+        let branches = Branches::new(Branch::new(format, String::new(), init));
+        Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
+    }
+
+    /// Makes sure that so many more states can be opened; gives up what could be taken back for it, the oldest first.
+    fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
+        while core.session.n_free() < n {
+            let oldest = self.branches.all_mut().find_map(|branch| branch.undo.pop_front());
+            match oldest {
+                Some((state, _)) => core.release(state),
+                None => {
+                    let asked = self.branches.all_mut().find_map(|branch| branch.asked.take()).ok_or_else(no_room)?;
+                    asked.release(core);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A reply to the last message, in the place of the one that there is.
+    fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
+        self.make_room(core, 1)?;
+        let branch = &mut self.branches.here;
+        let lines = branch.lines().clone();
+        let constraint = core.constraint(&lines.place(&core.vocab))?;
+        let read = std::mem::take(&mut asked.read);
+        let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, on_part))?;
+        // A reply that was broken off is closed all the same.
+        core.go_on();
+        let closed = close(core, &lines, asked, state, &reply)?;
+        let is_kept = closed.is_some();
+        if let Some(chat) = closed {
+            branch.replied(core, chat, asked);
+        }
+        let Reply { answer: text, thought, drawn, .. } = reply;
+        Ok(Answer { text, thought, is_kept, ..drawn.answer(read) })
+    }
+
+    /// Goes on from `gen_0`. The original holds newlines off in the first answer to a question after the prompt only.
+    fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
+        self.make_room(core, 1)?;
+        let Some(start) = &self.gen_0 else { return Ok(None) };
+        let mut constraint = core.constraint(&Place { opening: "", lead: self.free.lead, blank_line: None })?;
+        if let Some(rules) = &mut constraint {
+            // More of a text goes on within its rules.
+            self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin another text"))?;
+        }
+        let schedule = Schedule::Same(Change { newline, bans_end: false });
+        let draw = Draw { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
+        let mut text = String::new();
+        let mut hear = until_broken(on_part);
+        let (state, drawn) = core.after(start, |core, state| {
+            core.draw(state, draw, &mut |piece| {
+                text.push_str(piece);
+                if piece.is_empty() { ControlFlow::Continue(()) } else { hear(AnswerPart::Text(piece)) }
+            })
+        })?;
+        replace(core, &mut self.gen_1, Arc::new(state));
+        self.free.last.clone_from(&drawn.tokens);
+        Ok(Some(Answer { text, ..drawn.answer(read) }))
+    }
+}
+
+impl Mode for InLines {
+    fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
+        self.make_room(core, 3)?;
+        let branch = &mut self.branches.here;
+        let asked = branch.ask(core, text)?;
+        if let Some(old) = branch.asked.replace(asked) {
+            old.release(core);
+        }
+        Ok(self.retry(core, on_part)?.expect("a message was said"))
+    }
+
+    fn observe(&mut self, _core: &mut Core, _result: &str, _on_part: &mut OnPart<'_>) -> Result<Answer> {
+        Err(no_tools())
+    }
+
+    fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
+        let Some(mut asked) = self.branches.here.asked.take() else { return Ok(None) };
+        let answer = self.answer_to(core, &mut asked, on_part);
+        self.branches.here.asked = Some(asked);
+        answer.map(Some)
+    }
+
+    fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
+        self.make_room(core, 2)?;
+        let branch = &self.branches.here;
+        let prompt = core.encode(&task.prompt(branch.lines()))?;
+        let started = Instant::now();
+        let read = |core: &mut Core, state: &mut State| core.read(state, &prompt, Change::default(), &mut |_, _| ());
+        let (state, ()) = match task {
+            Task::QuestionAfterPrompt(_) => core.after(&branch.init, read)?,
+            _ => core.anew(read)?,
+        };
+        let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
+        replace(core, &mut self.gen_0, Arc::new(state));
+        self.free = FreeText { lead: task.lead(), ..FreeText::default() };
+        Ok(self.go_on(core, task.newline(), read, on_part)?.expect("a text was begun"))
+    }
+
+    fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
+        self.go_on(core, 0.0, Timings::default(), on_part)
+    }
+
+    fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
+        let Some(after) = self.gen_1.clone() else { return Ok(None) };
+        replace(core, &mut self.gen_0, after);
+        let last = std::mem::take(&mut self.free.last);
+        self.free.before.extend(last);
+        self.go_on(core, 0.0, Timings::default(), on_part)
+    }
+
+    fn reset(&mut self, core: &mut Core) {
+        self.branches.here.reset(core);
+    }
+
+    fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
+        if format.lines().is_none() {
+            return Err(Error::input("expected a format of lines for a conversation in lines, found a template"));
+        }
+        self.make_room(core, 1)?;
+        let init = begin(core, &format, system, &mut |_, _| ())?;
+        std::mem::replace(&mut self.branches.here, Branch::new(format, system.into(), init)).release(core);
+        Ok(())
+    }
+
+    fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
+        Err(no_tools())
+    }
+
+    fn undo(&mut self, core: &mut Core) -> Result<()> {
+        let branch = &mut self.branches.here;
+        let (before, n_turns) = branch.undo.pop_back().ok_or_else(|| match branch.n_turns {
+            0 => Error::input("there is no turn to take back"),
+            _ => Error::input("the turn before this one is not kept any more"),
+        })?;
+        core.release(std::mem::replace(&mut branch.chat, before));
+        branch.n_turns = n_turns;
+        if let Some(asked) = branch.asked.take() {
+            asked.release(core);
+        }
+        Ok(())
+    }
+
+    fn branches(&self) -> &dyn Named {
+        &self.branches
+    }
+
+    fn branches_mut(&mut self) -> &mut dyn Named {
+        &mut self.branches
+    }
+
+    fn remove(&mut self, core: &mut Core, name: &str) -> Result<()> {
+        self.branches.remove(name).map(|branch| branch.release(core))
+    }
+
+    fn format(&self) -> &Format {
+        &self.branches.here.format
+    }
+
+    fn system(&self) -> &str {
+        &self.branches.here.system
+    }
+
+    fn n_turns(&self) -> usize {
+        self.branches.here.n_turns
+    }
+
+    fn tokens(&self) -> &[u32] {
+        &self.branches.here.chat.tokens
+    }
+
+    fn transcript(&self, core: &Core) -> Vec<Message> {
+        let text = core.vocab.decode(self.tokens());
+        self.branches.here.lines().turns(&String::from_utf8_lossy(&text), self.n_turns())
+    }
+
+    fn states(&self) -> Vec<(&'static str, &State)> {
+        let Branch { init, chat, asked, .. } = &self.branches.here;
+        let all = [
+            ("chat_init", Some(init)),
+            ("chat", Some(chat)),
+            ("chat_pre", asked.as_ref().map(|asked| &asked.prompt)),
+            ("gen_0", self.gen_0.as_ref()),
+            ("gen_1", self.gen_1.as_ref()),
+        ];
+        all.into_iter().filter_map(|(name, state)| Some((name, state?.as_ref()))).collect()
+    }
+
+    fn n_left(&self, _core: &Core) -> Option<usize> {
+        None
+    }
+
+    fn save(&self, core: &mut Core, path: &Path) -> Result<()> {
+        let branch = &self.branches.here;
+        let Lines { user, bot, interface, init_prompt, .. } = branch.lines().clone();
+        let record = Record {
+            names: Some([user, bot, interface]),
+            init_prompt,
+            ..Record::new(core, &branch.format, &branch.system, branch.n_turns)
+        };
+        record.save(core, branch.chat.slot, &branch.chat.tokens, path)
+    }
+
+    fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
+        self.make_room(core, 2)?;
+        let Loaded { slot, tokens, record, settings, draws } = Record::load(core, path)?;
+        let chat = State { slot, tokens, change: Change::default() };
+        let (chat, (format, init)) = core.with(chat, |core, _| {
+            let format = record.format(core).map_err(|e| e.at(path.display()))?;
+            let init = begin(core, &format, &record.system, &mut |_, _| ())?;
+            Ok((format, init))
+        })?;
+        (core.settings, core.draws) = (settings, draws);
+        let new = Branch { n_turns: record.n_turns, chat: Arc::new(chat), ..Branch::new(format, record.system, init) };
+        std::mem::replace(&mut self.branches.here, new).release(core);
+        Ok(())
+    }
+}
+
+fn no_tools() -> Error {
+    Error::input("tools are for models that read messages through a template, and this one reads plain lines")
+}
+
+/// Keeps a state in the place of another.
+fn replace(core: &mut Core, place: &mut Option<SharedState>, state: SharedState) {
+    if let Some(old) = place.replace(state) {
+        core.release(old);
+    }
+}

@@ -1,0 +1,128 @@
+//! Kept states: coming back is exact, and what is kept is what was read.
+
+use super::*;
+
+/// Whether logits are the same but for rounding: sums of a chunk and of single tokens have another order.
+fn is_near(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && !a.is_empty() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+}
+
+#[test]
+fn what_is_kept_is_what_was_read() {
+    let mut chat = bob_and_alice();
+    chat.set("FREE_GEN_LEN", "8").unwrap();
+    for line in ["light", "+", "+qa water", "+++", "fire"] {
+        answer(&mut chat, line);
+    }
+    for (name, read) in chat.states().into_iter().map(|(name, tokens)| (name, tokens.to_vec())).collect::<Vec<_>>() {
+        let saved = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1;
+        let of_chat = chat.core.session.logits(saved.slot).unwrap().to_vec();
+        assert_eq!(chat.core.session.n_tokens(saved.slot).unwrap(), read.len(), "{name}");
+        let mut session = Session::new(&model(), 1).unwrap();
+        let slot = session.open().unwrap();
+        assert!(is_near(session.prefill(slot, &read).unwrap(), &of_chat), "{name}");
+    }
+}
+
+#[test]
+fn coming_back_is_exact_to_the_bit() {
+    let mut chat = bob_and_alice();
+    chat.set("preset", "chat").unwrap();
+    chat.set("FREE_GEN_LEN", "8").unwrap();
+    let script = Script::of(&mut chat);
+    let first_logits = |script: &Script| script.seen().swap_remove(0);
+    let init = exported(&mut chat, "chat_init");
+
+    answer(&mut chat, "light");
+    let (asked, pre) = (first_logits(&script), exported(&mut chat, "chat_pre"));
+    let replies: Vec<Vec<u32>> = (0..3).map(|_| answer(&mut chat, "+").tokens).collect();
+    assert!(replies.iter().any(|tokens| *tokens != replies[0]), "they are drawn");
+    assert_eq!(first_logits(&script), asked);
+    assert_eq!(exported(&mut chat, "chat_pre"), pre);
+
+    answer(&mut chat, "+gen In the");
+    let (begun, gen_0, gen_1) = (first_logits(&script), exported(&mut chat, "gen_0"), exported(&mut chat, "gen_1"));
+    assert_ne!(gen_0, gen_1);
+    script.seen();
+    answer(&mut chat, "+++");
+    assert_eq!(exported(&mut chat, "gen_0"), gen_1, "more goes on where the last one ended");
+    let more = first_logits(&script);
+    answer(&mut chat, "++");
+    assert_eq!((first_logits(&script), exported(&mut chat, "gen_0")), (more, gen_1));
+    answer(&mut chat, "+gen In the");
+    assert_eq!((first_logits(&script), exported(&mut chat, "gen_0")), (begun, gen_0));
+
+    chat.reset();
+    assert_eq!(exported(&mut chat, "chat"), init);
+    assert_eq!(exported(&mut chat, "chat_init"), init);
+    script.seen();
+    answer(&mut chat, "light");
+    assert_eq!(first_logits(&script), asked);
+    assert_eq!(exported(&mut chat, "chat_pre"), pre);
+}
+
+#[test]
+fn few_slots_are_enough() {
+    let model = model();
+    assert_eq!(Conversation::slots(&model), 32);
+    let session = Session::new(&model, 8).unwrap();
+    let mut chat = Conversation::new(session, Format::named("g1", &model).unwrap(), greedy(), &mut |_, _| ()).unwrap();
+    let script = Script::of(&mut chat);
+    chat.set("FREE_GEN_LEN", "1").unwrap();
+    for i in 0..6 {
+        for line in ["light", "+", "+gen x", "+qa y", "+++", "++"] {
+            script.says(&[encode(" yes"), vec![0]].concat());
+            answer(&mut chat, line);
+            script.next.lock().unwrap().clear();
+        }
+        assert_eq!((chat.stats().n_turns, chat.stats().n_tokens), (i + 1, chat.tokens().len()));
+    }
+    // A turn that is kept can be taken back, and a branch shares all that it can.
+    script.says(&[encode(" yes"), vec![0]].concat());
+    answer(&mut chat, "light");
+    chat.undo().unwrap();
+    assert!(chat.undo().unwrap_err().to_string().starts_with("the turn before this one is not kept"));
+    let mut n_branches = 0;
+    let said = loop {
+        chat.fork(&n_branches.to_string()).unwrap();
+        n_branches += 1;
+        script.says(&[encode(" yes"), vec![0]].concat());
+        if let Err(e) = chat.say("light", &mut quiet) {
+            break e;
+        }
+    };
+    assert_eq!(said.to_string(), "expected room for another state, found every slot of the session in use (remove a branch)");
+    assert!(n_branches > 1, "{n_branches}");
+    script.next.lock().unwrap().clear();
+    let read = chat.tokens().to_vec();
+    chat.remove("0").unwrap();
+    script.says(&[encode(" yes"), vec![0]].concat());
+    answer(&mut chat, "light");
+    assert!(chat.tokens().starts_with(&read));
+}
+
+#[test]
+fn reading_is_chunked_and_can_be_interrupted() {
+    let mut chat = bob_and_alice();
+    let logits = |chat: &Conversation| chat.core.session.logits(chat.mode.states()[0].1.slot).unwrap().to_vec();
+    let one = logits(&chat);
+    chat.set("CHUNK_LEN", "3").unwrap();
+    chat.set_system("").unwrap();
+    assert_eq!(chat.tokens(), encode(FIRST));
+    assert!(is_near(&logits(&chat), &one), "the length of a chunk changes nothing but the rounding");
+    chat.set("CHUNK_LEN", "1").unwrap();
+    let text = encode("a text of many tokens, that is to be read one by one");
+    let mut saved = chat.core.fresh().unwrap();
+    let (stop, mut last) = (chat.stop_flag(), 0);
+    let read = chat.core.read(&mut saved, &text, Default::default(), &mut |done, total| {
+        assert_eq!(total, text.len());
+        last = done;
+        if done == 3 {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    assert_eq!((read.unwrap_err().kind, last), (crate::error::Kind::Interrupted, 3));
+    chat.core.close(saved);
+    chat.set("CHUNK_LEN", "256").unwrap();
+    answer(&mut chat, "what was said before does not count");
+}

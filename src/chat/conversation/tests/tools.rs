@@ -1,0 +1,146 @@
+//! Conversations in messages with the embedded model, whose vocabulary is a small one of GLM-4's kind: tools, and how answers end.
+
+use super::*;
+use crate::chat::GenerationConfig;
+use crate::chat::format::Messages;
+use crate::template::testing::{small, weather};
+use crate::template::{Glm4, Version};
+use crate::tensor::DType;
+use crate::weights::{Entry, write_safetensors};
+
+/// With a model, the original template and these settings of the generation. The length of an answer is the settings'.
+fn chat_with(model: &Model, generation: GenerationConfig) -> Conversation {
+    let sampling = generation.sampling();
+    let kind = Kind::Messages(Box::new(Messages { template: Arc::new(Glm4(Version::Original)), generation }));
+    let settings = Settings { sampling, chat_len_max: 64, ..Settings::default() };
+    let mut chat = Conversation::new(Session::new(model, 1).unwrap(), Format::of_kind(kind), settings, &mut |_, _| ()).unwrap();
+    chat.core.vocab = small();
+    chat
+}
+
+fn chat() -> Conversation {
+    chat_with(&model(), GenerationConfig::glm())
+}
+
+fn ids(text: &str, end: &str) -> Vec<u32> {
+    [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
+}
+
+#[test]
+fn a_conversation_goes_through_a_tool() {
+    let mut chat = chat();
+    let script = Script::of(&mut chat);
+    chat.set_tools(vec![weather()]).unwrap();
+    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("expected a call of a tool"));
+    // A call ends with the token that begins the observation.
+    let call_ids = ids("get_weather\n{\"city\": \"x\"}", "<|observation|>");
+    script.says(&call_ids);
+    let mut heard = Vec::new();
+    let mut hear = |part: AnswerPart<'_>| {
+        heard.push(format!("{part:?}"));
+        ControlFlow::Continue(())
+    };
+    let called = chat.say("?", &mut hear).unwrap();
+    assert_eq!(heard[..2], ["Call(\"get_weather\")", "Arguments(\"{\")"]);
+    let call = called.call.as_ref().unwrap();
+    assert_eq!((call.name.as_str(), call.parameters.as_ref().unwrap()["city"].as_str()), ("get_weather", Some("x")));
+    assert_eq!((called.finish, called.text.as_str(), called.n_guarded), (Finish::Eos, "", 0));
+    assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the id that ended it is none of its tokens");
+    assert_eq!(chat.transcript(), [Message::user("?"), Message::call("get_weather", "{\"city\": \"x\"}")]);
+    let read = chat.tokens().to_vec();
+    // What was said is the beginning of what is said next, in the same turn.
+    script.says(&ids("\n7 degrees", "<|user|>"));
+    let answer = chat.observe("7", &mut quiet).unwrap();
+    assert!(answer.text == "7 degrees" && answer.call.is_none());
+    assert!(chat.tokens().starts_with(&read));
+    let said = chat.transcript();
+    assert_eq!((said.len(), &said[2..], chat.stats().n_turns), (4, &[Message::observation("7"), Message::assistant("7 degrees")][..], 1));
+    // Another answer to the observation, and the whole turn taken back; the tools stay.
+    script.says(&ids("\nwarm", "<|user|>"));
+    chat.retry(&mut quiet).unwrap().unwrap();
+    assert_eq!((chat.transcript().len(), chat.transcript()[3].content.as_str(), chat.stats().n_turns), (4, "warm", 1));
+    let path = tempfile::tempdir().unwrap().keep().join("chat");
+    chat.save(&path).unwrap();
+    chat.undo().unwrap();
+    assert_eq!((chat.transcript().len(), chat.stats().n_turns), (0, 0));
+    chat.load(&path).unwrap_err();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    // Without tools a first line is text.
+    chat.set_tools(Vec::new()).unwrap();
+    script.says(&ids("f\nx", "<|user|>"));
+    assert_eq!(chat.say("?", &mut quiet).unwrap().text, "f\nx");
+}
+
+#[test]
+fn an_answer_ends_at_an_id_a_text_or_its_length() {
+    let mut chat = chat();
+    let script = Script::of(&mut chat);
+    for end in ["<|endoftext|>", "<|user|>", "<|observation|>"] {
+        script.says(&ids("\nab", end));
+        let answered = answer(&mut chat, "x");
+        assert_eq!((answered.finish, answered.text.as_str()), (Finish::Eos, "ab"), "{end}");
+    }
+    chat.set("CHAT_LEN_MAX", "4").unwrap();
+    script.says(&ids("\nabcdef", "<|user|>"));
+    let answered = answer(&mut chat, "x");
+    assert_eq!((answered.finish, answered.text.as_str(), answered.tokens.len()), (Finish::Length, "abc", 4));
+    // Ids and texts of the configuration.
+    let b = small().encode(b"b").unwrap();
+    let generation = GenerationConfig { eos: b, stop_strings: vec!["d e".into()], ..GenerationConfig::glm() };
+    let mut chat = chat_with(&model(), generation);
+    let script = Script::of(&mut chat);
+    script.says(&ids("\nab", "<|user|>"));
+    let answered = answer(&mut chat, "x");
+    assert_eq!((answered.finish, answered.text.as_str()), (Finish::Eos, "a"));
+    script.next.lock().unwrap().clear();
+    script.says(&ids("\nac d e", "<|user|>"));
+    let answered = answer(&mut chat, "x");
+    assert_eq!((answered.finish, answered.text.as_str()), (Finish::Stop, "ac"));
+}
+
+#[test]
+fn settings_decide_what_is_drawn() {
+    let tokens = |sampling: Sampling| {
+        let mut chat = chat_with(&model(), GenerationConfig { do_sample: false, ..GenerationConfig::glm() });
+        chat.core.settings.sampling = sampling;
+        chat.set("CHAT_LEN_MAX", "12").unwrap();
+        let made = answer(&mut chat, "hello").tokens;
+        let n = chat.tokens().len() - made.len();
+        (made, chat.tokens()[..n].to_vec())
+    };
+    let hot = |seed| Sampling { temperature: 2.0, ..Sampling::greedy(seed) };
+    assert_eq!(tokens(hot(0)), tokens(hot(0)));
+    assert_ne!(tokens(hot(0)), tokens(hot(1)));
+    // No token of the prompt, and none twice.
+    let (mut made, prompt) = tokens(Sampling { repeat_penalty: 1e6, order: crate::sample::Order::Hf, ..Sampling::greedy(0) });
+    made.sort_unstable();
+    made.dedup();
+    assert!(made.len() > 3 && made.iter().all(|id| !prompt.contains(id)), "the penalty counts the prompt");
+}
+
+#[test]
+fn the_guard_keeps_a_text_going_and_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = chat_with(&failing(&folder.path().join("failing.safetensors")), GenerationConfig::glm());
+    chat.set("CHAT_LEN_MAX", "3").unwrap();
+    let answered = answer(&mut chat, "x");
+    assert_eq!((answered.tokens, answered.n_guarded, answered.finish), (vec![198; 3], 3, Finish::Length));
+}
+
+/// The embedded model with a NaN in its head.
+fn failing(path: &std::path::Path) -> Model {
+    let checkpoint = crate::session::embedded().unwrap();
+    let entry = |name: &str| {
+        let view = checkpoint.tensor(name).unwrap();
+        let mut numbers = view.to_f32().unwrap();
+        if name == "head.weight" {
+            *numbers.last_mut().unwrap() = f32::NAN;
+        }
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| Error::io(e, "made".as_ref()));
+        Entry { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
+    };
+    write_safetensors(path, checkpoint.metadata(), checkpoint.names().map(entry).collect(), &mut |_, _| ()).unwrap();
+    let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), ..Default::default() };
+    Model::load(&ModelSource::Path(path.into()), &options, &mut |_, _| ()).unwrap()
+}

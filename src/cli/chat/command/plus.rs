@@ -1,0 +1,169 @@
+//! Messages, ChatRWKV's commands, and settings for one answer within them.
+
+use super::{Command, Draw, Takes};
+use crate::chat::Overrides;
+use crate::error::{Error, Result, short};
+
+/// One of ChatRWKV's commands, for `/help` and Tab.
+pub struct Plus {
+    pub name: &'static str,
+    pub takes: Takes,
+    pub argument: &'static str,
+    pub meaning: &'static str,
+    /// From the text after the name, trimmed; empty for a command that takes none.
+    make: fn(String) -> Command,
+}
+
+pub const PLUS: &[Plus] = &[
+    Plus { name: "+", takes: Takes::Nothing, argument: "", meaning: "another answer to the same message", make: |_| draw(Draw::Retry) },
+    Plus { name: "+reset", takes: Takes::Nothing, argument: "", meaning: "begin the chat again", make: |_| Command::Reset },
+    Plus {
+        name: "+prompt",
+        takes: Takes::File,
+        argument: "FILE",
+        meaning: "begin again with a prompt file (.toml, or ChatRWKV's .py)",
+        make: |text| Command::Prompt(text.into()),
+    },
+    Plus {
+        name: "+gen",
+        takes: Takes::Text,
+        argument: "TEXT",
+        meaning: "continue a text; the chat stays as it is",
+        make: |text| draw(Draw::Text(text)),
+    },
+    Plus { name: "+i", takes: Takes::Text, argument: "TEXT", meaning: "follow an instruction", make: |text| draw(Draw::Instruct(text)) },
+    Plus {
+        name: "+qq",
+        takes: Takes::Text,
+        argument: "TEXT",
+        meaning: "answer a question, without the chat",
+        make: |text| draw(Draw::Ask(text)),
+    },
+    Plus {
+        name: "+qa",
+        takes: Takes::Text,
+        argument: "TEXT",
+        meaning: "the same, after the chat's prompt",
+        make: |text| draw(Draw::AskAfterPrompt(text)),
+    },
+    Plus {
+        name: "++",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "another try at the last +gen, +i, +qq or +qa",
+        make: |_| draw(Draw::RetryText),
+    },
+    Plus { name: "+++", takes: Takes::Nothing, argument: "", meaning: "go on with it", make: |_| draw(Draw::ContinueAnswer) },
+];
+
+fn draw(what: Draw) -> Command {
+    Command::Draw(what, Overrides::default())
+}
+
+/// Takes a line apart. A backslash and an `n` are a newline; words of commands may be in capitals, but for `+reset`. `-temp=X` and
+/// `-top_p=X` are taken out wherever they are, within the bounds of the original.
+pub fn parse(line: &str) -> Result<Command> {
+    // The name of a file keeps its backslashes.
+    let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
+    let mut text = if is_file { line.to_string() } else { line.replace("\\n", "\n") }.trim().to_string();
+    let temperature = take(&mut text, "-temp=")?.map(|x| x.clamp(0.2, 5.0));
+    let top_p = take(&mut text, "-top_p=")?.map(|x| x.clamp(0.0, 1.0));
+    Ok(match command(text.trim()) {
+        Command::Draw(what, _) => Command::Draw(what, Overrides { temperature, top_p }),
+        command => command,
+    })
+}
+
+fn command(text: &str) -> Command {
+    if text.is_empty() {
+        return Command::Wrong("Error: please say something".into());
+    }
+    if let Some(alone) = PLUS.iter().find(|plus| plus.takes == Takes::Nothing && plus.name == text) {
+        return (alone.make)(String::new());
+    }
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    match PLUS.iter().find(|plus| plus.takes != Takes::Nothing && plus.name.eq_ignore_ascii_case(word)) {
+        Some(plus) if rest.trim().is_empty() => Command::Wrong(format!("Error: {} wants a text behind it", plus.name)),
+        Some(plus) => (plus.make)(rest.trim().to_string()),
+        None => draw(Draw::Say(text.to_string())),
+    }
+}
+
+/// Takes the numbers after a mark out of a text, mark and all; returns the last of them.
+fn take(text: &mut String, mark: &str) -> Result<Option<f32>> {
+    let mut last = None;
+    while let Some(from) = text.find(mark) {
+        let value = text[from + mark.len()..].split(char::is_whitespace).next().unwrap_or_default();
+        let number: f32 = value.parse().ok().filter(|x: &f32| !x.is_nan()).ok_or_else(|| {
+            let e = Error::usage(format!("expected a number behind it, found {:?}", short(value, 40))).at(mark);
+            e.hint(format!("as in {mark}0.8"))
+        })?;
+        let to = from + mark.len() + value.len();
+        text.replace_range(from..to, "");
+        last = Some(number);
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_messages_or_commands() {
+        let say = |text: &str| draw(Draw::Say(text.into()));
+        let cases = [
+            (" hello\\nthere ", say("hello\nthere")),
+            ("+prompt C:\\new.toml", Command::Prompt("C:\\new.toml".into())),
+            ("+", draw(Draw::Retry)),
+            (" ++ ", draw(Draw::RetryText)),
+            ("+++", draw(Draw::ContinueAnswer)),
+            ("+reset", Command::Reset),
+            ("+RESET", say("+RESET")),
+            ("+reset now", say("+reset now")),
+            ("+Prompt  a b.py ", Command::Prompt("a b.py".into())),
+            ("+gen  Once\\nupon ", draw(Draw::Text("Once\nupon".into()))),
+            ("+GEN x", draw(Draw::Text("x".into()))),
+            ("+i Do it", draw(Draw::Instruct("Do it".into()))),
+            ("+qq why?", draw(Draw::Ask("why?".into()))),
+            ("+QA why?", draw(Draw::AskAfterPrompt("why?".into()))),
+            ("+general x", say("+general x")),
+            ("++++", say("++++")),
+            ("1 + 1", say("1 + 1")),
+            (" /etc/passwd", say("/etc/passwd")),
+            ("  ", Command::Wrong("Error: please say something".into())),
+            ("+gen", Command::Wrong("Error: +gen wants a text behind it".into())),
+            ("+QA  ", Command::Wrong("Error: +qa wants a text behind it".into())),
+        ];
+        for (line, want) in cases {
+            assert_eq!(parse(line).unwrap(), want, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn settings_for_one_answer_are_taken_out_as_they_stand() {
+        let cases: [(&str, &str, Option<f32>, Option<f32>); 9] = [
+            ("hi -temp=0.80 there", "hi  there", Some(0.8), None),
+            ("hi -temp=1 -temp=2", "hi", Some(2.0), None),
+            ("-temp=1e0 -top_p=0.10 hi", "hi", Some(1.0), Some(0.1)),
+            ("hi -temp=0", "hi", Some(0.2), None),
+            ("hi -temp=-3", "hi", Some(0.2), None),
+            ("hi -temp=9", "hi", Some(5.0), None),
+            ("hi -top_p=-1", "hi", None, Some(0.0)),
+            ("hi -top_p=1.5", "hi", None, Some(1.0)),
+            ("hi -temp=2\\nthere", "hi \nthere", Some(2.0), None),
+        ];
+        for (line, text, temperature, top_p) in cases {
+            assert_eq!(parse(line).unwrap(), Command::Draw(Draw::Say(text.into()), Overrides { temperature, top_p }), "{line:?}");
+        }
+        let hot = Overrides { temperature: Some(1.0), top_p: None };
+        assert_eq!(parse("+qa x -temp=1").unwrap(), Command::Draw(Draw::AskAfterPrompt("x".into()), hot));
+        assert_eq!(parse("+ -temp=1").unwrap(), Command::Draw(Draw::Retry, hot));
+        for (line, want) in
+            [("-temp=hot", "-temp=: expected a number behind it, found \"hot\""), ("-top_p=", "-top_p=: "), ("-temp=nan", "-temp=: ")]
+        {
+            let said = parse(line).unwrap_err().to_string();
+            assert!(said.starts_with(want) && !said.contains('\n'), "{said}");
+        }
+    }
+}

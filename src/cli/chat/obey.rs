@@ -1,0 +1,178 @@
+//! Does what a typed line asks for.
+
+use super::command::{self, Command, Draw};
+use super::prompt_file::PromptFile;
+use super::{Chat, Then, status};
+use crate::chat::{AnswerPart, Overrides};
+use crate::cli::Failure;
+use crate::cli::grammar_options::Asked;
+use crate::error::{Kind, Result};
+use crate::report::{ChatReport, TimingsReport};
+use crate::session::Finish;
+use std::path::Path;
+
+impl Chat {
+    pub(super) fn obey(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+        if line.trim().is_empty() {
+            return Ok(Then::Next);
+        }
+        self.command(command::parse(line)?, line)
+    }
+
+    /// Has the model answer; `typed` is what the user wrote for it.
+    fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
+        let Chat { conversation, screen, reading, .. } = self;
+        let is_reply = matches!(what, Draw::Say(_) | Draw::Retry);
+        screen.begin(is_reply.then(|| format!("{}{}", conversation.format().bot(), conversation.format().interface())));
+        conversation.override_next(overrides);
+        let on_part = &mut |part: AnswerPart<'_>| {
+            reading.end();
+            screen.part(part)
+        };
+        let answer = match what {
+            Draw::Say(text) => conversation.say(&text, on_part).map(Some),
+            Draw::Retry => conversation.retry(on_part),
+            Draw::Text(text) => conversation.continue_text(&text, on_part).map(Some),
+            Draw::Instruct(text) => conversation.instruct(&text, on_part).map(Some),
+            Draw::Ask(text) => conversation.ask(&text, on_part).map(Some),
+            Draw::AskAfterPrompt(text) => conversation.ask_after_prompt(&text, on_part).map(Some),
+            Draw::RetryText => conversation.retry_text(on_part),
+            Draw::ContinueAnswer => conversation.continue_answer(on_part),
+        };
+        reading.end();
+        let Some(answer) = answer? else {
+            screen.aside("there is nothing yet to do that with");
+            return Ok(Then::Next);
+        };
+        let thought = answer.thought.trim();
+        let report = ChatReport {
+            prompt: typed,
+            branch: conversation.branch(),
+            seed: conversation.settings().sampling.seed,
+            prompt_tokens: answer.n_prompt,
+            tokens: &answer.tokens,
+            text: &answer.text,
+            thought: (!thought.is_empty()).then_some(thought),
+            finish: answer.finish.name(),
+            complete: answer.complete,
+            timings: TimingsReport::new(conversation.model().load_ms(), &answer.timings),
+        };
+        screen.end(&answer, report)?;
+        for (name, ids) in conversation.states() {
+            log::trace!("read {name}: {ids:?}");
+        }
+        if !answer.is_kept {
+            screen.aside("there is no answer: the message is taken back, and + says it again");
+        }
+        Ok(if answer.finish == Finish::Interrupted { self.stopped() } else { Then::Next })
+    }
+
+    /// Begins again with a prompt file.
+    fn prompt(&mut self, path: &Path) -> std::result::Result<(), Failure> {
+        let Chat { conversation, screen, reading, .. } = self;
+        let read = PromptFile::find(path).and_then(|file| {
+            let (format, settings) = file.over(conversation.format(), conversation.settings()).map_err(|e| e.at(path.display()))?;
+            settings.sampling.check(conversation.model().facts().n_vocab).map_err(|e| e.at(path.display()))?;
+            Ok((format, settings))
+        });
+        match read {
+            Ok((format, settings)) => {
+                let begun = conversation.set_format(format, settings);
+                reading.end();
+                begun?;
+                screen.tell("Prompt set up.");
+            }
+            Err(e) => self.wrong(format!("Path error. {e}"))?,
+        }
+        Ok(())
+    }
+
+    /// Says that a line asked for what cannot be done, in the words of the original.
+    fn wrong(&mut self, why: String) -> std::result::Result<(), Failure> {
+        self.screen.wrong(why)?;
+        self.note(Kind::Input);
+        Ok(())
+    }
+
+    /// Answers follow that grammar from now on; none lifts it.
+    pub(super) fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
+        match &asked {
+            Some(asked) => self.conversation.set_grammar(Some(&self.close.on(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
+            None => self.conversation.set_grammar(None)?,
+        }
+        self.grammar = asked.map(|asked| asked.name);
+        Ok(())
+    }
+
+    fn held_to(&self) -> String {
+        self.grammar.as_ref().map_or("answers follow no grammar".into(), |name| format!("answers follow {name}"))
+    }
+
+    fn command(&mut self, command: Command, typed: &str) -> std::result::Result<Then, Failure> {
+        match command {
+            Command::Help => self.screen.tell(&command::help()),
+            Command::Save(path) => {
+                self.conversation.save(&path)?;
+                self.target.iter_mut().for_each(|target| target.wrote(&path));
+                self.screen.aside(format_args!("saved to {}", path.display()));
+            }
+            Command::Load(path) => {
+                let loaded = self.conversation.load(&path);
+                self.reading.end();
+                loaded?;
+                self.screen.aside(status::place(&self.conversation));
+                self.show_last_turns();
+            }
+            Command::Fork(name) => {
+                self.conversation.fork(&name)?;
+                self.screen.aside(status::place(&self.conversation));
+            }
+            Command::Switch(Some(name)) => {
+                self.conversation.switch(&name)?;
+                self.screen.aside(status::place(&self.conversation));
+            }
+            Command::Switch(None) => self.screen.tell(&status::branches(&self.conversation)),
+            Command::Forget(name) => {
+                self.conversation.remove(&name)?;
+                self.screen.tell(&status::branches(&self.conversation));
+            }
+            Command::Undo => {
+                self.conversation.undo()?;
+                self.screen.aside(status::place(&self.conversation));
+            }
+            Command::Stats => self.screen.tell(&status::stats(&self.conversation.stats())),
+            Command::Clear => {
+                self.conversation.reset();
+                self.screen.aside("the chat begins again");
+            }
+            Command::Reset => {
+                self.conversation.reset();
+                self.screen.tell("Chat reset.");
+            }
+            Command::Prompt(path) => self.prompt(&path)?,
+            Command::Wrong(why) => self.wrong(why)?,
+            Command::Set(Some((name, None))) => self.screen.tell(&format!("{name} is {}", self.conversation.settings().get(&name)?)),
+            Command::Set(Some((name, Some(value)))) => {
+                self.conversation.set(&name, &value)?;
+                self.screen.aside(status::changed(&name, &value, self.conversation.settings()));
+            }
+            Command::Set(None) => self.screen.tell(&status::settings(self.conversation.settings())),
+            Command::System(text) => {
+                let begun = self.conversation.set_system(&text.replace("\\n", "\n"));
+                self.reading.end();
+                begun?;
+                self.screen.aside("the chat begins again");
+            }
+            Command::Grammar(Some(name)) => {
+                let asked = if name == "none" { None } else { Some(Asked::named(&name)?) };
+                self.hold_to(asked)?;
+                self.screen.aside(self.held_to());
+            }
+            Command::History => self.screen.tell(String::from_utf8_lossy(&self.conversation.text()).trim()),
+            Command::Grammar(None) => self.screen.tell(&self.held_to()),
+            Command::Draw(what, overrides) => return self.draw(what, overrides, typed),
+            Command::Exit => return Ok(Then::Leave),
+        }
+        Ok(Then::Next)
+    }
+}
