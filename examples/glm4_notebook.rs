@@ -12,10 +12,10 @@ use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use wingbeat::chat::{AnswerPart, Conversation, Files, Format, GenerationConfig};
+use wingbeat::chat::{AnswerPart, Conversation, Format};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::{Model, ModelSource, Options, Prompt, Request, Session};
-use wingbeat::template::{self, Family, Message, Template, Tool};
+use wingbeat::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
 use wingbeat::vocab::Vocab;
 
 fn main() -> Result<()> {

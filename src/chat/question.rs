@@ -1,16 +1,15 @@
 //! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
 //! conversation.
 
-use super::deltas::{Delta, Writer, opening_ids};
 use super::format::{Kind, vocab_of};
-use super::rules::Place;
-use super::think::{Begins, Splitter};
+use super::rules::AnswerPosition;
+use super::think::{ReplyStart, Splitter};
 use super::{AnswerPart, Format};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
-use crate::template::{Message, encode, opening, whole};
+use crate::template::{Delta, Message, Writer, encode, opening, opening_ids, whole};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
@@ -84,10 +83,10 @@ impl Question {
     pub fn hold(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
         let vocab = vocab_of(model)?;
         let place = match &self.format.kind {
-            Kind::Lines(lines) => lines.place(vocab),
-            Kind::Messages(_) => Place::of_message(&self.opening),
+            Kind::Lines(lines) => lines.position(vocab),
+            Kind::Messages(_) => AnswerPosition::of_message(&self.opening),
         };
-        place.hold(vocab, model.facts().n_vocab, make)
+        place.constrain(vocab, model.facts().n_vocab, make)
     }
 
     /// For an answer that ends before any of the stop texts.
@@ -99,10 +98,10 @@ impl Question {
         AnswerReader { splitter: Splitter::new(self.begins(), Vec::new()), segments, has_tools: self.has_tools, is_call: false }
     }
 
-    fn begins(&self) -> Begins {
+    fn begins(&self) -> ReplyStart {
         match &self.format.kind {
             Kind::Lines(lines) => lines.begins(),
-            Kind::Messages(_) => Begins::after(&self.opening),
+            Kind::Messages(_) => ReplyStart::after(&self.opening),
         }
     }
 

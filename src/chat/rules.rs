@@ -1,6 +1,6 @@
 //! Answers that follow rules: where in a text the rules begin, and where they may end it.
 
-use super::think::{Begins, END};
+use super::think::{END, ReplyStart};
 use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
@@ -9,7 +9,7 @@ use crate::vocab::Vocab;
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
 /// Where an answer stands in a text.
-pub struct Place<'a> {
+pub struct AnswerPosition<'a> {
     /// What the prompt holds of it.
     pub opening: &'a str,
     /// What stands before it, where the prompt holds nothing of it.
@@ -18,31 +18,31 @@ pub struct Place<'a> {
     pub blank_line: Option<u32>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> AnswerPosition<'a> {
     /// In a message of a template: the first line of it would name a tool.
-    pub fn of_message(opening: &'a str) -> Place<'a> {
-        Place { opening, lead: "\n", blank_line: None }
+    pub fn of_message(opening: &'a str) -> AnswerPosition<'a> {
+        AnswerPosition { opening, lead: "\n", blank_line: None }
     }
 
     /// Rules for an answer there. A thought before it is free.
-    pub fn hold(
+    pub fn constrain(
         &self,
         vocab: &Vocab,
         n_ids: usize,
         make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>,
     ) -> Result<Box<dyn Constraint>> {
-        let begins = Begins::after(self.opening);
+        let begins = ReplyStart::after(self.opening);
         let inner = make(match begins {
-            Begins::AfterThought(rest) => rest,
-            Begins::WithThought(_) => "",
-            Begins::WithAnswer | Begins::WithEither if self.opening.is_empty() => self.lead,
-            Begins::WithAnswer | Begins::WithEither => "",
+            ReplyStart::AfterThought(rest) => rest,
+            ReplyStart::Thought(_) => "",
+            ReplyStart::Answer | ReplyStart::MaybeThought if self.opening.is_empty() => self.lead,
+            ReplyStart::Answer | ReplyStart::MaybeThought => "",
         })?;
-        let thinks = matches!(begins, Begins::WithThought(_));
+        let thinks = matches!(begins, ReplyStart::Thought(_));
         let thought = thinks.then(|| Thought::new(vocab, n_ids, self.opening));
         let end = vocab.encode(END.as_bytes()).unwrap_or_default();
         let (vocab, blank_line) = (vocab.clone(), self.blank_line);
-        Ok(Box::new(Held { inner, thought, end, vocab, blank_line, ids: Vec::new(), way: Vec::new(), has_ended: false }))
+        Ok(Box::new(AnswerConstraint { inner, thought, end, vocab, blank_line, ids: Vec::new(), way: Vec::new(), has_ended: false }))
     }
 }
 
@@ -55,7 +55,7 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
 }
 
 /// Rules of an answer within a text.
-struct Held {
+struct AnswerConstraint {
     inner: Box<dyn Constraint>,
     /// As long as it goes on.
     thought: Option<Thought>,
@@ -70,7 +70,7 @@ struct Held {
     has_ended: bool,
 }
 
-impl Constraint for Held {
+impl Constraint for AnswerConstraint {
     fn allowed(&mut self) -> Result<Allowed<'_>> {
         if let Some(thought) = &self.thought {
             thought.allowed(&self.vocab, &mut self.ids);
@@ -221,8 +221,8 @@ mod tests {
             leads.push(lead.to_string());
             Ok(Box::new(Only(1, 0, [0])))
         };
-        let place = |opening| Place { opening, lead: " ", blank_line: None };
-        let mut held = place(" <think").hold(&vocab, 8, &mut make).unwrap();
+        let place = |opening| AnswerPosition { opening, lead: " ", blank_line: None };
+        let mut held = place(" <think").constrain(&vocab, 8, &mut make).unwrap();
         // No token ends the thought and begins the answer; none without a text is allowed, and the text does not end.
         assert_eq!(texts(held.as_mut()), [1, 2, 3, 4, 5, 7]);
         assert!(!held.allowed().unwrap().may_end);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(texts(held.as_mut()), [1]);
         held.accept(1).unwrap();
         for opening in [" <think>\n</think", "", "\n"] {
-            assert_eq!(texts(place(opening).hold(&vocab, 8, &mut make).unwrap().as_mut()), [1], "{opening:?}");
+            assert_eq!(texts(place(opening).constrain(&vocab, 8, &mut make).unwrap().as_mut()), [1], "{opening:?}");
         }
         assert_eq!(leads, ["", ">", " ", ""]);
     }
@@ -244,8 +244,8 @@ mod tests {
     fn a_blank_line_ends_an_answer_where_it_may_end() {
         let vocab = vocab(&["a", "\\n\\n"]);
         assert_eq!(blank_line(&vocab), Some(2));
-        let place = Place { opening: "", lead: "", blank_line: blank_line(&vocab) };
-        let mut held = place.hold(&vocab, 3, &mut |_| Ok(Box::new(Only(1, 0, [0])))).unwrap();
+        let place = AnswerPosition { opening: "", lead: "", blank_line: blank_line(&vocab) };
+        let mut held = place.constrain(&vocab, 3, &mut |_| Ok(Box::new(Only(1, 0, [0])))).unwrap();
         assert_eq!(texts(held.as_mut()), [1]);
         held.accept(1).unwrap();
         assert_eq!(texts(held.as_mut()), [1, 2]);

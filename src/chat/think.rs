@@ -1,35 +1,47 @@
 //! From a reply's text to what is shown of it: the thought before the answer, the answer without blanks around it.
 
-use super::{AnswerPart, OnPart};
+use super::OnPart;
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
+
+/// A piece of an answer while it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerPart<'a> {
+    Text(&'a str),
+    /// Of what the model thinks before it answers.
+    Thought(&'a str),
+    /// A call of the tool of that name begins.
+    Call(&'a str),
+    /// Of the last call's arguments.
+    Arguments(&'a str),
+}
 
 const BEGIN: &str = "<think>";
 pub const END: &str = "</think>";
 
 /// Where a reply begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begins {
+pub enum ReplyStart {
     /// With the answer; a tag is a text like any other.
-    WithAnswer,
+    Answer,
     /// With a thought, if a tag says so.
-    WithEither,
+    MaybeThought,
     /// With a thought, whose tag stands in the prompt but for this end of it.
-    WithThought(&'static str),
+    Thought(&'static str),
     /// With the answer, behind a thought that stands in the prompt but for this end of its tag.
     AfterThought(&'static str),
 }
 
-impl Begins {
+impl ReplyStart {
     /// By what the prompt holds of a reply.
-    pub fn after(opening: &str) -> Begins {
+    pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
-            "" => Begins::WithEither,
-            opening if opening.ends_with("</think") => Begins::AfterThought(">"),
-            opening if opening.ends_with("</think>") => Begins::AfterThought(""),
-            opening if opening.ends_with("<think") => Begins::WithThought(">"),
-            opening if opening.ends_with(BEGIN) => Begins::WithThought(""),
-            _ => Begins::WithEither,
+            "" => ReplyStart::MaybeThought,
+            opening if opening.ends_with("</think") => ReplyStart::AfterThought(">"),
+            opening if opening.ends_with("</think>") => ReplyStart::AfterThought(""),
+            opening if opening.ends_with("<think") => ReplyStart::Thought(">"),
+            opening if opening.ends_with(BEGIN) => ReplyStart::Thought(""),
+            _ => ReplyStart::MaybeThought,
         }
     }
 }
@@ -64,14 +76,14 @@ pub struct Splitter {
 
 impl Splitter {
     /// The answer ends before any of the stop texts.
-    pub fn new(begins: Begins, stop_texts: Vec<String>) -> Splitter {
+    pub fn new(begins: ReplyStart, stop_texts: Vec<String>) -> Splitter {
         let part = match begins {
-            Begins::WithAnswer => Part::Answer,
-            Begins::WithEither => Part::Undecided,
-            Begins::WithThought(rest) => Part::Tag(rest, Then::Thought),
-            Begins::AfterThought(rest) => Part::Tag(rest, Then::Answer),
+            ReplyStart::Answer => Part::Answer,
+            ReplyStart::MaybeThought => Part::Undecided,
+            ReplyStart::Thought(rest) => Part::Tag(rest, Then::Thought),
+            ReplyStart::AfterThought(rest) => Part::Tag(rest, Then::Answer),
         };
-        let has_thought = matches!(begins, Begins::WithThought(_) | Begins::AfterThought(_));
+        let has_thought = matches!(begins, ReplyStart::Thought(_) | ReplyStart::AfterThought(_));
         let stops = StopTexts::new(stop_texts);
         Splitter {
             part,
@@ -196,7 +208,7 @@ mod tests {
     use super::*;
 
     /// What is shown of pieces of a reply, thoughts in brackets; whether a stop text came.
-    fn show(begins: Begins, pieces: &[&str], stops: &[&str]) -> (String, bool) {
+    fn show(begins: ReplyStart, pieces: &[&str], stops: &[&str]) -> (String, bool) {
         let mut splitter = Splitter::new(begins, stops.iter().map(|s| s.to_string()).collect());
         let mut shown = String::new();
         let mut on_part = |piece: AnswerPart<'_>| {
@@ -216,18 +228,18 @@ mod tests {
     #[test]
     fn a_thought_is_told_from_the_answer_however_it_is_cut() {
         let cases = [
-            (Begins::WithEither, " Hello there \n", "Hello there"),
-            (Begins::WithEither, "<think>\na b\n</think>\n\nHi\n\nyou ", "[a b]Hi\n\nyou"),
-            (Begins::WithEither, " <thinker> said", "<thinker> said"),
-            (Begins::WithEither, "<think></think>Hi", "Hi"),
-            (Begins::WithEither, "<think> never ended </thin", "[never ended </thin]"),
-            (Begins::WithEither, "<thi", "<thi"),
-            (Begins::WithAnswer, " <think>a</think>b", "<think>a</think>b"),
-            (Begins::WithThought(">"), ">\na<b</think> Hi </think>", "[a<b]Hi </think>"),
-            (Begins::WithThought(">"), "er</think>Hi", "[er]Hi"),
-            (Begins::WithThought(""), "a</think>\nx", "[a]x"),
-            (Begins::AfterThought(">"), ">\nHi", "Hi"),
-            (Begins::AfterThought(""), "", ""),
+            (ReplyStart::MaybeThought, " Hello there \n", "Hello there"),
+            (ReplyStart::MaybeThought, "<think>\na b\n</think>\n\nHi\n\nyou ", "[a b]Hi\n\nyou"),
+            (ReplyStart::MaybeThought, " <thinker> said", "<thinker> said"),
+            (ReplyStart::MaybeThought, "<think></think>Hi", "Hi"),
+            (ReplyStart::MaybeThought, "<think> never ended </thin", "[never ended </thin]"),
+            (ReplyStart::MaybeThought, "<thi", "<thi"),
+            (ReplyStart::Answer, " <think>a</think>b", "<think>a</think>b"),
+            (ReplyStart::Thought(">"), ">\na<b</think> Hi </think>", "[a<b]Hi </think>"),
+            (ReplyStart::Thought(">"), "er</think>Hi", "[er]Hi"),
+            (ReplyStart::Thought(""), "a</think>\nx", "[a]x"),
+            (ReplyStart::AfterThought(">"), ">\nHi", "Hi"),
+            (ReplyStart::AfterThought(""), "", ""),
         ];
         for (begins, text, want) in cases {
             assert_eq!(show(begins, &[text], &[]), (want.to_string(), false), "{text:?}");
@@ -241,28 +253,28 @@ mod tests {
     fn a_stop_text_ends_the_answer_and_not_the_thought() {
         let next = ["\n\nUser:"];
         let cases = [
-            (Begins::WithEither, "a\n\nb\n\nUser: c", "a\n\nb", true),
-            (Begins::WithEither, "<think>\n\nUser: x</think>a\n\nUser:", "[User: x]a", true),
-            (Begins::WithEither, "a\n\nUse", "a\n\nUse", false),
-            (Begins::WithAnswer, "a\n\nUser", "a\n\nUser", false),
+            (ReplyStart::MaybeThought, "a\n\nb\n\nUser: c", "a\n\nb", true),
+            (ReplyStart::MaybeThought, "<think>\n\nUser: x</think>a\n\nUser:", "[User: x]a", true),
+            (ReplyStart::MaybeThought, "a\n\nUse", "a\n\nUse", false),
+            (ReplyStart::Answer, "a\n\nUser", "a\n\nUser", false),
         ];
         for (begins, text, want, has_stopped) in cases {
             assert_eq!(show(begins, &[text], &next), (want.to_string(), has_stopped), "{text:?}");
         }
-        assert_eq!(show(Begins::WithAnswer, &[" a\n", "b\n", "\nc"], &["\n\n"]), ("a\nb".into(), true));
+        assert_eq!(show(ReplyStart::Answer, &[" a\n", "b\n", "\nc"], &["\n\n"]), ("a\nb".into(), true));
     }
 
     #[test]
     fn a_prompt_says_how_the_reply_begins() {
         let cases = [
-            ("", Begins::WithEither),
-            (" <think", Begins::WithThought(">")),
-            ("\n<think>", Begins::WithThought("")),
-            (" <think>\n</think", Begins::AfterThought(">")),
-            ("<think></think>", Begins::AfterThought("")),
+            ("", ReplyStart::MaybeThought),
+            (" <think", ReplyStart::Thought(">")),
+            ("\n<think>", ReplyStart::Thought("")),
+            (" <think>\n</think", ReplyStart::AfterThought(">")),
+            ("<think></think>", ReplyStart::AfterThought("")),
         ];
         for (opening, want) in cases {
-            assert_eq!(Begins::after(opening), want, "{opening:?}");
+            assert_eq!(ReplyStart::after(opening), want, "{opening:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ mod status;
 
 use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
-use super::grammar_options::{Asked, GrammarArgs};
+use super::grammar_options::GrammarArgs;
 use super::model_options::ModelArgs;
 use super::output::{printable, say, say_error};
 use super::sampling_options::SamplingArgs;

@@ -1,21 +1,32 @@
-//! Templates: from messages and tools to the prompt that a model of GLM-4's kind reads.
+//! Templates: from messages and tools to the prompt that a model of GLM-4's kind reads, and from what it writes to answers and calls.
 //!
 //! A template gives parts, special tokens and text apart, so that what a user writes can never become a control token. A checkpoint's own
-//! template, in Jinja, is a program from a file; it runs with limits. Knows vocabularies; knows no model and no conversation.
+//! template, in Jinja, is a program from a file; it runs with limits. An answer is told apart by the ids of special tokens.
+//! Knows vocabularies and a checkpoint's files about chat; knows no model and no conversation.
 
+mod answer;
 mod call;
 mod chatglm3;
 mod family;
+mod files;
+mod generation;
 mod glm4;
 mod jinja;
 mod json;
 mod message;
 mod part;
+mod segments;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use answer::ToolCall;
+pub(crate) use answer::process_segments;
 pub use chatglm3::ChatGlm3;
 pub use family::Family;
+pub use files::Files;
+#[cfg(feature = "cli")]
+pub(crate) use files::read_whole;
+pub use generation::GenerationConfig;
 pub use glm4::{Glm4, Version};
 pub use jinja::Jinja;
 pub use message::{Function, Message, Role, Tool};
@@ -23,6 +34,7 @@ pub use message::{Function, Message, Role, Tool};
 pub(crate) use part::encode_whole;
 pub use part::{Part, encode, whole};
 pub(crate) use part::{opening, specials};
+pub(crate) use segments::{Delta, Writer, opening_ids};
 
 use crate::error::Result;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, processor};
 use crate::chat::format::vocab_of;
-use crate::chat::rules::{MakeConstraint, Place};
+use crate::chat::rules::{AnswerPosition, MakeConstraint};
 use crate::chat::{Answer, Settings};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
@@ -95,9 +95,9 @@ impl Core {
     }
 
     /// Returns the constraint of an answer, if there is one.
-    pub fn constraint(&self, place: &Place<'_>) -> Result<Option<Box<dyn Constraint>>> {
+    pub fn constraint(&self, place: &AnswerPosition<'_>) -> Result<Option<Box<dyn Constraint>>> {
         let Some(make) = &self.rules else { return Ok(None) };
-        place.hold(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
+        place.constrain(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
     }
 
     /// The settings of the sampler for one answer.

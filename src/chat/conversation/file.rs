@@ -28,8 +28,8 @@ pub struct Record {
     pub init_prompt: String,
     pub n_turns: usize,
     /// It began after a state, which is not part of it.
-    #[serde(default)]
-    pub(super) is_behind: bool,
+    #[serde(default, rename = "is_behind")]
+    pub(super) is_after_state: bool,
     /// Of a conversation in messages.
     #[serde(default)]
     pub history: Vec<Message>,
@@ -59,7 +59,7 @@ impl Record {
             names: None,
             init_prompt: String::new(),
             n_turns,
-            is_behind: core.start.is_some(),
+            is_after_state: core.start.is_some(),
             history: Vec::new(),
             tools: Vec::new(),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
@@ -89,8 +89,8 @@ impl Record {
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a conversation of version {VERSION}, found one of {}", record.version)));
             }
-            if record.is_behind != core.start.is_some() {
-                return Err(match record.is_behind {
+            if record.is_after_state != core.start.is_some() {
+                return Err(match record.is_after_state {
                     true => Error::file("expected a conversation that began with nothing, found one that began behind a state")
                         .hint("give that state again, with `state`"),
                     false => Error::file("expected a conversation that began behind a state, found one that began with nothing")

@@ -11,7 +11,7 @@ use super::mode::{Mode, Task};
 use super::schedule::{Change, Schedule};
 use super::{Answer, OnPart};
 use crate::chat::format::{LEAD, Lines, folded};
-use crate::chat::rules::Place;
+use crate::chat::rules::AnswerPosition;
 use crate::chat::{AnswerPart, Format};
 use crate::error::{Error, Result};
 use crate::session::Timings;
@@ -74,7 +74,7 @@ impl Task<'_> {
 }
 
 impl InLines {
-    /// Begins a conversation: reads the first prompt.
+    /// ReplyStart a conversation: reads the first prompt.
     pub fn new(core: &mut Core, format: Format, progress: &mut dyn FnMut(usize, usize)) -> Result<InLines> {
         let init = begin(core, &format, "", progress)?;
         let branches = Branches::new(Branch::new(format, String::new(), init));
@@ -101,7 +101,7 @@ impl InLines {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
-        let constraint = core.constraint(&lines.place(&core.vocab))?;
+        let constraint = core.constraint(&lines.position(&core.vocab))?;
         let read = std::mem::take(&mut asked.read);
         let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, on_part))?;
         // A reply that was broken off is closed all the same.
@@ -119,7 +119,7 @@ impl InLines {
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };
-        let mut constraint = core.constraint(&Place { opening: "", lead: self.free.lead, blank_line: None })?;
+        let mut constraint = core.constraint(&AnswerPosition { opening: "", lead: self.free.lead, blank_line: None })?;
         if let Some(rules) = &mut constraint {
             // More of a text goes on within its rules.
             self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin another text"))?;

@@ -8,16 +8,14 @@ use super::file::{Loaded, Record};
 use super::mode::{Mode, Task};
 use super::schedule::SharedProcessor;
 use super::{Answer, OnPart};
-use crate::chat::answer::process_segments;
-use crate::chat::deltas::{Delta, Writer, opening_ids};
 use crate::chat::format::{Kind, Messages, after_thought};
-use crate::chat::rules::Place;
-use crate::chat::think::{Begins, Splitter};
+use crate::chat::rules::AnswerPosition;
+use crate::chat::think::{ReplyStart, Splitter};
 use crate::chat::{AnswerPart, Format};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Finish, Request, Slot, Stream, Timings};
-use crate::template::{Message, Role, Tool, encode, opening, whole};
+use crate::template::{Delta, Message, Role, Tool, Writer, encode, opening, opening_ids, process_segments, whole};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
@@ -84,7 +82,7 @@ impl InMessages {
         let opening = opening(&whole);
         let mut stream = Stream::new(self.slot, sampler(sampling, &prompt), &limits);
         stream.processor = core.processor.as_ref().map(SharedProcessor::lend);
-        stream.constraint = core.constraint(&Place::of_message(opening))?;
+        stream.constraint = core.constraint(&AnswerPosition::of_message(opening))?;
 
         let started = Instant::now();
         let read = core.session.read_to_with(self.slot, &prompt, &mut *core.on_read);
@@ -95,7 +93,7 @@ impl InMessages {
 
         let has_tools = history.first().is_some_and(|first| first.role == Role::System && !first.tools.is_empty());
         let mut writer = Writer::new(&core.vocab, generation.stop_strings, opening_ids(&prompt, &core.vocab));
-        let mut splitter = Splitter::new(Begins::after(opening), Vec::new());
+        let mut splitter = Splitter::new(ReplyStart::after(opening), Vec::new());
         let (mut is_call, mut hear) = (false, until_broken(on_part));
         let mut on_delta = |delta: Delta<'_>| match delta {
             Delta::Begin { name } => {

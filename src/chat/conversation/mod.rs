@@ -132,7 +132,7 @@ impl Conversation {
         }
     }
 
-    /// Begins a conversation: reads the format's first prompt. Progress: its tokens read, its tokens in all. The session's slots are
+    /// ReplyStart a conversation: reads the format's first prompt. Progress: its tokens read, its tokens in all. The session's slots are
     /// [`slots`](Self::slots), none of them open.
     ///
     /// # Errors
@@ -147,10 +147,7 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Answers a message: the next turn.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
+    /// Answers a message: the next turn. Errors are those of every [answer](Self).
     pub fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
@@ -158,15 +155,12 @@ impl Conversation {
     /// Tells the model what came of the tool that its last answer calls, and answers that. Belongs to the turn of the call.
     ///
     /// # Errors
-    /// `Input` where no tool was called; as of every [answer](Self).
+    /// `Input` where no tool was called; else as [`say`](Self::say).
     pub fn observe(&mut self, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.observe(core, result, on_part).map(Some)).map(always)
     }
 
     /// Draws another answer to the last message, in the place of the one that there is. `None` if there is no message.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
     pub fn retry(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
@@ -174,39 +168,27 @@ impl Conversation {
     /// Goes on with a text, apart from the conversation. A model that reads messages through a template cannot.
     ///
     /// # Errors
-    /// `Input` where the model cannot; as of every [answer](Self).
+    /// `Input` where the model cannot; else as [`say`](Self::say).
     pub fn continue_text(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Text(text), on_part)
     }
 
     /// Follows an instruction, apart from the conversation.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
     pub fn instruct(&mut self, instruction: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Instruction(instruction), on_part)
     }
 
     /// Answers a question, apart from the conversation and without its first prompt.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Question(question), on_part)
     }
 
     /// Answers a question after the first prompt, apart from the conversation.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
     pub fn ask_after_prompt(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
 
     /// Draws another answer to the last text, instruction or question that was apart from the conversation. `None` if there is none.
-    ///
-    /// # Errors
-    /// As of every [answer](Self).
     pub fn retry_text(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.rewrite(core, on_part))
     }
@@ -214,7 +196,7 @@ impl Conversation {
     /// Goes on with the last answer that was apart from the conversation. `None` if there is none.
     ///
     /// # Errors
-    /// `Input` where the model cannot; as of every [answer](Self).
+    /// `Input` where the model cannot; else as [`say`](Self::say).
     pub fn continue_answer(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.write_more(core, on_part))
     }
@@ -241,12 +223,12 @@ impl Conversation {
         self.core.overrides = overrides;
     }
 
-    /// Begins the conversation anew, after its first prompt. In a format of lines, another answer to the last message can still be drawn.
+    /// ReplyStart the conversation anew, after its first prompt. In a format of lines, another answer to the last message can still be drawn.
     pub fn reset(&mut self) {
         self.mode.reset(&mut self.core);
     }
 
-    /// Begins the conversation anew in another format and with other settings; the text of the system stays.
+    /// ReplyStart the conversation anew in another format and with other settings; the text of the system stays.
     ///
     /// # Errors
     /// `Input` where the model does not read such a format, `Usage` at a setting; else as reading. The conversation then stands where it
@@ -266,7 +248,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Begins the conversation anew under this text of the system; under none where it is empty.
+    /// ReplyStart the conversation anew under this text of the system; under none where it is empty.
     ///
     /// # Errors
     /// As reading. The conversation then stands where it stood.
@@ -276,7 +258,7 @@ impl Conversation {
         self.mode.begin(&mut self.core, format, text)
     }
 
-    /// Begins the conversation anew with tools that the model may call; the text of the system stays.
+    /// ReplyStart the conversation anew with tools that the model may call; the text of the system stays.
     ///
     /// # Errors
     /// `Input` where the model reads plain lines.
@@ -284,7 +266,7 @@ impl Conversation {
         self.mode.set_tools(tools)
     }
 
-    /// Begins the conversation anew after a state: a tuned one, or that of a text. All that begins with nothing begins there from now
+    /// ReplyStart the conversation anew after a state: a tuned one, or that of a text. All that begins with nothing begins there from now
     /// on, texts apart from the conversation too. `start` was opened in the session before the conversation took it, and is one slot more
     /// than [`slots`](Self::slots); `tokens` led there, as far as they are known.
     ///
@@ -350,7 +332,7 @@ impl Conversation {
         self.mode.undo(&mut self.core)
     }
 
-    /// Begins a branch of that name here, and goes on in it; the one that is left stays as it is.
+    /// ReplyStart a branch of that name here, and goes on in it; the one that is left stays as it is.
     ///
     /// # Errors
     /// `Usage` at a name that is taken.

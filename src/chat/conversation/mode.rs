@@ -22,14 +22,14 @@ pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
     fn observe(&mut self, core: &mut Core, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    /// Begins a text apart from the conversation.
+    /// ReplyStart a text apart from the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
     /// Draws that text once more.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Goes on with that text.
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     fn reset(&mut self, core: &mut Core);
-    /// Begins anew in a format, under a text of the system.
+    /// ReplyStart anew in a format, under a text of the system.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
     fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()>;
     fn undo(&mut self, core: &mut Core) -> Result<()>;

@@ -48,61 +48,53 @@ const TINY_ROWS: usize = 2048;
 /// Rows of models that have the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
+/// `User:` and `Assistant:`, replies of several paragraphs.
+const PARAGRAPHS: Known = Known {
+    name: "",
+    about: "",
+    user: "User",
+    bot: "Assistant",
+    init_prompt: Init::Nothing,
+    opening: "",
+    ending: Ending::NextTurn,
+    settings: g1,
+    fits: |_| false,
+};
+
+/// The same, and a reply ends at a blank line, as in ChatRWKV.
+const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
+
 pub const KNOWN: &[Known] = &[
     Known {
         name: "tiny",
         about: "User: a word, Assistant: a verse: the embedded model",
-        user: "User",
-        bot: "Assistant",
         init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
-        opening: "",
-        ending: Ending::BlankLine,
         settings: tiny,
         fits: |seen| seen.is_embedded || seen.n_vocab == TINY_ROWS,
+        ..BLANK_LINE
     },
     Known {
         name: "g1-think",
         about: "User, Assistant, and a thought between <think> tags before each reply: G1 models",
-        user: "User",
-        bot: "Assistant",
-        init_prompt: Init::Nothing,
         opening: " <think",
-        ending: Ending::NextTurn,
-        settings: g1,
         fits: |seen| seen.is_called(is_g1),
+        ..PARAGRAPHS
     },
     Known {
         name: "g1-fast",
         about: "the same with a thought that is empty: G1 models answer at once, and better than without any",
-        user: "User",
-        bot: "Assistant",
-        init_prompt: Init::Nothing,
         opening: " <think>\n</think",
-        ending: Ending::NextTurn,
-        settings: g1,
-        fits: |_| false,
+        ..PARAGRAPHS
     },
-    Known {
-        name: "g1",
-        about: "User, Assistant, replies of several paragraphs, no thought: G1 models",
-        user: "User",
-        bot: "Assistant",
-        init_prompt: Init::Nothing,
-        opening: "",
-        ending: Ending::NextTurn,
-        settings: g1,
-        fits: |_| false,
-    },
+    Known { name: "g1", about: "User, Assistant, replies of several paragraphs, no thought: G1 models", ..PARAGRAPHS },
     Known {
         name: "instruct",
         about: "Instruction, Response: models that were tuned on instructions",
         user: "Instruction",
         bot: "Response",
-        init_prompt: Init::Nothing,
-        opening: "",
-        ending: Ending::NextTurn,
         settings: instruct,
         fits: |seen| seen.is_called(|word| word == "instruct"),
+        ..PARAGRAPHS
     },
     Known {
         name: "raven",
@@ -110,23 +102,17 @@ pub const KNOWN: &[Known] = &[
         user: "Bob",
         bot: "Alice",
         init_prompt: Init::TwoFriends,
-        opening: "",
-        ending: Ending::BlankLine,
-        settings: Settings::default,
         fits: |seen| seen.is_called(|word| word == "raven") || PILE_ROWS.contains(&seen.n_vocab),
+        ..BLANK_LINE
     },
     Known {
         name: "world",
         about: "User, Assistant: World models, and whatever else there is",
-        user: "User",
-        bot: "Assistant",
         init_prompt: Init::Text(
             "User: hello\n\nAssistant: Hello! I am your assistant. Ask me anything, and I will answer as fully and as exactly as I can.",
         ),
-        opening: "",
-        ending: Ending::BlankLine,
-        settings: Settings::default,
         fits: |_| true,
+        ..BLANK_LINE
     },
 ];
 

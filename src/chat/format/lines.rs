@@ -1,7 +1,7 @@
 //! Conversations in lines: `Name: text`, a blank line between turns.
 
-use super::super::rules::{Place, blank_line};
-use super::super::think::Begins;
+use super::super::rules::{AnswerPosition, blank_line};
+use super::super::think::ReplyStart;
 use super::folded;
 use crate::error::{Error, Result};
 use crate::template::{Message, Role};
@@ -56,16 +56,16 @@ impl Lines {
     }
 
     /// How a reply begins behind the name. Where it ends at a blank line it has no room for a thought.
-    pub fn begins(&self) -> Begins {
+    pub fn begins(&self) -> ReplyStart {
         match self.ending {
-            Ending::BlankLine => Begins::WithAnswer,
-            Ending::NextTurn => Begins::after(self.opening),
+            Ending::BlankLine => ReplyStart::Answer,
+            Ending::NextTurn => ReplyStart::after(self.opening),
         }
     }
 
     /// Where a reply stands behind the name, for rules.
-    pub fn place(&self, vocab: &Vocab) -> Place<'_> {
-        Place { opening: self.opening, lead: LEAD, blank_line: blank_line(vocab) }
+    pub fn position(&self, vocab: &Vocab) -> AnswerPosition<'_> {
+        AnswerPosition { opening: self.opening, lead: LEAD, blank_line: blank_line(vocab) }
     }
 
     /// The text before which a reply ends.

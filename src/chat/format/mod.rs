@@ -7,10 +7,10 @@ mod known;
 mod lines;
 mod normal;
 
-use super::{Files, GenerationConfig, Settings};
+use super::Settings;
 use crate::error::{Error, Result, short};
 use crate::session::Model;
-use crate::template::{Family, Glm4, Template, Version, builtin};
+use crate::template::{Family, Files, GenerationConfig, Glm4, Template, Version, builtin};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};

@@ -135,7 +135,7 @@ fn by_hand(prompt: &[u32], n: usize, change: impl Fn(usize, &mut [f32])) -> Vec<
 fn penalties_are_those_of_one_command() {
     let mut chat = bob_and_alice();
     chat.set("preset", "chat").unwrap();
-    for (name, value) in [("temperature", "0"), ("FREE_GEN_LEN", "59")] {
+    for (name, value) in [("temperature", "0"), ("FREE_GEN_LEN", "20")] {
         chat.set(name, value).unwrap();
     }
     let newline = encode("\n")[0] as usize;
@@ -162,7 +162,7 @@ fn penalties_are_those_of_one_command() {
 fn the_random_stream_goes_on_from_answer_to_answer() {
     let said = |seed: &str| {
         let mut chat = bob_and_alice();
-        for (name, value) in [("preset", "chat"), ("temperature", "1.5"), ("seed", seed), ("FREE_GEN_LEN", "20")] {
+        for (name, value) in [("preset", "chat"), ("temperature", "1.5"), ("seed", seed), ("FREE_GEN_LEN", "5"), ("CHAT_LEN_MAX", "6")] {
             chat.set(name, value).unwrap();
         }
         let texts = ["light", "+", "+gen In", "++", "+"].map(|line| answer(&mut chat, line).text);
@@ -176,7 +176,7 @@ fn the_random_stream_goes_on_from_answer_to_answer() {
     // The same seed again begins its stream again.
     let mut chat = bob_and_alice();
     let mut first = || {
-        for (name, value) in [("temperature", "1.5"), ("seed", "1")] {
+        for (name, value) in [("temperature", "1.5"), ("seed", "1"), ("FREE_GEN_LEN", "5")] {
             chat.set(name, value).unwrap();
         }
         answer(&mut chat, "+gen In").text

@@ -1,12 +1,12 @@
 //! Conversations in messages with the embedded model, whose vocabulary is a small one of GLM-4's kind: tools, and how answers end.
 
 use super::*;
-use crate::chat::GenerationConfig;
 use crate::chat::format::Messages;
-use crate::template::testing::{small, weather};
-use crate::template::{Glm4, Version};
+use crate::template::testing::small;
+use crate::template::{GenerationConfig, Glm4, Version};
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
+use serde_json::json;
 
 /// With a model, the original template and these settings of the generation. The length of an answer is the settings'.
 fn chat_with(model: &Model, generation: GenerationConfig) -> Conversation {
@@ -30,7 +30,7 @@ fn ids(text: &str, end: &str) -> Vec<u32> {
 fn a_conversation_goes_through_a_tool() {
     let mut chat = chat();
     let script = Script::of(&mut chat);
-    chat.set_tools(vec![weather()]).unwrap();
+    chat.set_tools(vec![Tool::function(json!({"name": "get_weather"})).unwrap()]).unwrap();
     assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("expected a call of a tool"));
     // A call ends with the token that begins the observation.
     let call_ids = ids("get_weather\n{\"city\": \"x\"}", "<|observation|>");

@@ -7,8 +7,9 @@ mod literal;
 mod python;
 mod toml;
 
-use crate::chat::{Format, InitialPrompt, Settings, read_whole};
+use crate::chat::{Format, InitialPrompt, Settings};
 use crate::error::{Error, Result};
+use crate::template::read_whole;
 use std::path::Path;
 
 /// What a prompt file says.

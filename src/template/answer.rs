@@ -3,24 +3,12 @@
 //! An answer is one or more segments, begun by `<|assistant|>` (the first one's stands in the prompt). A segment is a line of
 //! metadata, then content. A plain reply therefore begins with a newline.
 
+use super::{Family, Message};
 use crate::error::Result;
-use crate::template::{Family, Message};
 use serde_json::Value;
 
 /// What models write where the date of their training should be, and what the original code makes of it.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
-
-/// A piece of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerPart<'a> {
-    Text(&'a str),
-    /// Of what the model thinks before it answers.
-    Thought(&'a str),
-    /// A call of the tool of that name begins.
-    Call(&'a str),
-    /// Of the last call's arguments.
-    Arguments(&'a str),
-}
 
 /// The call of a tool.
 #[derive(Debug, Clone)]

@@ -1,8 +1,7 @@
 //! Files of chat: what is beside a checkpoint, its template and its settings for generation.
 
-use super::GenerationConfig;
+use super::{Family, GenerationConfig, Jinja};
 use crate::error::{Error, Result};
-use crate::template::{Family, Jinja};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -69,8 +68,8 @@ pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Message, Template, whole};
     use super::*;
-    use crate::template::{Message, Template, whole};
     use std::fs;
 
     #[test]

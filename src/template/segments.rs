@@ -4,7 +4,7 @@
 //! beginning of a character, of a stop text or of the mark for the date of training are held back until they are decided.
 
 use super::answer::TRAINING_DATE;
-use crate::template::{Role, specials};
+use super::{Role, specials};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ pub enum Delta<'a> {
 }
 
 /// Who hears of it.
-pub(super) type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
+type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 
 /// What a prompt holds of the answer: the ids after its last `<|assistant|>`.
 pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
@@ -27,7 +27,7 @@ pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
 }
 
 /// Ids to segments and deltas.
-pub(super) struct Writer {
+pub struct Writer {
     vocab: Vocab,
     specials: Vec<(u32, &'static str)>,
     utf8: Utf8Stream,
@@ -167,10 +167,10 @@ fn begun(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Family;
     use super::super::answer::process_segments;
+    use super::super::testing::{MERGES, small};
     use super::*;
-    use crate::template::Family;
-    use crate::template::testing::{MERGES, small};
 
     /// Segments, deltas in one text, and whether it stopped.
     fn write(ids: &[u32], stops: &[&str], opening: &[u32]) -> (Vec<String>, Vec<String>, bool) {
