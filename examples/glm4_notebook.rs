@@ -99,7 +99,7 @@ fn converse(model: &Model) -> Result<()> {
     let mut settings = format.settings();
     settings.set("CHAT_LEN_MAX", "256")?;
     let session = Session::new(model, Conversation::slots(model))?;
-    let mut chat = Conversation::new(session, format, settings, &mut |_done, _total| ())?;
+    let mut chat = Conversation::new(session, format, settings, Box::new(|_done, _total| ()))?;
     let mut quiet = |_: AnswerPart<'_>| ControlFlow::Continue(());
     println!("[4] {}", chat.say("你好", &mut quiet)?.text);
 

@@ -73,7 +73,7 @@ fn states_and_chats() {
     let format = Format::of(&model).unwrap();
     let settings = format.settings();
     let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    let mut conversation = Conversation::new(session, format, settings, &mut |_, _| ()).unwrap();
+    let mut conversation = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
     let path = folder.path().join("chat.state");
     conversation.save(&path).unwrap();
     let file = fs::read(&path).unwrap();

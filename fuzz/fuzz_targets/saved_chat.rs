@@ -20,7 +20,7 @@ fn begin() -> Result<Chat> {
     let model = model();
     let format = Format::of(&model)?;
     let settings = format.settings();
-    let mut conversation = Conversation::new(Session::new(&model, Conversation::slots(&model))?, format, settings, &mut |_, _| ())?;
+    let mut conversation = Conversation::new(Session::new(&model, Conversation::slots(&model))?, format, settings, Box::new(|_, _| ()))?;
     let folder = tempfile::tempdir().map_err(|e| Error::file(e.to_string()))?;
     let path = folder.path().join("first.state");
     conversation.save(&path)?;

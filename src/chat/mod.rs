@@ -6,16 +6,18 @@
 mod conversation;
 mod format;
 mod question;
+mod reader;
 mod rules;
 mod settings;
 mod think;
 
 pub use crate::template::{Message, Role, Tool, ToolCall};
-pub use conversation::{Answer, Conversation, OnPart, Overrides, Stats};
+pub use conversation::{Answer, Conversation, OnPart, OnRead, Overrides, Stats};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt};
-pub use question::{AnswerReader, Question, Written};
+pub use question::Question;
+pub use reader::AnswerReader;
 pub use rules::MakeConstraint;
 pub use settings::Settings;
 pub use think::AnswerPart;

@@ -2,14 +2,15 @@
 //! conversation.
 
 use super::format::{Kind, vocab_of};
+use super::reader::Read;
 use super::rules::AnswerPosition;
-use super::think::{ReplyStart, Splitter};
-use super::{AnswerPart, Format};
+use super::think::ReplyStart;
+use super::{AnswerReader, Format};
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
-use crate::template::{Delta, Message, Writer, encode, opening, opening_ids, whole};
+use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
@@ -31,30 +32,15 @@ pub struct Question {
     has_tools: bool,
 }
 
-/// Takes an answer apart while a model writes it. What it hands out adds up to the answer: blanks around a text, and what may be the
-/// beginning of a tag or of a stop text, are held back until they are decided.
-pub struct AnswerReader {
-    splitter: Splitter,
-    /// Of a model that reads messages through a template: its special tokens part the segments of an answer.
-    segments: Option<Writer>,
-    has_tools: bool,
-    is_call: bool,
-}
-
-/// What a model wrote, taken apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// Without blanks around it.
-    pub text: String,
-    /// What the model thought before it.
-    pub thought: Option<String>,
-}
-
 impl Question {
     /// # Errors
     /// `Input` where there is no message, the format has no place for one, the model has no vocabulary, or that lacks a token that ends answers.
     pub fn new(model: &Model, format: &Format, messages: &[Message]) -> Result<Question> {
-        let vocab = vocab_of(model)?;
+        Self::with_vocab(vocab_of(model)?, format, messages)
+    }
+
+    /// With any vocabulary.
+    pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least one message, found none"));
         }
@@ -82,93 +68,39 @@ impl Question {
     /// Those of `make`.
     pub fn hold(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
         let vocab = vocab_of(model)?;
-        let place = match &self.format.kind {
+        self.position(vocab).constrain(vocab, model.facts().n_vocab, make)
+    }
+
+    /// Where the answer is in the text.
+    pub(super) fn position(&self, vocab: &Vocab) -> AnswerPosition<'_> {
+        match &self.format.kind {
             Kind::Lines(lines) => lines.position(vocab),
             Kind::Messages(_) => AnswerPosition::of_message(&self.opening),
-        };
-        place.constrain(vocab, model.facts().n_vocab, make)
+        }
     }
 
     /// For an answer that ends before any of the stop texts.
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
-        let segments = match &self.format.kind {
-            Kind::Lines(_) => None,
-            Kind::Messages(_) => Some(Writer::new(vocab, stop_texts, opening_ids(&self.tokens, vocab))),
-        };
-        AnswerReader { splitter: Splitter::new(self.begins(), Vec::new()), segments, has_tools: self.has_tools, is_call: false }
+        match &self.format.kind {
+            Kind::Lines(_) => AnswerReader::of_line(self.start(), Vec::new()),
+            Kind::Messages(_) => AnswerReader::of_message(vocab, &self.tokens, self.start(), stop_texts, self.has_tools),
+        }
     }
 
-    fn begins(&self) -> ReplyStart {
+    fn start(&self) -> ReplyStart {
         match &self.format.kind {
             Kind::Lines(lines) => lines.begins(),
             Kind::Messages(_) => ReplyStart::after(&self.opening),
         }
     }
 
-    /// Takes apart what the model wrote.
-    pub fn answer(&self, written: &str) -> Written {
-        let mut splitter = Splitter::new(self.begins(), Vec::new());
-        let on_piece = &mut |_: AnswerPart<'_>| ControlFlow::Continue(());
-        let _ = splitter.push(written, on_piece);
-        splitter.finish(on_piece);
-        let thought = splitter.thought().to_string();
-        Written { text: splitter.answer().into(), thought: Some(thought).filter(|thought| !thought.is_empty()) }
+    /// Takes apart what the model wrote: the text without blanks around it, and the thought before it.
+    pub fn answer(&self, written: &str) -> (String, Option<String>) {
+        let mut reader = AnswerReader::of_line(self.start(), Vec::new());
+        reader.push(None, written, &mut |_| ());
+        let Read { text, thought, .. } = reader.end(&mut |_| ControlFlow::Continue(()));
+        (text, Some(thought).filter(|thought| !thought.is_empty()))
     }
-}
-
-impl AnswerReader {
-    /// Takes a token and the text that became certain with it, in which stop texts are cut already.
-    pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-        let AnswerReader { splitter, segments, has_tools, is_call } = self;
-        match (segments, token) {
-            (Some(segments), Some(id)) => {
-                let _ = segments.push(id, &mut |delta| {
-                    show(delta, splitter, *has_tools, is_call, on_part);
-                    ControlFlow::Continue(())
-                });
-            }
-            (Some(_), None) => {}
-            (None, _) => split(splitter, text, on_part),
-        }
-    }
-
-    /// Hands out what was held back.
-    pub fn finish(self, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-        let AnswerReader { mut splitter, segments, has_tools, mut is_call } = self;
-        if let Some(segments) = segments {
-            segments.finish(&mut |delta| {
-                show(delta, &mut splitter, has_tools, &mut is_call, on_part);
-                ControlFlow::Continue(())
-            });
-        }
-        splitter.finish(&mut |piece| {
-            on_part(piece);
-            ControlFlow::Continue(())
-        });
-    }
-}
-
-fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-    match delta {
-        Delta::Begin { name } => {
-            *is_call = has_tools && !name.is_empty();
-            match name {
-                "" => {}
-                name if *is_call => on_part(AnswerPart::Call(name)),
-                // Without tools the first line is a text like any other.
-                name => split(splitter, &format!("{name}\n"), on_part),
-            }
-        }
-        Delta::Text(text) if *is_call => on_part(AnswerPart::Arguments(text)),
-        Delta::Text(text) => split(splitter, text, on_part),
-    }
-}
-
-fn split(splitter: &mut Splitter, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-    let _ = splitter.push(text, &mut |piece| {
-        on_part(piece);
-        ControlFlow::Continue(())
-    });
 }
 
 #[cfg(all(test, feature = "embedded-model"))]
@@ -190,7 +122,7 @@ mod tests {
             ("world", " <think>x</think>Yes.", "<think>x</think>Yes.", None),
         ];
         for (format, written, text, thought) in cases {
-            assert_eq!(ask(format).answer(written), Written { text: text.into(), thought: thought.map(Into::into) }, "{format}");
+            assert_eq!(ask(format).answer(written), (text.to_string(), thought.map(String::from)), "{format}");
         }
         let think = ask("g1-think");
         assert!(model.vocab().unwrap().decode(&think.tokens).ends_with(b"Assistant: <think"));

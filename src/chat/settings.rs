@@ -46,30 +46,15 @@ const SAMPLING: [(&str, &str); 5] = [
     ("gen_penalty_decay", "penalty-decay"),
 ];
 
-/// A setting that is a number of tokens.
-struct Length {
-    name: &'static str,
-    of: fn(&mut Settings) -> &mut usize,
-    least: usize,
-    meaning: &'static str,
-}
+/// A setting that is a number of tokens: its name, its place, the least it may be, and its meaning.
+struct Length(&'static str, fn(&mut Settings) -> &mut usize, usize, &'static str);
 
 const LENGTHS: [Length; 5] = [
-    Length {
-        name: "CHAT_LEN_SHORT",
-        of: |s| &mut s.chat_len_short,
-        least: 0,
-        meaning: "Up to this token of a reply newlines are held off",
-    },
-    Length {
-        name: "CHAT_LEN_LONG",
-        of: |s| &mut s.chat_len_long,
-        least: 0,
-        meaning: "From this token of a reply on newlines are pressed for",
-    },
-    Length { name: "CHAT_LEN_MAX", of: |s| &mut s.chat_len_max, least: 1, meaning: "Tokens of a reply at the most" },
-    Length { name: "FREE_GEN_LEN", of: |s| &mut s.free_gen_len, least: 0, meaning: "Tokens of a free generation" },
-    Length { name: "CHUNK_LEN", of: |s| &mut s.chunk_len, least: 1, meaning: "Tokens of a prompt that are read at once" },
+    Length("CHAT_LEN_SHORT", |s| &mut s.chat_len_short, 0, "Up to this token of a reply newlines are held off"),
+    Length("CHAT_LEN_LONG", |s| &mut s.chat_len_long, 0, "From this token of a reply on newlines are pressed for"),
+    Length("CHAT_LEN_MAX", |s| &mut s.chat_len_max, 1, "Tokens of a reply at the most"),
+    Length("FREE_GEN_LEN", |s| &mut s.free_gen_len, 0, "Tokens of a free generation"),
+    Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Tokens of a prompt that are read at once"),
 ];
 
 /// The largest of these that makes sense; a mistyped one should not wait for the end of time.
@@ -83,7 +68,7 @@ const NONE: &str = "none";
 impl Settings {
     /// Every setting that [`set`](Self::set) knows: its name and one line about it. ChatRWKV's come first.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        LENGTHS.iter().map(|l| (l.name, l.meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
+        LENGTHS.iter().map(|Length(name, _, _, meaning)| (*name, *meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
     }
 
     /// Sets one by its name: ChatRWKV's, in any case, or the sampler's.
@@ -95,14 +80,14 @@ impl Settings {
             self.avoid_repeat = if value.trim() == NONE { String::new() } else { value.trim().into() };
             return Ok(());
         }
-        let Some(length) = length(name) else {
+        let Some(Length(known, of, least, _)) = length(name) else {
             let is_known = self.sampling.get(of_sampler(name)).is_ok();
             let set = self.sampling.set(of_sampler(name), value);
             return set.map_err(|e| if is_known { e } else { e.hint(format!("see also {}", own_names())) });
         };
-        let n = value.trim().parse().ok().filter(|n| (length.least..=LONGEST).contains(n));
-        let expected = || format!("expected a whole number from {} to {LONGEST}, found {:?}", length.least, short(value, 40));
-        *(length.of)(self) = n.ok_or_else(|| Error::usage(expected()).at(length.name))?;
+        let n = value.trim().parse().ok().filter(|n| (*least..=LONGEST).contains(n));
+        let expected = || format!("expected a whole number from {least} to {LONGEST}, found {:?}", short(value, 40));
+        *of(self) = n.ok_or_else(|| Error::usage(expected()).at(known))?;
         Ok(())
     }
 
@@ -115,14 +100,14 @@ impl Settings {
             return Ok(if self.avoid_repeat.is_empty() { NONE.into() } else { self.avoid_repeat.clone() });
         }
         match length(name) {
-            Some(length) => Ok((length.of)(&mut self.clone()).to_string()),
+            Some(Length(_, of, ..)) => Ok(of(&mut self.clone()).to_string()),
             None => self.sampling.get(of_sampler(name)),
         }
     }
 }
 
 fn length(name: &str) -> Option<&'static Length> {
-    LENGTHS.iter().find(|l| l.name.eq_ignore_ascii_case(name))
+    LENGTHS.iter().find(|length| length.0.eq_ignore_ascii_case(name))
 }
 
 /// The sampler's name of what ChatRWKV calls so.
@@ -131,7 +116,7 @@ fn of_sampler(name: &str) -> &str {
 }
 
 fn own_names() -> String {
-    LENGTHS.iter().map(|l| l.name).chain([AVOID_REPEAT.0]).collect::<Vec<_>>().join(", ")
+    LENGTHS.iter().map(|length| length.0).chain([AVOID_REPEAT.0]).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -46,25 +46,10 @@ impl ReplyStart {
     }
 }
 
-/// What the next text belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// The end of a tag that stands in the prompt, and then this.
-    Tag(&'static str, Then),
-    Undecided,
-    Thought,
-    Answer,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    Thought,
-    Answer,
-}
-
 /// Text in, pieces out.
 pub struct Splitter {
-    part: Part,
+    /// What the next text belongs to.
+    part: ReplyStart,
     /// Not passed on yet.
     held: String,
     thought: Trimmed,
@@ -77,16 +62,10 @@ pub struct Splitter {
 impl Splitter {
     /// The answer ends before any of the stop texts.
     pub fn new(begins: ReplyStart, stop_texts: Vec<String>) -> Splitter {
-        let part = match begins {
-            ReplyStart::Answer => Part::Answer,
-            ReplyStart::MaybeThought => Part::Undecided,
-            ReplyStart::Thought(rest) => Part::Tag(rest, Then::Thought),
-            ReplyStart::AfterThought(rest) => Part::Tag(rest, Then::Answer),
-        };
         let has_thought = matches!(begins, ReplyStart::Thought(_) | ReplyStart::AfterThought(_));
         let stops = StopTexts::new(stop_texts);
         Splitter {
-            part,
+            part: begins,
             held: String::new(),
             thought: Trimmed::default(),
             answer: Trimmed::default(),
@@ -124,27 +103,28 @@ impl Splitter {
     fn go(&mut self, rest: Rest, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         loop {
             match self.part {
-                Part::Tag(tag, then) => {
+                ReplyStart::Thought(tag) | ReplyStart::AfterThought(tag) if !tag.is_empty() => {
                     if self.held.is_empty() && rest == Rest::Follows {
                         return ControlFlow::Continue(());
                     }
                     if self.held.starts_with(tag) {
                         self.held.drain(..tag.len());
                     }
-                    self.part = if then == Then::Thought { Part::Thought } else { Part::Answer };
+                    let is_thought = matches!(self.part, ReplyStart::Thought(_));
+                    self.part = if is_thought { ReplyStart::Thought("") } else { ReplyStart::Answer };
                 }
-                Part::Undecided => {
+                ReplyStart::MaybeThought => {
                     let text = self.held.trim_start();
                     if let Some(thought) = text.strip_prefix(BEGIN) {
                         self.held = thought.to_string();
-                        (self.part, self.has_thought) = (Part::Thought, true);
+                        (self.part, self.has_thought) = (ReplyStart::Thought(""), true);
                     } else if BEGIN.starts_with(text) && rest == Rest::Follows {
                         return ControlFlow::Continue(());
                     } else {
-                        self.part = Part::Answer;
+                        self.part = ReplyStart::Answer;
                     }
                 }
-                Part::Thought => {
+                ReplyStart::Thought(_) => {
                     let end = self.held.find(END);
                     let n = end.unwrap_or_else(|| self.held.len() - if rest == Rest::Follows { begun(&self.held, END) } else { 0 });
                     let text: String = self.held.drain(..n).collect();
@@ -153,10 +133,10 @@ impl Splitter {
                         return heard;
                     }
                     self.held.drain(..END.len());
-                    self.part = Part::Answer;
+                    self.part = ReplyStart::Answer;
                     heard?;
                 }
-                Part::Answer => {
+                ReplyStart::AfterThought(_) | ReplyStart::Answer => {
                     let held = std::mem::take(&mut self.held);
                     let (certain, has_stopped) = self.stops.push(&held);
                     self.has_stopped |= has_stopped;
@@ -262,19 +242,5 @@ mod tests {
             assert_eq!(show(begins, &[text], &next), (want.to_string(), has_stopped), "{text:?}");
         }
         assert_eq!(show(ReplyStart::Answer, &[" a\n", "b\n", "\nc"], &["\n\n"]), ("a\nb".into(), true));
-    }
-
-    #[test]
-    fn a_prompt_says_how_the_reply_begins() {
-        let cases = [
-            ("", ReplyStart::MaybeThought),
-            (" <think", ReplyStart::Thought(">")),
-            ("\n<think>", ReplyStart::Thought("")),
-            (" <think>\n</think", ReplyStart::AfterThought(">")),
-            ("<think></think>", ReplyStart::AfterThought("")),
-        ];
-        for (opening, want) in cases {
-            assert_eq!(ReplyStart::after(opening), want, "{opening:?}");
-        }
     }
 }

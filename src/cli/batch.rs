@@ -328,11 +328,11 @@ impl Run<'_> {
     fn write(&mut self, running: &Running, made: &Made) -> std::result::Result<(), Failure> {
         let usage = Usage { prompt_tokens: running.prompt_tokens, completion_tokens: made.tokens.len() };
         let written = running.question.as_ref().map(|question| question.answer(&made.text));
-        let text = written.as_ref().map_or(&made.text, |written| &written.text);
+        let text = written.as_ref().map_or(&made.text, |(text, _)| text);
         self.results.write(&BatchLine {
             id: &running.id,
             text: self.model.vocab().map(|_| text.as_str()),
-            thought: written.as_ref().and_then(|written| written.thought.as_deref()),
+            thought: written.as_ref().and_then(|(_, thought)| thought.as_deref()),
             tokens: &made.tokens,
             finish: made.finish.name(),
             complete: made.complete,

@@ -153,8 +153,7 @@ fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let mut session = Session::new(&model, Conversation::slots(&model) + usize::from(args.model.state.is_some()))?;
     let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
     signals::stop_on_interrupt(&session.stop_flag());
-    let mut conversation = Conversation::new(session, format, settings, &mut reading.shown())?;
-    conversation.set_progress(Box::new(reading.shown()));
+    let mut conversation = Conversation::new(session, format, settings, Box::new(reading.shown()))?;
     if let Some((slot, loaded)) = start {
         conversation.begin_after(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
     }

@@ -39,7 +39,7 @@ impl GenerationConfig {
 
     /// The defaults of transformers' `generate`, which hold where a file says nothing: greedy. For comparisons; the length is
     /// bounded by the family's default, not by transformers' 20.
-    pub fn transformers() -> Self {
+    fn transformers() -> Self {
         GenerationConfig {
             max_length: 8192,
             max_new_tokens: None,

@@ -1,11 +1,11 @@
 //! A conversation in lines on kept states: before a reply, after a reply, and how a reply ends.
 
-use super::OnPart;
-use super::core::{Core, Draw, Drawn, SharedState, State};
+use super::core::{Core, Draw, SharedState, State};
 use super::schedule::{Change, Schedule, before_reply};
+use super::{Answer, OnPart};
+use crate::chat::AnswerReader;
 use crate::chat::Format;
 use crate::chat::format::{Ending, Lines, folded};
-use crate::chat::think::Splitter;
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::session::{Finish, Timings};
@@ -43,13 +43,11 @@ pub struct Asked {
     pub is_answered: bool,
 }
 
-/// A reply, taken apart.
+/// A reply.
 pub struct Reply {
-    pub answer: String,
-    pub thought: String,
+    pub answer: Answer,
     /// Whether there was a thought, be it empty.
     pub has_thought: bool,
-    pub drawn: Drawn,
 }
 
 impl Branch {
@@ -73,12 +71,12 @@ impl Branch {
         let change = before_reply(lines.ending);
         let (state, lead) = core.after(&self.chat, |core, state| {
             if lines.ending == Ending::BlankLine {
-                core.read(state, &prompt, change, &mut |_, _| ())?;
+                core.read(state, &prompt, change)?;
                 return Ok(None);
             }
-            core.read(state, &prompt[..n_shared], Change::default(), &mut |_, _| ())?;
+            core.read(state, &prompt[..n_shared], Change::default())?;
             let kept = core.copy(state)?;
-            match core.read(state, &prompt[n_shared..], change, &mut |_, _| ()) {
+            match core.read(state, &prompt[n_shared..], change) {
                 Ok(()) => Ok(Some((Arc::new(kept), lead[n_shared..].to_vec()))),
                 Err(e) => {
                     core.close(kept);
@@ -135,9 +133,9 @@ fn lines_of(format: &Format) -> &Lines {
 }
 
 /// Reads what is before the first turn.
-pub fn begin(core: &mut Core, format: &Format, system: &str, progress: &mut dyn FnMut(usize, usize)) -> Result<SharedState> {
+pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
     let prompt = core.encode(&lines_of(format).beginning(system))?;
-    let (init, ()) = core.anew(|core, state| core.read(state, &prompt, Change::default(), progress))?;
+    let (init, ()) = core.anew(|core, state| core.read(state, &prompt, Change::default()))?;
     Ok(Arc::new(init))
 }
 
@@ -147,11 +145,12 @@ pub fn reply(
     state: &mut State,
     lines: &Lines,
     constraint: Option<Box<dyn Constraint>>,
+    timings: Timings,
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
     // Rules say where a text ends that follows them.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
-    let mut splitter = Splitter::new(lines.begins(), stop_texts);
+    let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
     let draw = Draw {
         schedule: Schedule::reply(lines.ending, &core.settings),
         constraint,
@@ -160,12 +159,13 @@ pub fn reply(
         grace: 0,
     };
     let mut hear = until_broken(on_part);
-    let mut drawn = core.draw(state, draw, &mut |text| splitter.push(text, &mut hear))?;
-    if splitter.has_stopped {
-        drawn.finish = Finish::Stop;
+    let mut answer = core.draw(state, draw, timings, &mut |text| reader.read(None, text, &mut hear))?;
+    let read = reader.end(&mut hear);
+    if read.has_stopped {
+        answer.finish = Finish::Stop;
     }
-    splitter.finish(&mut hear);
-    Ok(Reply { answer: splitter.answer().into(), thought: splitter.thought().into(), has_thought: splitter.has_thought, drawn })
+    (answer.text, answer.thought) = (read.text, read.thought);
+    Ok(Reply { answer, has_thought: read.has_thought })
 }
 
 /// Passes parts on until the caller breaks off.
@@ -183,21 +183,21 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(crate::chat::
 /// What was read stays, and a blank line is read after it where it lacks one: after a reply that was broken off or grew too long, and
 /// where the model ended the text. A reply with a thought, and one that ran into the next turn, is read again without.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
-    let finish = reply.drawn.finish;
-    let is_nothing = reply.answer.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);
+    let finish = reply.answer.finish;
+    let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);
     if is_nothing {
         core.close(state);
         return Ok(None);
     }
-    let read = |core: &mut Core, state: &mut State, tokens: &[u32]| core.read(state, tokens, Change::default(), &mut |_, _| ());
+    let read = |core: &mut Core, state: &mut State, tokens: &[u32]| core.read(state, tokens, Change::default());
     let closed = match &asked.lead {
         Some((lead, rest)) if reply.has_thought || finish == Finish::Stop => {
             core.close(state);
-            let again = [rest.clone(), core.encode(&format!(" {}\n\n", reply.answer))?].concat();
+            let again = [rest.clone(), core.encode(&format!(" {}\n\n", reply.answer.text))?].concat();
             core.after(lead, |core, state| read(core, state, &again))?
         }
         _ => {
-            let bytes = core.vocab.decode(&reply.drawn.tokens);
+            let bytes = core.vocab.decode(&reply.answer.tokens);
             let blank_line = match bytes.as_slice() {
                 _ if asked.lead.is_none() && finish == Finish::Stop => "",
                 [.., b'\n', b'\n'] => "",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 pub const FIRST: &str = "main";
 
-/// The one that is gone on in, and the others.
+/// The current branch and the other branches.
 pub struct Branches<B> {
     name: String,
     pub here: B,
@@ -17,16 +17,16 @@ impl<B: Clone> Branches<B> {
         Branches { name: FIRST.into(), here, others: BTreeMap::new() }
     }
 
-    /// Takes a branch out. The one that is gone on in stays.
+    /// Takes a branch out, but not the current one.
     pub fn remove(&mut self, name: &str) -> Result<B> {
         let name = name.trim();
         if name == self.name {
-            return Err(Error::usage("expected another branch than the one that is gone on in").hint("switch to another one first"));
+            return Err(Error::usage("expected another branch than the current one").hint("switch to another one first"));
         }
         self.others.remove(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// All of them, the one that is gone on in last.
+    /// All branches, the current one last.
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut B> {
         self.others.values_mut().chain([&mut self.here])
     }
@@ -39,7 +39,7 @@ impl<B: Clone> Branches<B> {
 
 /// What can be done with branches, whatever they hold.
 pub trait Named {
-    /// A branch of that name begins here and is gone on in.
+    /// Begins a branch of that name here, which is the current one then.
     fn fork(&mut self, name: &str) -> Result<()>;
     fn switch(&mut self, name: &str) -> Result<()>;
     fn name(&self) -> &str;

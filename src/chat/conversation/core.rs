@@ -4,7 +4,7 @@
 //! that coming back is exact to the bit, and a branch or a step of `undo` shares them for nothing.
 
 use super::Overrides;
-use super::schedule::{Change, Schedule, SharedProcessor, processor};
+use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
 use crate::chat::format::vocab_of;
 use crate::chat::rules::{AnswerPosition, MakeConstraint};
 use crate::chat::{Answer, Settings};
@@ -44,14 +44,6 @@ pub struct Draw {
     pub grace: usize,
 }
 
-/// A text that was drawn: its ids, which the state has read, and why it ended.
-pub struct Drawn {
-    pub tokens: Vec<u32>,
-    pub finish: Finish,
-    pub complete: Option<bool>,
-    pub timings: Timings,
-}
-
 pub struct Core {
     pub session: Session,
     pub vocab: Vocab,
@@ -70,7 +62,7 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(session: Session, settings: Settings) -> Result<Core> {
+    pub fn new(session: Session, settings: Settings, on_read: OnRead) -> Result<Core> {
         session.check_speaks()?;
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
@@ -82,7 +74,7 @@ impl Core {
             overrides: Overrides::default(),
             processor: None,
             rules: None,
-            on_read: Box::new(|_, _| ()),
+            on_read,
             start: None,
             draws: 0,
             stop,
@@ -118,17 +110,24 @@ impl Core {
         sampler
     }
 
-    /// Draws a text from where a state is; the state is after it then. `on_text` hears text as it becomes certain, and may break off.
+    /// Draws a text from where a state is; the state is after it then. `on_text` hears text as it becomes certain, and may break off. `read` is
+    /// what reading the prompt took. The answer is one to keep, and has no text of its own yet.
     ///
     /// # Errors
     /// As [`Session::continue_many`].
-    pub fn draw(&mut self, state: &mut State, draw: Draw, on_text: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<Drawn> {
+    pub fn draw(
+        &mut self,
+        state: &mut State,
+        draw: Draw,
+        read: Timings,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<Answer> {
         let model = self.session.model().clone();
         let Draw { schedule, constraint, ends, max_tokens, grace } = draw;
         let stop_ids = if ends || constraint.is_some() { model.facts().stop_ids.clone() } else { Vec::new() };
         let request = Request { stop_ids: Some(stop_ids), ..Request::new(max_tokens) };
         let mut stream = Stream::new(state.slot, self.sampler(&state.tokens), &request);
-        let own = self.processor.as_ref().map(SharedProcessor::lend);
+        let own = self.processor.as_ref().map(lend);
         let change = (state.change, schedule);
         stream.processor = Some(processor(&model, &self.settings, change, state.tokens.last().copied(), own));
         (stream.constraint, stream.grace, stream.counts_every_token) = (constraint, grace, true);
@@ -140,30 +139,37 @@ impl Core {
         let timings = self.session.continue_many(&mut streams, &request, &mut |event| on_text(event.piece));
         let [Stream { tokens, finish, complete, sampler, .. }] = streams;
         self.draws = sampler.draws();
-        let timings = timings?;
+        let Timings { decode_ms, decode_tokens, .. } = timings?;
         state.tokens.extend_from_slice(&tokens);
         if let Some(last) = tokens.len().checked_sub(1) {
             state.change = schedule.after(last);
         }
-        Ok(Drawn { tokens, finish: finish.unwrap_or(Finish::Interrupted), complete, timings })
+        Ok(Answer {
+            text: String::new(),
+            thought: String::new(),
+            call: None,
+            tokens,
+            finish: finish.unwrap_or(Finish::Interrupted),
+            complete,
+            is_kept: true,
+            n_prompt: read.prefill_tokens,
+            n_guarded: 0,
+            timings: Timings { decode_ms, decode_tokens, ..read },
+        })
     }
 
     /// Reads tokens in chunks.
     ///
     /// # Errors
     /// `Interrupted` when the stop flag is set; else as [`Session::prefill`].
-    pub fn read(&mut self, state: &mut State, tokens: &[u32], change: Change, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+    pub fn read(&mut self, state: &mut State, tokens: &[u32], change: Change) -> Result<()> {
         let chunk_len = self.settings.chunk_len;
         for (i, chunk) in tokens.chunks(chunk_len).enumerate() {
-            if i > 0 {
-                self.check_stop()?;
+            if i > 0 && self.is_stopped() {
+                return Err(Error::new(Kind::Interrupted, "interrupted while reading"));
             }
             let on_read = &mut self.on_read;
-            let mut tell = |done: usize, _| {
-                let done = i * chunk_len + done;
-                on_read(done, tokens.len());
-                progress(done, tokens.len());
-            };
+            let mut tell = |done: usize, _| on_read(i * chunk_len + done, tokens.len());
             self.session.prefill_many(&[(state.slot, chunk)], &mut tell)?;
         }
         state.tokens.extend_from_slice(tokens);
@@ -227,30 +233,6 @@ impl Core {
     /// Clears the stop flag.
     pub fn go_on(&self) {
         self.stop.store(false, Ordering::Relaxed);
-    }
-
-    fn check_stop(&self) -> Result<()> {
-        if self.is_stopped() { Err(Error::new(Kind::Interrupted, "interrupted while reading")) } else { Ok(()) }
-    }
-}
-
-impl Drawn {
-    /// An answer of these tokens, kept, without text and thought. `read` is what reading its prompt took.
-    pub fn answer(self, read: Timings) -> Answer {
-        let Drawn { tokens, finish, complete, timings } = self;
-        let Timings { decode_ms, decode_tokens, .. } = timings;
-        Answer {
-            text: String::new(),
-            thought: String::new(),
-            call: None,
-            tokens,
-            finish,
-            complete,
-            is_kept: true,
-            n_prompt: read.prefill_tokens,
-            n_guarded: 0,
-            timings: Timings { decode_ms, decode_tokens, ..read },
-        }
     }
 }
 

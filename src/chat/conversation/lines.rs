@@ -3,11 +3,11 @@
 //! The original keeps five states: `chat_init` after the first prompt, `chat` after the last reply, `chat_pre` before that reply, `gen_0` before
 //! the last free text and `gen_1` after it. The first three belong to a branch, the last two to all branches.
 
-use super::branch::{Asked, Branch, Reply, begin, close, reply, since, until_broken};
+use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};
 use super::branches::{Branches, Named};
 use super::core::{Core, Draw, SharedState, State, no_room};
 use super::file::{Loaded, Record};
-use super::mode::{Mode, Task};
+use super::mode::{Mode, Task, View};
 use super::schedule::{Change, Schedule};
 use super::{Answer, OnPart};
 use crate::chat::format::{LEAD, Lines, folded};
@@ -15,7 +15,7 @@ use crate::chat::rules::AnswerPosition;
 use crate::chat::{AnswerPart, Format};
 use crate::error::{Error, Result};
 use crate::session::Timings;
-use crate::template::{Message, Tool};
+use crate::template::Message;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl Task<'_> {
 
 impl InLines {
     /// ReplyStart a conversation: reads the first prompt.
-    pub fn new(core: &mut Core, format: Format, progress: &mut dyn FnMut(usize, usize)) -> Result<InLines> {
-        let init = begin(core, &format, "", progress)?;
+    pub fn new(core: &mut Core, format: Format) -> Result<InLines> {
+        let init = begin(core, &format, "")?;
         let branches = Branches::new(Branch::new(format, String::new(), init));
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
@@ -102,8 +102,8 @@ impl InLines {
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
         let constraint = core.constraint(&lines.position(&core.vocab))?;
-        let read = std::mem::take(&mut asked.read);
-        let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, on_part))?;
+        let timings = std::mem::take(&mut asked.read);
+        let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, timings, on_part))?;
         // A reply that was broken off is closed all the same.
         core.go_on();
         let closed = close(core, &lines, asked, state, &reply)?;
@@ -111,8 +111,7 @@ impl InLines {
         if let Some(chat) = closed {
             branch.replied(core, chat, asked);
         }
-        let Reply { answer: text, thought, drawn, .. } = reply;
-        Ok(Answer { text, thought, is_kept, ..drawn.answer(read) })
+        Ok(Answer { is_kept, ..reply.answer })
     }
 
     /// Goes on from `gen_0`. The original holds newlines off in the first answer to a question after the prompt only.
@@ -128,15 +127,15 @@ impl InLines {
         let draw = Draw { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
         let mut text = String::new();
         let mut hear = until_broken(on_part);
-        let (state, drawn) = core.after(start, |core, state| {
-            core.draw(state, draw, &mut |piece| {
+        let (state, answer) = core.after(start, |core, state| {
+            core.draw(state, draw, read, &mut |piece| {
                 text.push_str(piece);
                 if piece.is_empty() { ControlFlow::Continue(()) } else { hear(AnswerPart::Text(piece)) }
             })
         })?;
         replace(core, &mut self.gen_1, Arc::new(state));
-        self.free.last.clone_from(&drawn.tokens);
-        Ok(Some(Answer { text, ..drawn.answer(read) }))
+        self.free.last.clone_from(&answer.tokens);
+        Ok(Some(Answer { text, ..answer }))
     }
 }
 
@@ -151,10 +150,6 @@ impl Mode for InLines {
         Ok(self.retry(core, on_part)?.expect("a message was said"))
     }
 
-    fn observe(&mut self, _core: &mut Core, _result: &str, _on_part: &mut OnPart<'_>) -> Result<Answer> {
-        Err(no_tools())
-    }
-
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         let Some(mut asked) = self.branches.here.asked.take() else { return Ok(None) };
         let answer = self.answer_to(core, &mut asked, on_part);
@@ -167,7 +162,7 @@ impl Mode for InLines {
         let branch = &self.branches.here;
         let prompt = core.encode(&task.prompt(branch.lines()))?;
         let started = Instant::now();
-        let read = |core: &mut Core, state: &mut State| core.read(state, &prompt, Change::default(), &mut |_, _| ());
+        let read = |core: &mut Core, state: &mut State| core.read(state, &prompt, Change::default());
         let (state, ()) = match task {
             Task::QuestionAfterPrompt(_) => core.after(&branch.init, read)?,
             _ => core.anew(read)?,
@@ -199,13 +194,9 @@ impl Mode for InLines {
             return Err(Error::input("expected a format of lines for a conversation in lines, found a template"));
         }
         self.make_room(core, 1)?;
-        let init = begin(core, &format, system, &mut |_, _| ())?;
+        let init = begin(core, &format, system)?;
         std::mem::replace(&mut self.branches.here, Branch::new(format, system.into(), init)).release(core);
         Ok(())
-    }
-
-    fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
-        Err(no_tools())
     }
 
     fn undo(&mut self, core: &mut Core) -> Result<()> {
@@ -222,8 +213,9 @@ impl Mode for InLines {
         Ok(())
     }
 
-    fn branches(&self) -> &dyn Named {
-        &self.branches
+    fn view(&self) -> View<'_> {
+        let Branch { format, system, chat, n_turns, .. } = &self.branches.here;
+        View { branches: &self.branches, format, system, n_turns: *n_turns, tokens: &chat.tokens }
     }
 
     fn branches_mut(&mut self) -> &mut dyn Named {
@@ -234,25 +226,10 @@ impl Mode for InLines {
         self.branches.remove(name).map(|branch| branch.release(core))
     }
 
-    fn format(&self) -> &Format {
-        &self.branches.here.format
-    }
-
-    fn system(&self) -> &str {
-        &self.branches.here.system
-    }
-
-    fn n_turns(&self) -> usize {
-        self.branches.here.n_turns
-    }
-
-    fn tokens(&self) -> &[u32] {
-        &self.branches.here.chat.tokens
-    }
-
     fn transcript(&self, core: &Core) -> Vec<Message> {
-        let text = core.vocab.decode(self.tokens());
-        self.branches.here.lines().turns(&String::from_utf8_lossy(&text), self.n_turns())
+        let here = &self.branches.here;
+        let text = core.vocab.decode(&here.chat.tokens);
+        here.lines().turns(&String::from_utf8_lossy(&text), here.n_turns)
     }
 
     fn states(&self) -> Vec<(&'static str, &State)> {
@@ -288,7 +265,7 @@ impl Mode for InLines {
         let chat = State { slot, tokens, change: Change::default() };
         let (chat, (format, init)) = core.with(chat, |core, _| {
             let format = record.format(core).map_err(|e| e.at(path.display()))?;
-            let init = begin(core, &format, &record.system, &mut |_, _| ())?;
+            let init = begin(core, &format, &record.system)?;
             Ok((format, init))
         })?;
         (core.settings, core.draws) = (settings, draws);
@@ -296,10 +273,6 @@ impl Mode for InLines {
         std::mem::replace(&mut self.branches.here, new).release(core);
         Ok(())
     }
-}
-
-fn no_tools() -> Error {
-    Error::input("tools are for models that read messages through a template, and this one reads plain lines")
 }
 
 /// Keeps a state in the place of another.

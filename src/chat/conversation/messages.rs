@@ -5,18 +5,16 @@ use super::branch::{since, until_broken};
 use super::branches::{Branches, Named};
 use super::core::{Core, State};
 use super::file::{Loaded, Record};
-use super::mode::{Mode, Task};
-use super::schedule::SharedProcessor;
+use super::mode::{Mode, Task, View};
+use super::schedule::lend;
 use super::{Answer, OnPart};
 use crate::chat::format::{Kind, Messages, after_thought};
-use crate::chat::rules::AnswerPosition;
-use crate::chat::think::{ReplyStart, Splitter};
-use crate::chat::{AnswerPart, Format};
+use crate::chat::reader::Read;
+use crate::chat::{Format, Question};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Finish, Request, Slot, Stream, Timings};
-use crate::template::{Delta, Message, Role, Tool, Writer, encode, opening, opening_ids, process_segments, whole};
-use std::ops::ControlFlow;
+use crate::session::{Event, Finish, Request, Slot, Stream, Timings};
+use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
 use std::time::Instant;
 
@@ -49,18 +47,12 @@ impl InMessages {
         Ok(InMessages { slot, format, branches: Branches::new(Branch::default()), aside: None, read: Vec::new() })
     }
 
-    fn messages(&self) -> &Messages {
-        match &self.format.kind {
-            Kind::Messages(messages) => messages,
-            Kind::Lines(_) => unreachable!("a conversation in messages has a template"),
-        }
-    }
-
     /// Answers the last message of a history. Returns the messages that the answer adds, too.
     fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<(Answer, Vec<Message>)> {
-        let Messages { template, generation } = self.messages().clone();
-        let parts = template.render(history)?;
-        let prompt = encode(&parts, &core.vocab)?;
+        let Kind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
+        let Messages { template, generation } = messages.as_ref().clone();
+        let question = Question::with_vocab(&core.vocab, &self.format, history)?;
+        let prompt = question.tokens.clone();
         if let Some(context) = core.session.model().context().filter(|&context| prompt.len() >= context) {
             let e = Error::input(format!(
                 "the conversation takes {} tokens with this message, its context has room for {context}",
@@ -69,20 +61,16 @@ impl InMessages {
             return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, `context`)"));
         }
         let most = core.settings.chat_len_max;
-        let limits = Request {
-            stop_ids: Some(self.messages().stop_ids(&core.vocab)?),
-            ..Request::new(generation.max_new_tokens.map_or(most, |n| n.min(most)))
-        };
+        let limits =
+            Request { stop_ids: question.stop_ids.clone(), ..Request::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
         // Each answer has a random stream of its own, or another answer to the same question would be the same.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(Some(template.family().guard()));
         sampling.check(core.session.model().facts().n_vocab)?;
-        let whole = whole(&parts);
-        let opening = opening(&whole);
         let mut stream = Stream::new(self.slot, sampler(sampling, &prompt), &limits);
-        stream.processor = core.processor.as_ref().map(SharedProcessor::lend);
-        stream.constraint = core.constraint(&AnswerPosition::of_message(opening))?;
+        stream.processor = core.processor.as_ref().map(lend);
+        stream.constraint = core.constraint(&question.position(&core.vocab))?;
 
         let started = Instant::now();
         let read = core.session.read_to_with(self.slot, &prompt, &mut *core.on_read);
@@ -91,41 +79,22 @@ impl InMessages {
         let n_prompt = prompt.len() - read?;
         let prefill_ms = since(started);
 
-        let has_tools = history.first().is_some_and(|first| first.role == Role::System && !first.tools.is_empty());
-        let mut writer = Writer::new(&core.vocab, generation.stop_strings, opening_ids(&prompt, &core.vocab));
-        let mut splitter = Splitter::new(ReplyStart::after(opening), Vec::new());
-        let (mut is_call, mut hear) = (false, until_broken(on_part));
-        let mut on_delta = |delta: Delta<'_>| match delta {
-            Delta::Begin { name } => {
-                is_call = has_tools && !name.is_empty();
-                match name {
-                    "" => ControlFlow::Continue(()),
-                    name if is_call => hear(AnswerPart::Call(name)),
-                    // Without tools the first line is text.
-                    name => splitter.push(&format!("{name}\n"), &mut hear),
-                }
-            }
-            Delta::Text(text) if is_call => hear(AnswerPart::Arguments(text)),
-            Delta::Text(text) => splitter.push(text, &mut hear),
-        };
+        let mut reader = question.reader(&core.vocab, generation.stop_strings);
+        let mut hear = until_broken(on_part);
         let mut streams = [stream];
-        let timings = core.session.continue_many(&mut streams, &limits, &mut |event| match event.token {
-            Some(id) => writer.push(id, &mut on_delta),
-            None => ControlFlow::Continue(()),
-        });
+        let on_event = &mut |event: Event<'_>| reader.read(event.token, event.piece, &mut hear);
+        let timings = core.session.continue_many(&mut streams, &limits, on_event);
         let [stream] = streams;
         self.read = [prompt, stream.tokens.clone()].concat();
         let Timings { decode_ms, decode_tokens, .. } = timings?;
         core.draws = core.draws.wrapping_add(1 + stream.tokens.len() as u64);
-        let (segments, at_stop_text) = writer.finish(&mut on_delta);
-        splitter.finish(&mut hear);
-
+        let Read { text, thought, has_stopped, segments, .. } = reader.end(&mut hear);
+        let has_tools = history.iter().any(|message| !message.tools.is_empty());
         let (mut added, call) = process_segments(segments.iter().map(String::as_str), has_tools, template.family());
         for message in added.iter_mut().filter(|message| !has_tools || message.metadata.is_empty()) {
             message.content = after_thought(&message.content).into();
         }
-        let (text, thought) = (splitter.answer().to_string(), splitter.thought().to_string());
-        let finish = if at_stop_text { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
+        let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
         // There is nothing to keep of an answer that was broken off before it began, nor of half a call.
         let is_kept = match &call {
             Some(_) => finish != Finish::Interrupted,
@@ -136,7 +105,7 @@ impl InMessages {
             thought,
             call,
             finish,
-            complete: stream.complete.map(|complete| complete && !at_stop_text),
+            complete: stream.complete.map(|complete| complete && !has_stopped),
             is_kept,
             n_prompt,
             n_guarded: stream.sampler.n_guarded(),
@@ -252,8 +221,9 @@ impl Mode for InMessages {
         Ok(())
     }
 
-    fn branches(&self) -> &dyn Named {
-        &self.branches
+    fn view(&self) -> View<'_> {
+        let Branch { system, turns, .. } = &self.branches.here;
+        View { branches: &self.branches, format: &self.format, system, n_turns: turns.len(), tokens: &self.read }
     }
 
     fn branches_mut(&mut self) -> &mut dyn Named {
@@ -262,22 +232,6 @@ impl Mode for InMessages {
 
     fn remove(&mut self, _core: &mut Core, name: &str) -> Result<()> {
         self.branches.remove(name).map(|_| ())
-    }
-
-    fn format(&self) -> &Format {
-        &self.format
-    }
-
-    fn system(&self) -> &str {
-        &self.branches.here.system
-    }
-
-    fn n_turns(&self) -> usize {
-        self.branches.here.turns.len()
-    }
-
-    fn tokens(&self) -> &[u32] {
-        &self.read
     }
 
     fn transcript(&self, _core: &Core) -> Vec<Message> {

@@ -17,6 +17,8 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+pub use self::core::OnRead;
+
 use self::core::Core;
 use super::format::Kind;
 use super::rules::MakeConstraint;
@@ -26,12 +28,11 @@ use crate::session::{Finish, Model, Processor, Session, Slot, Timings};
 use crate::template::{Message, Tool};
 use lines::InLines;
 use messages::InMessages;
-use mode::{Mode, Task};
-use schedule::SharedProcessor;
+use mode::{Mode, Task, View};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// Hears an answer while it is written, and may break it off. The parts of a kind together are the answer's text, thought or call.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
@@ -101,7 +102,7 @@ pub struct Stats {
 /// let session = Session::new(&model, Conversation::slots(&model))?;
 /// let format = Format::of(&model)?;
 /// let settings = format.settings();
-/// let mut chat = Conversation::new(session, format, settings, &mut |_done, _total| ())?;
+/// let mut chat = Conversation::new(session, format, settings, Box::new(|_done, _total| ()))?;
 /// let answer = chat.say("light", &mut |_part| ControlFlow::Continue(()))?;
 /// assert_eq!(chat.transcript()[1].content, answer.text);
 /// # Ok(())
@@ -138,10 +139,10 @@ impl Conversation {
     /// # Errors
     /// `Input` where the model has no vocabulary, `Model` where it tells classes, `Usage` at a setting, `Interrupted` when the stop flag
     /// is set while reading.
-    pub fn new(session: Session, format: Format, settings: Settings, progress: &mut dyn FnMut(usize, usize)) -> Result<Conversation> {
-        let mut core = Core::new(session, settings)?;
+    pub fn new(session: Session, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
+        let mut core = Core::new(session, settings, on_read)?;
         let mode: Box<dyn Mode> = match &format.kind {
-            Kind::Lines(_) => Box::new(InLines::new(&mut core, format, progress)?),
+            Kind::Lines(_) => Box::new(InLines::new(&mut core, format)?),
             Kind::Messages(_) => Box::new(InMessages::new(&mut core, format)?),
         };
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
@@ -236,7 +237,7 @@ impl Conversation {
     pub fn set_format(&mut self, format: Format, settings: Settings) -> Result<()> {
         settings.sampling.check(self.model().facts().n_vocab)?;
         self.core.go_on();
-        let system = self.mode.system().to_string();
+        let system = self.mode.view().system.to_string();
         let before = std::mem::replace(&mut self.core.settings, settings);
         if let Err(e) = self.mode.begin(&mut self.core, format, &system) {
             self.core.settings = before;
@@ -290,7 +291,7 @@ impl Conversation {
     }
     /// The format with the names in use now.
     pub fn format(&self) -> &Format {
-        self.mode.format()
+        self.mode.view().format
     }
 
     pub fn settings(&self) -> &Settings {
@@ -315,7 +316,7 @@ impl Conversation {
     /// Changes logits before each draw, in one answer after the other. It sees them as ChatRWKV changes them, before penalties, and the
     /// tokens of the answer so far.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
-        self.core.processor = processor.map(SharedProcessor::new);
+        self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
     /// Holds every answer from the next one on to rules, in every branch; `None` lifts them. The answer ends where they say, and is not
@@ -358,12 +359,12 @@ impl Conversation {
 
     /// The current branch: `main` at first.
     pub fn branch(&self) -> &str {
-        self.mode.branches().name()
+        self.mode.view().branches.name()
     }
 
     /// All branches, in the order of the alphabet.
     pub fn branches(&self) -> Vec<String> {
-        self.mode.branches().names()
+        self.mode.view().branches.names()
     }
 
     /// Writes the conversation to a file: the current branch, its format, the settings and the place of the random stream.
@@ -385,8 +386,8 @@ impl Conversation {
 
     pub fn stats(&self) -> Stats {
         let Conversation { core, mode, last, total } = self;
-        let (n_left, n_free) = (mode.n_left(core), core.session.n_free());
-        Stats { n_turns: mode.n_turns(), n_tokens: mode.tokens().len(), n_left, n_free, last: *last, total: *total }
+        let (View { n_turns, tokens, .. }, n_free) = (mode.view(), core.session.n_free());
+        Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
     /// Returns the messages of the turns so far, oldest first. A format of lines keeps text alone, which is taken apart at the names.
@@ -396,7 +397,7 @@ impl Conversation {
 
     /// Every token that the model has read of the conversation.
     pub fn tokens(&self) -> &[u32] {
-        self.mode.tokens()
+        self.mode.view().tokens
     }
 
     /// [`tokens`](Self::tokens) as text, special tokens left out.
@@ -412,12 +413,6 @@ impl Conversation {
             return vec![("chat", self.tokens())];
         }
         states.into_iter().map(|(name, state)| (name, state.tokens.as_slice())).collect()
-    }
-
-    /// Calls `on_read` while a text is read: a message, a prompt, what a saved conversation begins with. Arguments: tokens read, and tokens to
-    /// read in all.
-    pub fn set_progress(&mut self, on_read: Box<dyn FnMut(usize, usize) + Send>) {
-        self.core.on_read = on_read;
     }
 
     /// Set from another thread or a signal handler it ends the answer in flight, as breaking it off does.

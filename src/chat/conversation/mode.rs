@@ -4,7 +4,7 @@ use super::branches::Named;
 use super::core::{Core, State};
 use super::{Answer, OnPart};
 use crate::chat::Format;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::template::{Message, Tool};
 use std::path::Path;
 
@@ -17,10 +17,22 @@ pub enum Task<'a> {
     QuestionAfterPrompt(&'a str),
 }
 
+/// How a conversation stands in its current branch.
+pub struct View<'a> {
+    pub branches: &'a dyn Named,
+    pub format: &'a Format,
+    pub system: &'a str,
+    pub n_turns: usize,
+    /// What the model has read of the conversation.
+    pub tokens: &'a [u32],
+}
+
 /// A kind of conversation. The methods are [`Conversation`](super::Conversation)'s.
 pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
-    fn observe(&mut self, core: &mut Core, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
+    fn observe(&mut self, _core: &mut Core, _result: &str, _on_part: &mut OnPart<'_>) -> Result<Answer> {
+        Err(no_tools())
+    }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// ReplyStart a text apart from the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
@@ -31,16 +43,13 @@ pub trait Mode: Send {
     fn reset(&mut self, core: &mut Core);
     /// ReplyStart anew in a format, under a text of the system.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
-    fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()>;
+    fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
+        Err(no_tools())
+    }
     fn undo(&mut self, core: &mut Core) -> Result<()>;
-    fn branches(&self) -> &dyn Named;
+    fn view(&self) -> View<'_>;
     fn branches_mut(&mut self) -> &mut dyn Named;
     fn remove(&mut self, core: &mut Core, name: &str) -> Result<()>;
-    fn format(&self) -> &Format;
-    fn system(&self) -> &str;
-    fn n_turns(&self) -> usize;
-    /// What the model has read of the conversation.
-    fn tokens(&self) -> &[u32];
     fn transcript(&self, core: &Core) -> Vec<Message>;
     /// The states that are kept, by the original's names.
     fn states(&self) -> Vec<(&'static str, &State)>;
@@ -48,4 +57,8 @@ pub trait Mode: Send {
     fn n_left(&self, core: &Core) -> Option<usize>;
     fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;
+}
+
+fn no_tools() -> Error {
+    Error::input("tools are for models that read messages through a template, and this one reads plain lines")
 }

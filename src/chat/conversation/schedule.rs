@@ -122,16 +122,10 @@ pub fn processor(
 }
 
 /// A processor that is used in one answer after the other.
-pub struct SharedProcessor(Arc<Mutex<Processor>>);
+pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-impl SharedProcessor {
-    pub fn new(processor: Processor) -> SharedProcessor {
-        SharedProcessor(Arc::new(Mutex::new(processor)))
-    }
-
-    /// For one answer.
-    pub fn lend(&self) -> Processor {
-        let shared = self.0.clone();
-        Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))
-    }
+/// Lends it to one answer.
+pub fn lend(shared: &SharedProcessor) -> Processor {
+    let shared = shared.clone();
+    Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))
 }

@@ -94,10 +94,12 @@ fn messages_become_one_text() {
     assert!(refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("expected messages without tools"));
 }
 
+fn file(user: &str, bot: &str) -> InitialPrompt {
+    InitialPrompt { user: user.into(), bot: bot.into(), interface: ":".into(), init_prompt: " x ".into() }
+}
+
 #[test]
 fn a_prompt_file_changes_names_and_how_replies_end() {
-    let file =
-        |user: &str, bot: &str| InitialPrompt { user: user.into(), bot: bot.into(), interface: ":".into(), init_prompt: " x ".into() };
     let g1 = KNOWN[1].format();
     let same = g1.clone().with_prompt(&file("User", "Assistant")).unwrap();
     assert_eq!(same.lines().unwrap(), &Lines { init_prompt: "\nx\n\n".into(), ..lines("g1-think") });
@@ -148,14 +150,8 @@ mod with_a_model {
         assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
         let said = Format::named("world", &model).unwrap_err().to_string();
         assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
-        assert!(
-            format
-                .clone()
-                .with_prompt(&InitialPrompt { user: "A".into(), bot: "B".into(), interface: ":".into(), init_prompt: String::new() })
-                .unwrap_err()
-                .to_string()
-                .starts_with("a prompt file is for models that read plain lines")
-        );
+        let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();
+        assert!(said.starts_with("a prompt file is for models that read plain lines"), "{said}");
         let said = Question::new(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
         assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
     }

@@ -37,7 +37,7 @@ pub fn last_turns(chat: &Conversation) -> Vec<String> {
     lines
 }
 
-/// All branches, with a star at the one that is gone on in.
+/// All branches, with a star at the current one.
 pub fn branches(chat: &Conversation) -> String {
     let star = |name: &String| format!("{} {name}", if name == chat.branch() { '*' } else { ' ' });
     chat.branches().iter().map(star).collect::<Vec<_>>().join("\n")

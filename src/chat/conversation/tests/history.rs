@@ -257,7 +257,7 @@ fn what_was_said_is_known_by_turns_and_reading_is_heard() {
     let mut chat = bob_and_alice();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
-    chat.set_progress(Box::new(move |done, total| ear.lock().unwrap().push((done, total))));
+    chat.core.on_read = Box::new(move |done, total| ear.lock().unwrap().push((done, total)));
     let script = Script::of(&mut chat);
     for (question, reply) in [("x", " one\n\n"), ("two\nlines", " three\n\n")] {
         script.says_text(reply);

@@ -31,7 +31,7 @@ fn chat_in(format: &str) -> Conversation {
     let model = model();
     let format = Format::named(format, &model).unwrap();
     let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    Conversation::new(session, format, greedy(), &mut |_, _| ()).unwrap()
+    Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
 }
 
 /// Between Bob and Alice, with a short first prompt.
@@ -45,7 +45,7 @@ fn bob_and_alice() -> Conversation {
     let model = model();
     let format = Format::named("raven", &model).unwrap().with_prompt(&prompt("Bob", "Alice", ":", FIRST)).unwrap();
     let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    Conversation::new(session, format, greedy(), &mut |_, _| ()).unwrap()
+    Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
 }
 
 fn encode(text: &str) -> Vec<u32> {

@@ -66,7 +66,7 @@ fn few_slots_are_enough() {
     let model = model();
     assert_eq!(Conversation::slots(&model), 32);
     let session = Session::new(&model, 8).unwrap();
-    let mut chat = Conversation::new(session, Format::named("g1", &model).unwrap(), greedy(), &mut |_, _| ()).unwrap();
+    let mut chat = Conversation::new(session, Format::named("g1", &model).unwrap(), greedy(), Box::new(|_, _| ())).unwrap();
     let script = Script::of(&mut chat);
     chat.set("FREE_GEN_LEN", "1").unwrap();
     for i in 0..6 {
@@ -113,16 +113,15 @@ fn reading_is_chunked_and_can_be_interrupted() {
     chat.set("CHUNK_LEN", "1").unwrap();
     let text = encode("a text of many tokens, that is to be read one by one");
     let mut saved = chat.core.fresh().unwrap();
-    let (stop, mut last) = (chat.stop_flag(), 0);
-    let read = chat.core.read(&mut saved, &text, Default::default(), &mut |done, total| {
-        assert_eq!(total, text.len());
-        last = done;
-        if done == 3 {
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
+    let (stop, total) = (chat.stop_flag(), text.len());
+    chat.core.on_read = Box::new(move |done, all| {
+        assert_eq!(all, total);
+        stop.store(done >= 3, std::sync::atomic::Ordering::Relaxed);
     });
-    assert_eq!((read.unwrap_err().kind, last), (crate::error::Kind::Interrupted, 3));
+    let stopped = chat.core.read(&mut saved, &text, Default::default()).unwrap_err();
+    assert_eq!((stopped.kind, chat.core.session.n_tokens(saved.slot).unwrap()), (crate::error::Kind::Interrupted, 3));
     chat.core.close(saved);
+    chat.core.on_read = Box::new(|_, _| ());
     chat.set("CHUNK_LEN", "256").unwrap();
     answer(&mut chat, "what was said before does not count");
 }

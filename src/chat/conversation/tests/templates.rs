@@ -20,7 +20,7 @@ fn chat(version: Version) -> Option<Conversation> {
     assert_eq!(Conversation::slots(&model), 1);
     let session = Session::new(&model, 1).unwrap();
     let settings = format.settings();
-    let mut chat = Conversation::new(session, format, settings, &mut |_, _| ()).unwrap();
+    let mut chat = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
     chat.core.vocab = small();
     Some(chat)
 }
