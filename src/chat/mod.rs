@@ -15,7 +15,7 @@ pub use crate::template::{Message, Role, Tool, ToolCall};
 pub use conversation::{Answer, Conversation, OnPart, OnRead, Overrides, Stats};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
-pub use format::{Format, InitialPrompt};
+pub use format::{Format, InitialPrompt, Thinking};
 pub use question::Question;
 pub use reader::AnswerReader;
 pub use rules::MakeConstraint;

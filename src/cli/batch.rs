@@ -294,7 +294,7 @@ impl Run<'_> {
             None => false,
         };
         let encode = if is_further { Vocab::encode_further } else { Vocab::encode_prompt };
-        let Prepared { prompt, mut sampling, limits, constraint, question } = self.preparer.prepare_with(&merged, encode)?;
+        let Prepared { prompt, mut sampling, limits, constraint, question, .. } = self.preparer.prepare_with(&merged, encode)?;
         if !request.sets("seed") {
             sampling.seed = seed_of(self.seed, id);
         }

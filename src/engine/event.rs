@@ -1,6 +1,7 @@
 //! What a generation hands out.
 
-use crate::error::Error;
+use super::StateInfo;
+use crate::error::{Error, Result};
 use crate::session::{Finish, Logprobs};
 
 /// News of one request. All texts of one index together are the text of its [`Completion`], to the byte; so are thoughts and arguments.
@@ -45,6 +46,8 @@ pub struct Completion {
     pub finish: Finish,
     /// Whether the text is all that its rules want; `None` without rules.
     pub complete: Option<bool>,
+    /// The state that was kept of its end, where the request asks for one, or why there is none.
+    pub state: Option<Result<StateInfo>>,
     /// The seed that this continuation was drawn with.
     pub seed: u64,
     pub usage: Usage,

@@ -1,43 +1,20 @@
 //! The engine as its callers hold it.
 
+use super::EngineOptions;
 use super::generation::Generation;
-use super::prepare::Preparer;
+use super::prefix::{self, PrefixCache};
+use super::prepare::{Prepared, Preparer};
 use super::request::Request;
 use super::scheduler::{Command, Scheduler, Submission};
-use crate::chat::Format;
+use super::states::{State as NamedState, StateInfo, States};
 use crate::error::{Error, Kind, Result};
-use crate::session::{Batcher, Idle, MAX_SLOTS, Model, Session};
+use crate::session::{Batcher, Idle, Model, Session};
+use crate::vocab::Vocab;
 use async_channel::Sender;
+use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
-
-/// How an engine is started.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct EngineOptions {
-    /// Generations that run at once, 1 to 1024.
-    pub slots: usize,
-    /// Requests that wait for a slot, at most; one more is refused with [`Kind::Busy`].
-    pub queue: usize,
-    /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt.
-    pub prefill_slowdown: f64,
-    /// Bytes of the device for slots that stand after earlier prompts and texts, so that a request that begins alike need not read them
-    /// again. 0: no prefix cache.
-    pub cache_bytes: u64,
-    /// Tokens of a text whose request names no limit.
-    pub max_tokens: usize,
-    /// How messages are written; the model's own format if none.
-    pub format: Option<Format>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions { slots: 8, queue: 256, prefill_slowdown: 2.0, cache_bytes: 256 << 20, max_tokens: 4096, format: None }
-    }
-}
-
-/// Slots that the prefix cache takes at most.
-const MAX_CACHED: u64 = 256;
+use std::time::{Duration, Instant};
 
 /// What an engine has to do at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,8 +28,6 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Prompts and texts in the prefix cache.
     pub cached: usize,
-    /// Entries that the prefix cache has room for. A model with attention needs a whole context for each.
-    pub cache_slots: usize,
 }
 
 /// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
@@ -89,7 +64,9 @@ pub struct Engine {
 /// What the handles and the engine's thread both see.
 pub(super) struct Shared {
     pub model: Model,
-    preparer: Mutex<Preparer>,
+    /// Those that nobody uses. Each keeps grammars that it has read.
+    preparers: Mutex<Vec<Preparer>>,
+    pub states: States,
     pub state: Mutex<State>,
     options: EngineOptions,
 }
@@ -107,17 +84,16 @@ impl Engine {
     /// As [`Session::new`] and [`Batcher::new`]; `Memory` where no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
-        let cached = (options.cache_bytes / model.slot_bytes().max(1)).min(MAX_CACHED) as usize;
-        let cached = cached.min(MAX_SLOTS.saturating_sub(options.slots));
-        let mut batcher =
-            Batcher::new(Session::with_idle(model, options.slots, Idle { slots: cached, tokens: cached * model.context().unwrap_or(0) })?)?;
+        let idle = prefix::idle(model, &options.cache);
+        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
         batcher.bound_prefill(Some(options.prefill_slowdown));
+        let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
-        let stats = EngineStats { slots: options.slots, free_slots: options.slots, cache_slots: cached, ..EngineStats::default() };
-        let preparer = Mutex::new(Preparer::new(model, options.format.clone()));
+        let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
+        let states = States::new(model, options.states.folder.clone(), options.states.bytes)?;
         let state = Mutex::new(State { stats, is_draining: false });
-        let shared = Arc::new(Shared { model: model.clone(), preparer, state, options: options.clone() });
-        let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cached);
+        let shared = Arc::new(Shared { model: model.clone(), preparers: Mutex::default(), states, state, options: options.clone() });
+        let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cache);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || scheduler.run());
         thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
         Ok(Engine { commands, shared })
@@ -138,25 +114,59 @@ impl Engine {
                 format!("expected at most {} continuations, as many as there are slots, found {}", self.shared.options.slots, request.n);
             return Err(Error::input(text).field("n"));
         }
-        let mut prepared = self.shared.preparer.lock().unwrap_or_else(PoisonError::into_inner).prepare(request)?;
+        let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
+        let state = state.transpose()?;
+        let mut prepared = self.shared.prepare(request, state.as_deref())?;
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = self.shared.options.max_tokens;
         }
         let (events, receiver) = async_channel::unbounded();
-        let submission = Submission {
-            prepared,
-            events,
-            n: request.n,
-            n_logprobs: request.logprobs,
-            priority: request.priority,
-            cache: request.cache.clone(),
-            at: Instant::now(),
-        };
+        let submission = Submission { prepared, events, request: request.clone(), state, at: Instant::now() };
         // Under the lock, so that nobody is counted twice and nobody comes after a drain.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
         Ok(Generation::new(receiver, request.n))
+    }
+
+    /// The named states of a namespace.
+    ///
+    /// # Errors
+    /// `File`: the folder of states cannot be read.
+    pub fn states(&self, namespace: &str) -> Result<Vec<StateInfo>> {
+        self.shared.states.list(namespace)
+    }
+
+    /// Gives a named state a second name. Both go on alone.
+    ///
+    /// # Errors
+    /// `Input`: there is no such state, or the new name is none. `Memory`, `File`: there is no room for it.
+    pub fn fork_state(&self, namespace: &str, name: &str, new: &str) -> Result<StateInfo> {
+        self.shared.states.fork(namespace, name, new)
+    }
+
+    /// Forgets a named state, and removes its file. Requests that began from it go on.
+    ///
+    /// # Errors
+    /// `Input`: there is no such state. `File`: its file cannot be removed.
+    pub fn delete_state(&self, namespace: &str, name: &str) -> Result<()> {
+        self.shared.states.delete(namespace, name)
+    }
+
+    /// Reads a state file, of this program or a tuned one, and keeps it under a name.
+    ///
+    /// # Errors
+    /// `File`: it is no state. `Model`: it was made with other weights. `Memory`: there is no room for it.
+    pub fn load_state(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
+        self.shared.states.load(namespace, name, path)
+    }
+
+    /// Writes a named state to a file, which any engine with these weights can load.
+    ///
+    /// # Errors
+    /// `Input`: there is no such state, or another file has that name. `File`: the file cannot be written.
+    pub fn export_state(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
+        self.shared.states.save(namespace, name, path)
     }
 
     /// What there is to do now.
@@ -167,20 +177,41 @@ impl Engine {
     /// Refuses new requests and waits until those are done that it has.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
-        let (done, is_done) = async_channel::bounded(1);
+        self.drain_within(Duration::MAX);
+    }
+
+    /// The same, for so long at most. Returns whether all are done; those that are not go on.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn drain_within(&self, time: Duration) -> bool {
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let sent = {
             let mut state = self.shared.lock();
             state.is_draining = true;
             self.commands.try_send(Command::Drain(done))
         };
-        if sent.is_ok() {
-            // An engine that has ended has nothing left to do.
-            let _ = is_done.recv_blocking();
-        }
+        // An engine that has ended has nothing left to do.
+        sent.is_err() || !matches!(is_done.recv_timeout(time), Err(RecvTimeoutError::Timeout))
     }
 }
 
 impl Shared {
+    /// Prepares a request, after a state if there is one. Several callers prepare at once.
+    fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
+        let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
+        let preparer = lock().pop();
+        let mut preparer = preparer.unwrap_or_else(|| Preparer::new(&self.model, self.options.format.clone()));
+        let prepared = match state {
+            None => preparer.prepare(request),
+            Some(state) => {
+                let is_begun = state.snapshot.n_tokens() > 0;
+                let encode = if is_begun { Vocab::encode_further } else { Vocab::encode_prompt };
+                preparer.prepare_with(request, encode).and_then(|prepared| check_after(state, prepared, request))
+            }
+        };
+        lock().push(preparer);
+        prepared
+    }
+
     /// Refuses a request that has no place in the queue. Requests that free slots will take at once do not count.
     fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
@@ -197,6 +228,20 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A request that begins from a state needs a slot for it, for a moment.
+fn spare(idle: Idle) -> Idle {
+    Idle { slots: idle.slots.max(1), ..idle }
+}
+
+/// Whether a prompt can be read after a state.
+fn check_after(state: &NamedState, prepared: Prepared, request: &Request) -> Result<Prepared> {
+    let n = prepared.prompt.len();
+    if n == 0 && !state.snapshot.has_logits() {
+        return Err(Error::input("expected at least one token: the state gives nothing to continue").field(request.input.field()));
+    }
+    Ok(prepared)
 }
 
 fn gone() -> Error {

@@ -8,11 +8,14 @@ mod event;
 mod followers;
 mod generation;
 mod handle;
+mod options;
 mod prefix;
 mod prepare;
 mod request;
 mod rules;
 mod scheduler;
+mod sequence;
+mod states;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
 mod wire;
@@ -23,8 +26,10 @@ pub use followers::Followers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use generation::Events;
 pub use generation::Generation;
-pub use handle::{Engine, EngineOptions, EngineStats};
+pub use handle::{Engine, EngineStats};
+pub use options::{CacheOptions, EngineOptions, StateOptions};
 pub use prepare::{MakeConstraint, Prepared, Preparer};
-pub use request::{Cache, Follows, Input, Request, UNLIMITED};
+pub use request::{Follows, Input, Request, UNLIMITED};
 pub use rules::{Close, Rules};
+pub use states::StateInfo;
 pub use wire::Fields;

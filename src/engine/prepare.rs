@@ -2,9 +2,9 @@
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use super::rules::Close;
-use crate::chat::{Format, Message, Question};
+use crate::chat::{Format, Message, Question, Role, Tool};
 use crate::constrain::Constraint;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
 use crate::session::{Model, Request as Limits};
 use crate::vocab::Vocab;
@@ -15,6 +15,8 @@ pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 /// A request that a model can run.
 pub struct Prepared {
     pub prompt: Vec<u32>,
+    /// Tokens of the prompt up to the ends of some messages, for snapshots of a recurrent state.
+    pub ends: Vec<usize>,
     pub sampling: Sampling,
     pub limits: Limits,
     /// What the text has to follow.
@@ -26,8 +28,10 @@ pub struct Prepared {
 /// Prepares requests for one model. Keeps what requests share: the format of messages, and grammars that were read.
 pub struct Preparer {
     model: Model,
-    /// Of messages: as asked for, else the model's own once there are such.
+    /// For messages: as the engine was started, else the model's own once there are some.
     format: Option<Result<Format>>,
+    /// Formats that requests named. There are few.
+    named: Vec<(String, Result<Format>)>,
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     followers: super::Followers,
 }
@@ -42,6 +46,12 @@ fn check_counts(request: &Request) -> Result<()> {
         false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).field(name)),
     };
     check("n", request.n, 1..=MAX_N)?;
+    if request.save_state.is_some() && request.n > 1 {
+        return Err(Error::input(format!("expected one continuation where its state is saved, found {}", request.n)).field("save_state"));
+    }
+    for (field, name) in [("state", &request.state), ("save_state", &request.save_state)] {
+        name.iter().try_for_each(|name| super::states::check_name(name)).map_err(|e| e.field(field))?;
+    }
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     let stops = request.stop.as_deref().unwrap_or_default();
     if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
@@ -51,12 +61,26 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
+/// The messages with these tools declared in the system's, which comes first.
+fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
+    if messages.iter().any(|message| !message.tools.is_empty()) {
+        return Err(Error::input("expected tools in one place, found them in a message, too").field("tools"));
+    }
+    let mut messages = messages.to_vec();
+    if messages.first().is_none_or(|first| first.role != Role::System) {
+        messages.insert(0, Message::system(""));
+    }
+    messages[0].tools = tools.to_vec();
+    Ok(messages)
+}
+
 impl Preparer {
     /// With a format for messages, or the model's own.
     pub fn new(model: &Model, format: Option<Format>) -> Preparer {
         Preparer {
             model: model.clone(),
             format: format.map(Ok),
+            named: Vec::new(),
             #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
             followers: super::Followers::new(model),
         }
@@ -83,7 +107,7 @@ impl Preparer {
             Input::Tokens(tokens) => (tokens.clone(), None),
             Input::Text(text) => (self.tokens(text, encode)?, None),
             Input::Messages(messages) => {
-                let question = self.question(messages)?;
+                let question = self.question(request, messages)?;
                 (question.tokens.clone(), Some(question))
             }
         };
@@ -91,6 +115,7 @@ impl Preparer {
         check_counts(request)?;
         let sampling = self.sampling(request, question.as_ref())?;
         let constraint = self.constraint(request, question.as_ref())?;
+        let ends = self.ends(request, &prompt);
         let mut limits = Limits::new(request.max_tokens.unwrap_or(UNLIMITED));
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
@@ -103,7 +128,7 @@ impl Preparer {
         if request.ignore_eos == Some(true) || self.model.vocab().is_none() {
             limits.stop_ids = Some(Vec::new());
         }
-        Ok(Prepared { prompt, sampling, limits, constraint, question })
+        Ok(Prepared { prompt, ends, sampling, limits, constraint, question })
     }
 
     /// Whether the model has these tokens, and room for them.
@@ -129,9 +154,54 @@ impl Preparer {
         encode(vocab, text.as_bytes())
     }
 
-    fn question(&mut self, messages: &[Message]) -> Result<Question> {
-        let format = self.format.get_or_insert_with(|| Format::of(&self.model));
-        Question::new(&self.model, format.as_ref().map_err(Clone::clone)?, messages)
+    fn question(&mut self, request: &Request, messages: &[Message]) -> Result<Question> {
+        let mut format = self.format(request.format.as_deref())?;
+        if let Some(thinking) = request.thinking {
+            format = format.with_thinking(thinking).map_err(|e| e.field("thinking"))?;
+        }
+        match request.tools.as_slice() {
+            [] => Question::new(&self.model, &format, messages),
+            tools => {
+                let with_tools = declare(tools, messages)?;
+                Question::new(&self.model, &format, &with_tools).map_err(|e| e.field("tools"))
+            }
+        }
+    }
+
+    /// The format of that name, else the engine's.
+    fn format(&mut self, name: Option<&str>) -> Result<Format> {
+        let Preparer { model, format, named, .. } = self;
+        let Some(name) = name else { return format.get_or_insert_with(|| Format::of(model)).clone() };
+        if let Some((_, format)) = named.iter().find(|(known, _)| known == name) {
+            return format.clone();
+        }
+        let format = Format::named(name, model).map_err(|e| Error { kind: Kind::Input, ..e }.field("format"));
+        // Names that are none may be any.
+        if format.is_ok() {
+            named.push((name.into(), format.clone()));
+        }
+        format
+    }
+
+    /// Ends of messages in a prompt: places from which another prompt of the same conversation may go on. Those are the end of what comes
+    /// before the last message, and the end of what stays when the conversation goes on, which a thought that the prompt begins does not.
+    fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
+        let Input::Messages(messages) = &request.input else { return Vec::new() };
+        // A model with attention goes back to any token.
+        if self.model.context().is_some() {
+            return Vec::new();
+        }
+        let Some((last, before)) = messages.split_last() else { return Vec::new() };
+        let other = Message { content: if last.content.starts_with('x') { "y".into() } else { "x".into() }, ..last.clone() };
+        let edited = [before, &[other]].concat();
+        let next = |answer: &str| [messages.as_slice(), &[Message::assistant(answer), Message::user("x")]].concat();
+        let common = |messages: &[Message], preparer: &mut Self| {
+            let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
+            tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
+        };
+        // How an answer begins decides which tokens the end of the prompt has: " x" may be one token or two.
+        let stays = ["x", "The", "1"].map(|answer| common(&next(answer), self)).into_iter().min().unwrap_or(0);
+        vec![common(&edited, self), stays]
     }
 
     /// A request without a seed gets a random one.

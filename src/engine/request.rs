@@ -1,22 +1,15 @@
 //! What a caller asks for. Lines of `batch`, bodies of requests to a server, arguments of a binding: all are this one type.
 
-use super::Fields;
-use super::rules::Rules;
-use super::wire::{is_text, of, plain, whole_number};
-use crate::chat::Message;
-use crate::error::{Error, Result, short};
-use crate::sample::Setting;
-use serde_json::Value;
-use std::ops::RangeInclusive;
-
+mod read;
 #[cfg(test)]
 mod tests;
 
+use super::rules::Rules;
+use crate::chat::{Message, Thinking, Tool};
+use crate::sample::Setting;
+
 /// `max_tokens` without a limit: a text goes on until it ends, stops, fills its context or is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
-
-/// The largest value of a setting: a list of every id of a vocabulary has less.
-const MAX_SETTING_BYTES: usize = 2 << 20;
 
 /// Continuations of one prompt, at most.
 pub(super) const MAX_N: usize = 128;
@@ -54,22 +47,6 @@ pub enum Follows {
     NoValue,
 }
 
-/// How a request uses the prefix cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cache {
-    /// The request uses the entries of a namespace and adds its own. How fast a prompt is read shows whether an entry had it: give
-    /// callers that must not learn of each other different namespaces.
-    Shared { namespace: String },
-    /// The request uses no entry and adds none.
-    Off,
-}
-
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache::Shared { namespace: String::new() }
-    }
-}
-
 /// A request. What it does not say is as the engine's defaults, the model and its format have it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -88,28 +65,49 @@ pub struct Request {
     pub n: usize,
     /// Log-probabilities of each token and of so many likeliest ones, at most 20.
     pub logprobs: Option<usize>,
+    /// The text begins with the prompt, and log-probabilities with those of the prompt's tokens.
+    pub echo: bool,
+    /// How messages are written, by the name of the format.
+    pub format: Option<String>,
+    /// Whether the model thinks before it answers messages, where its format leaves that open.
+    pub thinking: Option<Thinking>,
+    /// Tools that an answer to messages may call.
+    pub tools: Vec<Tool>,
+    /// The named state that the prompt is read after; without one, the text begins anew.
+    pub state: Option<String>,
+    /// Keeps the end of the text as a state of that name.
+    pub save_state: Option<String>,
+    /// Whose states and entries of the prefix cache the request uses and leaves. How fast a prompt is read shows whether an entry had it:
+    /// give callers that must not learn of each other different namespaces.
+    pub namespace: String,
     /// Requests with a higher one are taken from the queue first.
     pub priority: i32,
-    /// Whether the prefix cache may serve it and keep it.
-    pub cache: Cache,
+    /// The prefix cache neither serves the request nor keeps what it leaves.
+    pub no_cache: bool,
     /// Settings of the sampler: by name (`top-p`), and values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
 
 impl Request {
     pub fn new(input: Input) -> Request {
-        let (max_tokens, stop, ignore_eos, follows, close) = (None, None, None, None, None);
         Request {
             input,
-            max_tokens,
-            stop,
-            ignore_eos,
-            follows,
-            close,
+            max_tokens: None,
+            stop: None,
+            ignore_eos: None,
+            follows: None,
+            close: None,
             n: 1,
             logprobs: None,
+            echo: false,
+            format: None,
+            thinking: None,
+            tools: Vec::new(),
+            state: None,
+            save_state: None,
+            namespace: String::new(),
             priority: 0,
-            cache: Cache::default(),
+            no_cache: false,
             sampling: Vec::new(),
         }
     }
@@ -141,69 +139,8 @@ impl Request {
         self
     }
 
-    /// Reads the fields of a JSON object. Returns the request and the names of fields that no request has: the caller decides whether
-    /// those are an error.
-    ///
-    /// # Errors
-    /// `Input` and `Usage`, at the field.
-    pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
-        let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        let mut request = Request::text("");
-        for (name, value) in fields.iter() {
-            match name {
-                "prompt" => inputs.push(Input::Text(of(name, value, "a text")?)),
-                "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of ids")?)),
-                "messages" => inputs.push(Input::Messages(of(name, value, "messages with role and content")?)),
-                "max_tokens" => request.max_tokens = Some(limit(name, value)?),
-                "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a text")?]),
-                "stop" => request.stop = Some(of(name, value, "a text or an array of texts")?),
-                "ignore_eos" => request.ignore_eos = Some(of(name, value, "true or false")?),
-                "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?))),
-                "json_schema" => {
-                    let text = if is_text(value) { of(name, value, "a schema")? } else { value.to_owned() };
-                    follows.push(Follows::Rules(Rules::Schema(text)));
-                }
-                "json_object" => follows.push(match of(name, value, "true or false")? {
-                    true => Follows::Rules(Rules::Object),
-                    false => Follows::NoObject,
-                }),
-                "json_value" => follows.push(match of(name, value, "true or false")? {
-                    true => Follows::Rules(Rules::Value),
-                    false => Follows::NoValue,
-                }),
-                "close" => request.close = Some(of(name, value, "true or false")?),
-                "n" => request.n = count(name, value, 1..=MAX_N)?,
-                "logprobs" => request.logprobs = Some(count(name, value, 0..=MAX_LOGPROBS)?),
-                "no_cache" => {
-                    if of(name, value, "true or false")? {
-                        request.cache = Cache::Off;
-                    }
-                }
-                "priority" => request.priority = of(name, value, "a whole number")?,
-                _ => match Setting::named(name) {
-                    Ok(known) => request.sampling.push(setting(known, name, value)?),
-                    Err(_) => unknown.push(name.to_owned()),
-                },
-            }
-        }
-        if inputs.len() != 1 {
-            return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
-        }
-        request.input = inputs.remove(0);
-        // `false` is nothing to other rules.
-        if follows.len() > 1 {
-            follows.retain(|f| matches!(f, Follows::Rules(_)));
-        }
-        if follows.len() > 1 {
-            let text = format!("expected at most one of grammar, json_schema, json_object and json_value, found {}", follows.len());
-            return Err(Error::input(text));
-        }
-        request.follows = follows.pop();
-        Ok((request, unknown))
-    }
-
     /// This request over defaults: what it does not say is as they have it. A preset of its own wins over every default that a preset
-    /// could set. The input, `n`, `logprobs`, `priority` and `cache` are its own.
+    /// could set. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` are its own.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);
@@ -223,6 +160,9 @@ impl Request {
             ignore_eos: self.ignore_eos.or(defaults.ignore_eos),
             follows,
             close: self.close.or(defaults.close),
+            format: self.format.clone().or_else(|| defaults.format.clone()),
+            thinking: self.thinking.or(defaults.thinking),
+            tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             sampling: kept.chain(&self.sampling).cloned().collect(),
             ..self.clone()
         }
@@ -232,37 +172,4 @@ impl Request {
     pub fn sets(&self, setting: &str) -> bool {
         self.sampling.iter().any(|(name, _)| name == setting)
     }
-}
-
-/// Returns the number of tokens that the field allows; -1 is no limit.
-fn limit(name: &str, value: &str) -> Result<usize> {
-    let number = whole_number(value);
-    let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
-    parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
-}
-
-fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
-    let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
-    let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
-    number.ok_or_else(|| Error::input(expected()).field(name))
-}
-
-/// A setting of the sampler as its flag would have it.
-fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
-    if value.len() > MAX_SETTING_BYTES {
-        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
-    }
-    let setting = known.name.to_owned();
-    let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
-    let texts = match value {
-        Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
-        // Texts that break a repetition may hold any character: in an array they arrive as they are.
-        Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
-        Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
-        Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
-        one => plain(one).map(|text| vec![text]),
-    };
-    let text =
-        || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).field(name);
-    Ok((setting, texts.ok_or_else(text)?))
 }

@@ -1,62 +1,46 @@
 //! Who gets a slot and what is handed out: the engine's own thread.
 
-use super::event::{Call, Completion, Event, Timings, Usage};
+use super::event::Event;
 use super::handle::Shared;
-use super::prefix::{Found, PrefixCache};
+use super::prefix::PrefixCache;
 use super::prepare::Prepared;
-use super::request::Cache;
-use crate::chat::{AnswerPart, AnswerReader};
+use super::request::Request;
+use super::sequence::{Running, Sequence};
+use super::states::State;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Logprobs, Made};
+use crate::session::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Slot};
 use crate::vocab::Utf8Stream;
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
     /// Answers when there is nothing left to do.
-    Drain(Sender<()>),
+    Drain(SyncSender<()>),
 }
 
 /// A request in the queue.
 pub(super) struct Submission {
     pub prepared: Prepared,
     pub events: Sender<Event>,
-    pub n: usize,
-    pub n_logprobs: Option<usize>,
-    pub priority: i32,
-    pub cache: Cache,
+    pub request: Request,
+    /// Where the prompt begins.
+    pub state: Option<Arc<State>>,
     pub at: Instant,
 }
 
-/// A request that has slots.
-struct Running {
-    events: Sender<Event>,
-    prompt: Vec<u32>,
-    cached_tokens: usize,
-    cache: Cache,
-    queue_ms: f64,
-    /// When it got its slots.
-    began: Instant,
-    /// Continuations that have not ended.
-    n_left: usize,
-}
-
-/// One continuation.
+/// A slot that a job goes on from, closed when the job has a fork of it.
 #[derive(Default)]
-struct Sequence {
-    request: u64,
-    index: usize,
-    seed: u64,
-    first_token: Option<Instant>,
-    reader: Option<AnswerReader>,
-    text: String,
-    thought: String,
-    calls: Vec<Call>,
-    logprobs: Vec<Logprobs>,
+struct Beginning {
+    slot: Option<Slot>,
+    /// Tokens of the prompt that the slot holds.
+    n_tokens: usize,
+    /// Bytes of a character that these tokens leave incomplete.
+    pending: Vec<u8>,
 }
 
 pub(super) struct Scheduler {
@@ -70,14 +54,14 @@ pub(super) struct Scheduler {
     cache: PrefixCache,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
-    draining: Vec<Sender<()>>,
+    draining: Vec<SyncSender<()>>,
     n_requests: u64,
 }
 
 impl Scheduler {
-    /// Over a session of `slots + cached` slots.
-    pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cached: usize) -> Scheduler {
-        let (running, sequences, cache) = (HashMap::new(), HashMap::new(), PrefixCache::new(cached));
+    /// Over a session of `slots`, and the idle ones of the cache.
+    pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cache: PrefixCache) -> Scheduler {
+        let (running, sequences) = (HashMap::new(), HashMap::new());
         Scheduler { batcher, inbox, shared, waiting: Vec::new(), slots, cache, running, sequences, draining: Vec::new(), n_requests: 0 }
     }
 
@@ -86,13 +70,16 @@ impl Scheduler {
     pub fn run(mut self) {
         loop {
             if self.is_idle() {
+                if !self.draining.is_empty() {
+                    self.flush();
+                }
                 for done in self.draining.drain(..) {
-                    // Who asked may have gone.
+                    // The caller may have gone.
                     let _ = done.try_send(());
                 }
                 match self.inbox.recv_blocking() {
                     Ok(command) => self.take(command),
-                    Err(_) => return,
+                    Err(_) => return self.flush(),
                 }
             }
             while let Ok(command) = self.inbox.try_recv() {
@@ -108,6 +95,12 @@ impl Scheduler {
         }
     }
 
+    /// Writes the prefix cache to its folder, for the next engine.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn flush(&mut self) {
+        self.cache.flush(self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+    }
+
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.sequences.is_empty()
     }
@@ -115,7 +108,7 @@ impl Scheduler {
     fn take(&mut self, command: Command) {
         match command {
             Command::Submit(submission) => {
-                let at = self.waiting.partition_point(|other| other.priority >= submission.priority);
+                let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
                 self.waiting.insert(at, *submission);
             }
             Command::Drain(done) => self.draining.push(done),
@@ -149,7 +142,7 @@ impl Scheduler {
 
     /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
     fn admit(&mut self) {
-        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.n <= self.slots) {
+        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.slots) {
             let submission = self.waiting.remove(0);
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
@@ -159,96 +152,109 @@ impl Scheduler {
     }
 
     fn begin(&mut self, submission: Submission) -> Result<()> {
-        let Submission { prepared, events, n, n_logprobs, cache, at, .. } = submission;
-        let Prepared { prompt, sampling, limits, constraint, question } = prepared;
-        let request = self.n_requests;
-        self.n_requests += 1;
         let began = Instant::now();
-        let queue_ms = (began - at).as_secs_f64() * 1e3;
-        let constraints = (0..n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
-        let (from, pending) = self.cached(&cache, &prompt, n)?;
-        let cached_tokens = from.map_or(0, |found| found.n_tokens);
-        let seeds: Vec<u64> = (0..n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
-        let is_kept = self.cache.capacity() > 0 && cache != Cache::Off;
-        let mut jobs = Vec::with_capacity(n);
-        for ((index, &seed), constraint) in seeds.iter().enumerate().zip(constraints) {
-            let mut sampler = Sampler::new(Sampling { seed, ..sampling.clone() });
-            sampler.read(&prompt[..cached_tokens]);
-            let mut job = Job::new(prompt[cached_tokens..].to_vec(), sampler, limits.clone());
-            job.n_logprobs = n_logprobs;
+        let Submission { prepared, events, request, state, at } = submission;
+        let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
+        let constraints = (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
+        let uses_cache = !request.no_cache && state.is_none();
+        self.cache.make_room(request.n + 1, self.batcher.session_mut())?;
+        let from = match &state {
+            Some(state) => self.after_state(state)?,
+            None if uses_cache => self.cached(&request.namespace, &prompt)?,
+            None => Beginning::default(),
+        };
+        let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
+        let mut jobs = Vec::with_capacity(request.n);
+        for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
+            let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
+            if let Some(state) = &state {
+                // A request that names no seed goes on with the state's own random stream.
+                state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
+                *seed = sampler.memory().seed;
+            }
+            sampler.read(&prompt[..from.n_tokens]);
+            let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
+            job.n_logprobs = request.logprobs;
             job.constraint = constraint;
-            job.from = from.map(|found| found.slot);
-            job.pending.clone_from(&pending);
-            let at = if is_kept && index == 0 { vec![job.prompt.len()] } else { Vec::new() };
-            job.keeps = Keeps { at, end: is_kept, pending: false };
+            job.from = from.slot;
+            job.pending.clone_from(&from.pending);
+            let is_kept = uses_cache && self.cache.is_on();
+            let at = if is_kept && index == 0 { self.cache.marks(&prompt, &ends, from.n_tokens) } else { Vec::new() };
+            let at = at.into_iter().map(|at| at - from.n_tokens).collect();
+            job.keeps = Keeps { at, end: is_kept || request.save_state.is_some(), pending: request.save_state.is_some() };
             jobs.push(job);
         }
         let added = self.batcher.add_alike(jobs);
-        if let Some(found) = from {
+        if let Some(slot) = from.slot {
             // The job has a fork of its own.
-            self.batcher.session_mut().close(found.slot)?;
+            self.batcher.session_mut().close(slot)?;
         }
         if added.is_err() {
             self.close_kept();
         }
         let ids = added?;
-        let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens });
+        let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens: from.n_tokens });
+        let id = self.n_requests;
+        self.n_requests += 1;
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            self.sequences.insert(job, Sequence { request, index, seed, reader, ..Sequence::default() });
+            self.sequences.insert(job, Sequence::new(id, index, seed, reader));
         }
-        self.running.insert(request, Running { events, prompt, cached_tokens, cache, queue_ms, began, n_left: n });
+        let namespace = uses_cache.then(|| request.namespace.clone());
+        let saves = request.save_state.map(|name| (request.namespace, name));
+        let queue_ms = (began - at).as_secs_f64() * 1e3;
+        let (cached_tokens, n_left) = (from.n_tokens, request.n);
+        self.running.insert(id, Running { events, prompt, cached_tokens, namespace, state, saves, queue_ms, began, n_left });
         Ok(())
     }
 
-    /// A slot of its own that holds the beginning of a prompt, if the cache has one, and the bytes of a character that this beginning may
-    /// leave incomplete. Leaves `n` slots free.
-    fn cached(&mut self, cache: &Cache, prompt: &[u32], n: usize) -> Result<(Option<Found>, Vec<u8>)> {
-        let Cache::Shared { namespace } = cache else { return Ok((None, Vec::new())) };
-        let vocab = self.shared.model.vocab();
-        let end = |n: usize| -> Vec<u8> {
-            let last = &prompt[n.saturating_sub(char::MAX.len_utf8())..n];
-            let bytes: Vec<u8> = last.iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |v| v.token(id))).copied().collect();
-            Utf8Stream::after(&bytes).pending().to_vec()
-        };
-        let may_end = end(prompt.len()).is_empty();
-        let Some(found) = self.cache.find(namespace, prompt, self.batcher.session(), may_end) else { return Ok((None, Vec::new())) };
-        let session = self.batcher.session_mut();
-        if session.n_free() <= n {
-            // Not the one that was found: it was used last.
-            self.cache.trim(self.cache.len().saturating_sub(1).max(1), session)?;
-        }
-        if session.n_free() <= n {
-            return Ok((None, Vec::new()));
-        }
-        let slot = session.fork(found.slot)?;
-        if found.n_tokens < session.n_tokens(slot)?
-            && let Err(e) = session.rewind(slot, found.n_tokens)
-        {
-            session.close(slot)?;
-            return Err(e);
-        }
-        Ok((Some(Found { slot, ..found }), end(found.n_tokens)))
+    /// A slot that goes on from a named state.
+    fn after_state(&mut self, state: &State) -> Result<Beginning> {
+        let slot = self.batcher.session_mut().restore(&state.snapshot)?;
+        Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// Takes over the slots that jobs left.
+    /// A slot that holds the beginning of a prompt, if the cache has one.
+    fn cached(&mut self, namespace: &str, prompt: &[u32]) -> Result<Beginning> {
+        let model = self.shared.model.clone();
+        let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
+        let Some(found) = self.cache.find(namespace, prompt, pending(prompt.len()).is_empty()) else { return Ok(Beginning::default()) };
+        let slot = self.cache.open(found, self.batcher.session_mut())?;
+        Ok(slot.map_or_else(Beginning::default, |slot| Beginning {
+            slot: Some(slot),
+            n_tokens: found.n_tokens,
+            pending: pending(found.n_tokens),
+        }))
+    }
+
+    /// Takes over the slots that jobs left: for named states, and for the cache.
     fn keep(&mut self, done: &[Done]) -> Result<()> {
         for KeptSlot { job, slot, is_end } in self.batcher.take_kept() {
-            let request = self.sequences.get(&job).and_then(|sequence| self.running.get(&sequence.request));
-            let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok());
+            let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok()).filter(|_| is_end);
             let session = self.batcher.session_mut();
-            match (request, made) {
-                (Some(Running { prompt, cache: Cache::Shared { namespace }, .. }), made) if !is_end || made.is_some() => {
-                    let mut tokens = prompt.clone();
-                    tokens.extend(made.iter().filter(|_| is_end).flat_map(|made| &made.tokens));
-                    let n_read = session.n_tokens(slot)?;
-                    // A slot that has read something else would be found for these tokens.
-                    if n_read > tokens.len() {
-                        session.close(slot)?;
-                        continue;
-                    }
-                    tokens.truncate(n_read);
+            let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
+            let (Some((request, sequence)), true) = (request, made.is_some() || !is_end) else {
+                session.close(slot)?;
+                continue;
+            };
+            let mut tokens = request.prompt.clone();
+            tokens.extend(made.iter().flat_map(|made| &made.tokens));
+            let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
+            let n_read = session.n_tokens(slot)? - n_before;
+            if let (Some((namespace, name)), Some(made)) = (&request.saves, made) {
+                // The text's last tokens may not be read yet.
+                let rest = &tokens[n_read.min(tokens.len())..];
+                let saved = session.prefill(slot, rest).map(drop).and_then(|()| session.snapshot(slot)).and_then(|snapshot| {
+                    let state = State::new(snapshot, made.sampler.memory(), made.pending.clone(), request.tokens_before(&tokens));
+                    self.shared.states.put(namespace, name, state)
+                });
+                sequence.state = Some(saved.map_err(|e| e.field("save_state")));
+            }
+            match &request.namespace {
+                // A slot that has read something else would be found for these tokens.
+                Some(namespace) if n_read <= tokens.len() => {
+                    tokens.truncate(session.n_tokens(slot)?);
                     self.cache.insert(namespace, tokens, slot, session)?;
                 }
                 _ => session.close(slot)?,
@@ -258,12 +264,10 @@ impl Scheduler {
     }
 
     fn step(&mut self) {
-        // A prompt that is read in this step may leave a slot.
-        if self.batcher.n_free() == 0 && self.sequences.values().any(|sequence| sequence.first_token.is_none()) {
-            let room = self.cache.capacity().saturating_sub(1);
-            // A slot that cannot be closed was not open.
-            let _ = self.cache.trim(room, self.batcher.session_mut());
-        }
+        // Prompts that are read in this step may leave slots.
+        let n_reading = self.sequences.values().filter(|sequence| sequence.first_token.is_none()).count();
+        // Without room they leave none.
+        self.cache.make_room(n_reading, self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         let Scheduler { batcher, sequences, running, .. } = self;
         let stepped = batcher.step(&mut |job, event| {
             let Some(sequence) = sequences.get_mut(&job) else { return };
@@ -272,8 +276,7 @@ impl Scheduler {
                 sequence.first_token.get_or_insert_with(Instant::now);
             }
             if let Some(logprobs) = event.logprobs {
-                sequence.logprobs.push(logprobs.clone());
-                let _ = request.events.try_send(Event::Logprobs { index: sequence.index, logprobs: logprobs.clone() });
+                sequence.on_logprobs(logprobs, &request.events);
             }
             sequence.on_token(event.token, event.piece, &request.events);
         });
@@ -317,74 +320,5 @@ impl Scheduler {
         state.stats.running = self.running.len();
         state.stats.free_slots = self.slots - self.sequences.len();
         state.stats.cached = self.cache.len();
-    }
-}
-
-impl Sequence {
-    /// Hands out what a token brought.
-    fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Sender<Event>) {
-        match self.reader.take() {
-            Some(mut reader) => {
-                reader.push(token, piece, &mut |part| self.emit(part, events));
-                self.reader = Some(reader);
-            }
-            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
-            None => {}
-        }
-    }
-
-    /// Hands out what was held back to the end.
-    fn finish(&mut self, events: &Sender<Event>) {
-        if let Some(reader) = self.reader.take() {
-            reader.finish(&mut |part| self.emit(part, events));
-        }
-    }
-
-    fn emit(&mut self, part: AnswerPart<'_>, events: &Sender<Event>) {
-        let index = self.index;
-        let event = match part {
-            AnswerPart::Text(text) => {
-                self.text.push_str(text);
-                Event::Text { index, text: text.into() }
-            }
-            AnswerPart::Thought(text) => {
-                self.thought.push_str(text);
-                Event::Thought { index, text: text.into() }
-            }
-            AnswerPart::Call(name) => {
-                self.calls.push(Call { name: name.into(), arguments: String::new() });
-                Event::Call { index, call: self.calls.len() - 1, name: name.into() }
-            }
-            AnswerPart::Arguments(text) => {
-                let Some(last) = self.calls.last_mut() else { return };
-                last.arguments.push_str(text);
-                Event::Arguments { index, call: self.calls.len() - 1, text: text.into() }
-            }
-        };
-        let _ = events.try_send(event);
-    }
-
-    fn completion(self, made: Made, request: &Running) -> Completion {
-        let first = self.first_token.unwrap_or_else(Instant::now);
-        let timings = Timings {
-            queue_ms: request.queue_ms,
-            prefill_ms: (first - request.began).as_secs_f64() * 1e3,
-            decode_ms: first.elapsed().as_secs_f64() * 1e3,
-        };
-        let usage =
-            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: made.tokens.len() };
-        Completion {
-            index: self.index,
-            text: self.text,
-            thought: Some(self.thought).filter(|thought| !thought.is_empty()),
-            calls: self.calls,
-            tokens: made.tokens,
-            logprobs: self.logprobs,
-            finish: made.finish,
-            complete: made.complete,
-            seed: self.seed,
-            usage,
-            timings,
-        }
     }
 }

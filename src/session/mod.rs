@@ -48,7 +48,7 @@ pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
-pub use state::{Beside, LoadedState, check_replaceable, is_saved, tuned_into_state};
+pub use state::{Beside, LoadedState, SavedTokens, check_replaceable, is_saved, saved_tokens, tuned_into_state};
 pub use stream::{Finish, Processor, Request, Stream};
 
 use crate::error::{Error, Result};

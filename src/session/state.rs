@@ -145,10 +145,7 @@ impl Snapshot {
         if !is_saved(&checkpoint) {
             return Err(other_than_state(&checkpoint).at(path.display()));
         }
-        // Of the map: a file may say that it has terabytes, and only what the model asks for is read.
-        let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
-        let map = map.ok_or_else(|| Error::file("expected tensors, found none").at(path.display()))?;
-        checkpoint.check_uncut()?;
+        let map = map_of(&checkpoint).map_err(|e| e.at(path.display()))?;
         Self::parse(model, (*map).as_ref(), any_weights).map_err(|e| e.at(path.display()))
     }
 
@@ -235,6 +232,44 @@ fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
         true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
         false => Ok(n_tokens),
     }
+}
+
+/// What a state file says of itself without its numbers.
+#[derive(Debug, Clone)]
+pub struct SavedTokens {
+    /// Empty where they were not saved.
+    pub tokens: Vec<u32>,
+    pub n_tokens: usize,
+    /// Whether the next token can be drawn without reading one.
+    pub has_logits: bool,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Reads what a state file says of itself. Its numbers are not looked at.
+///
+/// # Errors
+/// `File`: it is no saved state, or a damaged one.
+pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
+    let read = || {
+        let checkpoint = Checkpoint::open(path).map_err(no_state)?;
+        if !is_saved(&checkpoint) {
+            return Err(other_than_state(&checkpoint));
+        }
+        let map = map_of(&checkpoint)?;
+        let (tensors, metadata) = read_safetensors((*map).as_ref())?;
+        let tokens = integers(&tensors, "tokens", MAX_KEPT_TOKENS)?.unwrap_or_default();
+        let n_tokens = number("n_tokens", metadata.get("n_tokens").map_or("", String::as_str))?;
+        let has_logits = tensors.get("last_logits").is_some_and(|(_, shape, _)| shape != &[0]);
+        Ok(SavedTokens { tokens, n_tokens, has_logits, metadata })
+    };
+    read().map_err(|e: Error| e.at(path.display()))
+}
+
+/// The map of a state file. A file may say that it has terabytes: of the map, only what is asked for is read.
+fn map_of(checkpoint: &Checkpoint) -> Result<std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>> {
+    checkpoint.check_uncut()?;
+    let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
+    map.ok_or_else(|| Error::file("expected tensors, found none"))
 }
 
 /// Whether a file is a state that wingbeat saved.

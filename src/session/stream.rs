@@ -137,12 +137,7 @@ impl Stream {
             self.push(pending);
             return;
         }
-        let mut bytes = Utf8Stream::after(pending).pending().to_vec();
-        // The last tokens hold the character, if there is one.
-        let n_before = prompt.len().saturating_sub(char::MAX.len_utf8());
-        let last = prompt[n_before..].iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |v| v.token(id)));
-        bytes.extend(last);
-        self.utf8 = Utf8Stream::after(&bytes);
+        self.utf8 = Utf8Stream::after_tokens(pending, prompt, vocab);
     }
 
     /// What [`keeps_end`](Self::keeps_end) kept back. Bytes: a character may be incomplete.

@@ -45,6 +45,15 @@ impl Utf8Stream {
         Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
     }
 
+    /// A decoder after `pending`, the bytes of a character that is not complete, and tokens that were read since.
+    pub fn after_tokens(pending: &[u8], tokens: &[u32], vocab: Option<&super::Vocab>) -> Self {
+        let mut bytes = Utf8Stream::after(pending).pending;
+        // A token may have no bytes, but the last tokens hold the character, if there is one.
+        let last = &tokens[tokens.len().saturating_sub(char::MAX.len_utf8())..];
+        bytes.extend(last.iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |vocab| vocab.token(id))));
+        Utf8Stream::after(&bytes)
+    }
+
     /// The bytes of the character that is not complete; empty if there is none.
     pub fn pending(&self) -> &[u8] {
         &self.pending

@@ -6,6 +6,7 @@
 mod known;
 mod lines;
 mod normal;
+mod thinking;
 
 use super::Settings;
 use crate::error::{Error, Result, short};
@@ -18,6 +19,7 @@ pub(crate) use normal::first_prompt;
 pub(super) use normal::folded;
 use std::fmt;
 use std::sync::Arc;
+pub use thinking::Thinking;
 
 /// How one kind of model is talked to.
 #[derive(Clone)]

@@ -30,7 +30,7 @@ enum Id {
 }
 
 /// Fields that a request has and a line has not: a line is one text, and all wait their turn.
-const NOT_IN_LINES: [&str; 4] = ["n", "priority", "logprobs", "no_cache"];
+const NOT_IN_LINES: [&str; 7] = ["n", "priority", "logprobs", "no_cache", "echo", "state", "save_state"];
 
 /// The request of the other fields.
 ///

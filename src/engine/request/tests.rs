@@ -1,5 +1,7 @@
 use super::super::Fields;
+use super::read::MAX_SETTING_BYTES;
 use super::*;
+use crate::error::{Error, Result};
 
 fn read(json: &str) -> Result<Request> {
     let (request, unknown) = Request::read(&Fields::read(json.as_bytes())?)?;

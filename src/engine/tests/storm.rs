@@ -18,11 +18,13 @@ const PROMPTS: [&str; 8] = [
 ];
 const SEEDS: u64 = 4;
 const LONGEST: usize = 6;
+/// Texts of a request and of one that goes on from its state.
+const WHOLE: usize = 2 * LONGEST;
 
 /// The tokens of every prompt and seed, made alone.
 fn naive(model: &Model) -> HashMap<(usize, u64), Vec<u32>> {
     let pairs = (0..PROMPTS.len()).flat_map(|prompt| (0..SEEDS + 2).map(move |seed| (prompt, seed)));
-    pairs.map(|(prompt, seed)| ((prompt, seed), alone(model, PROMPTS[prompt], LONGEST, seed).0)).collect()
+    pairs.map(|(prompt, seed)| ((prompt, seed), alone(model, PROMPTS[prompt], WHOLE, seed).0)).collect()
 }
 
 /// What a request is to come to.
@@ -35,23 +37,43 @@ enum Fate {
     Refused,
 }
 
+/// What a request asked for.
+struct Asked {
+    prompt: usize,
+    seed: u64,
+    /// Tokens of the text that its state has.
+    from: usize,
+    n_tokens: usize,
+    n: usize,
+    fate: Fate,
+    saves: Option<String>,
+}
+
 #[test]
 fn thousands_of_requests_come_to_what_they_should() {
     let requests: usize = std::env::var("WINGBEAT_STORM").map_or(1000, |n| n.parse().unwrap());
     let model = model();
     let want = naive(&model);
     // A few entries of the cache, so that some are thrown out.
-    let options = EngineOptions { slots: 8, queue: 64, cache_bytes: 5 * model.slot_bytes(), ..EngineOptions::default() };
+    let options = EngineOptions {
+        slots: 8,
+        queue: 64,
+        cache: CacheOptions { device_bytes: 5 * model.slot_bytes(), host_bytes: 0, ..CacheOptions::default() },
+        ..EngineOptions::default()
+    };
     let engine = Engine::start(&model, options).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(16);
     let mut below = |n: u64| ((u64::from(random.next_u32()) * n) >> 32) as usize;
     let (mut n_ended, mut n_dropped, mut n_refused, mut n_busy, mut n_cached) = (0, 0, 0, 0, 0);
-    let mut waiting: Vec<(Generation, usize, u64, usize, usize, Fate)> = Vec::new();
-    let mut n_asked = 0;
+    let mut waiting: Vec<(Generation, Asked)> = Vec::new();
+    // States of texts: where each stands in which text.
+    let mut states: HashMap<String, (usize, u64, usize)> = HashMap::new();
+    let (mut n_asked, mut n_from_states) = (0, 0);
     while n_asked < requests || !waiting.is_empty() {
         if n_asked < requests && waiting.len() < 60 {
             n_asked += 1;
             let (prompt, seed, n_tokens, n) = (below(8), below(SEEDS) as u64, 1 + below(LONGEST as u64), 1 + below(12) / 10);
+            let (mut prompt, mut seed, mut from) = (prompt, seed, 0);
             let fate = match below(20) {
                 0..3 => Fate::Dropped(below(4)),
                 3 => Fate::Refused,
@@ -59,9 +81,23 @@ fn thousands_of_requests_come_to_what_they_should() {
             };
             let mut request = Request::text(PROMPTS[prompt]).max_tokens(n_tokens).set("seed", seed);
             (request.n, request.priority) = (n, below(3) as i32);
+            let mut n = n;
+            match below(5) {
+                // Goes on from a state: without a seed, its random stream goes on.
+                0 if !states.is_empty() && fate == Fate::Ends => {
+                    let name = states.keys().nth(below(states.len() as u64)).unwrap().clone();
+                    (prompt, seed, from) = states[&name];
+                    (request.input, request.state, request.n, n) = (Input::Tokens(Vec::new()), Some(name), 1, 1);
+                    request.sampling.clear();
+                    n_from_states += 1;
+                }
+                1 if n == 1 => request.save_state = Some(format!("s{prompt}-{seed}-{n_tokens}")),
+                2 if fate == Fate::Refused => request.state = Some("none".into()),
+                _ => {}
+            }
             match below(6) {
-                0 => request.cache = Cache::Off,
-                1 => request.cache = Cache::Shared { namespace: "other".into() },
+                0 => request.no_cache = true,
+                1 if request.state.is_none() && request.save_state.is_none() => request.namespace = "other".into(),
                 _ => {}
             }
             match fate {
@@ -70,7 +106,7 @@ fn thousands_of_requests_come_to_what_they_should() {
                 _ => {}
             }
             match engine.submit(&request) {
-                Ok(generation) => waiting.push((generation, prompt, seed, n_tokens, n, fate)),
+                Ok(generation) => waiting.push((generation, Asked { prompt, seed, from, n_tokens, n, fate, saves: request.save_state })),
                 Err(e) if e.kind == Kind::Busy => n_busy += 1,
                 Err(e) => {
                     assert_eq!(fate, Fate::Refused, "{e}");
@@ -79,7 +115,7 @@ fn thousands_of_requests_come_to_what_they_should() {
             }
             continue;
         }
-        let (mut generation, prompt, seed, n_tokens, n, fate) = waiting.swap_remove(below(waiting.len() as u64));
+        let (mut generation, Asked { prompt, seed, from, n_tokens, n, fate, saves }) = waiting.swap_remove(below(waiting.len() as u64));
         match fate {
             Fate::Dropped(after) => {
                 (0..after).for_each(|_| drop(generation.recv()));
@@ -90,7 +126,15 @@ fn thousands_of_requests_come_to_what_they_should() {
                 assert_eq!(all.len(), n);
                 for (i, done) in all.iter().enumerate() {
                     let tokens = &want[&(prompt, seed + i as u64)];
-                    assert_eq!(done.tokens, tokens[..n_tokens.min(tokens.len())], "{:?}, seed {seed} + {i}", PROMPTS[prompt]);
+                    let end = (from + n_tokens).min(tokens.len());
+                    assert_eq!(done.tokens, tokens[from..end], "{:?}, seed {seed} + {i}", PROMPTS[prompt]);
+                    assert_eq!(done.state.is_some(), saves.is_some());
+                    if let Some(name) = &saves {
+                        assert_eq!(done.state.clone().unwrap().unwrap().name, *name);
+                        if from == 0 && done.finish == Finish::Length {
+                            states.insert(name.clone(), (prompt, seed, n_tokens));
+                        }
+                    }
                     n_cached += usize::from(done.usage.cached_tokens > 0);
                 }
                 n_ended += 1;
@@ -99,6 +143,7 @@ fn thousands_of_requests_come_to_what_they_should() {
     }
     assert_eq!(n_ended + n_dropped + n_refused + n_busy, requests);
     assert!(n_ended > requests / 2 && n_dropped > requests / 20 && n_refused > requests / 100 && n_cached > requests / 10);
+    assert!(n_from_states > requests / 50, "{n_from_states}");
     until(&engine, "all is done", |s| s.free_slots == 8 && s.running == 0 && s.waiting == 0);
     engine.drain();
 }

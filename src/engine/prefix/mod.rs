@@ -1,0 +1,390 @@
+//! The prefix cache: what prompts and texts left behind, kept for requests that begin with the same tokens.
+//!
+//! A recurrent state can only go on, so an entry serves a prompt that begins with all of its tokens. A model with attention goes back to
+//! any of them, so an entry serves every prompt that begins with some.
+//!
+//! Entries live in three tiers, each with a bound on its bytes: slots of the device, host memory, files. The entry that was used longest
+//! ago moves to the next tier when its own is full, and leaves the last one for good.
+
+mod folder;
+mod tree;
+
+use super::CacheOptions;
+use crate::error::Result;
+use crate::session::{Idle, Model, Session, Slot, Snapshot};
+pub(super) use folder::hashed;
+use folder::{Folder, Written};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tree::Tree;
+
+/// Prompts and entries of fewer tokens are not cached: reading them costs next to nothing.
+const FEWEST: usize = 4;
+
+/// Slots of the device that the cache takes, at most.
+const MAX_SLOTS: u64 = 256;
+
+/// Entries in all tiers, at most: finding the one that was used longest ago looks at each.
+const MAX_ENTRIES: usize = 4096;
+
+/// Snapshots of a long prompt between its messages, at most.
+const MAX_MARKS: usize = 8;
+
+/// Where an entry's memory is.
+#[derive(Debug)]
+enum Held {
+    Device(Slot),
+    Host(Arc<Snapshot>),
+    /// On its way to a file: served from memory until it is there.
+    Writing(Arc<Snapshot>),
+    File {
+        path: PathBuf,
+        bytes: u64,
+    },
+}
+
+/// Tiers in the order in which entries move through them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    Device,
+    Host,
+    Folder,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// [`hashed`].
+    namespace: String,
+    tokens: Vec<u32>,
+    /// Whether the next token can be drawn without reading one.
+    has_logits: bool,
+    held: Held,
+    last_used: u64,
+}
+
+impl Entry {
+    fn tier(&self) -> Tier {
+        match self.held {
+            Held::Device(_) => Tier::Device,
+            Held::Host(_) => Tier::Host,
+            Held::Writing(_) | Held::File { .. } => Tier::Folder,
+        }
+    }
+
+    /// Bytes of host memory or of a file.
+    fn n_bytes(&self) -> u64 {
+        match &self.held {
+            Held::Device(_) => 0,
+            Held::Host(snapshot) | Held::Writing(snapshot) => snapshot.n_bytes(),
+            Held::File { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// An entry that serves a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    entry: u64,
+    /// Tokens of the prompt that the entry spares.
+    pub n_tokens: usize,
+}
+
+/// Entries of different namespaces never serve each other.
+pub(super) struct PrefixCache {
+    entries: HashMap<u64, Entry>,
+    /// By hashed namespace; a value is the key of an entry.
+    trees: HashMap<String, Tree<u64>>,
+    idle: Idle,
+    host_bytes: u64,
+    folder: Option<Folder>,
+    /// Tokens between snapshots of a long prompt.
+    every: usize,
+    /// The model has attention: slots go back to any of their tokens.
+    goes_back: bool,
+    clock: u64,
+}
+
+/// What the device keeps for a cache of such a size.
+pub(super) fn idle(model: &Model, options: &CacheOptions) -> Idle {
+    if !options.is_on() {
+        return Idle::default();
+    }
+    // A fork needs a slot, even if it moves to the host at once.
+    match model.context() {
+        Some(context) => {
+            let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
+            let tokens = options.device_bytes / per_token;
+            Idle { slots: (tokens / 64).clamp(1, MAX_SLOTS) as usize, tokens: tokens as usize }
+        }
+        None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, MAX_SLOTS) as usize, tokens: 0 },
+    }
+}
+
+impl PrefixCache {
+    /// A cache over the idle slots of a session, with what earlier runs left in the folder.
+    ///
+    /// # Errors
+    /// `File`: the folder cannot be made or read.
+    pub fn new(model: &Model, options: &CacheOptions, idle: Idle) -> Result<PrefixCache> {
+        let is_on = idle.slots > 0;
+        let (entries, trees) = (HashMap::new(), HashMap::new());
+        let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
+        let (host_bytes, every, goes_back) = (options.host_bytes, options.every, model.context().is_some());
+        let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, goes_back, clock: 0 };
+        if let Some(folder) = &mut cache.folder {
+            for left in folder.take_left() {
+                let held = Held::File { path: left.path, bytes: left.bytes };
+                cache.add(left.namespace, left.tokens, left.has_logits, held);
+            }
+        }
+        Ok(cache)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.idle.slots > 0
+    }
+
+    /// Entries of all tiers.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries whose memory is on the device.
+    fn n_on_device(&self) -> usize {
+        self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
+    }
+
+    /// The entry that spares most of a prompt. `may_end` says whether all of the prompt may be spared, if the entry has logits.
+    pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
+        let tree = self.trees.get(&hashed(namespace))?;
+        let is_whole = |n: usize, id: u64| {
+            let entry = &self.entries[&id];
+            n == prompt.len() && entry.tokens.len() == n && entry.has_logits && may_end
+        };
+        let on_path = tree.on_path(prompt).into_iter().rev();
+        let whole = on_path.clone().map(|(n, id)| (n, *id)).find(|(n, id)| is_whole(*n, *id));
+        let further = || match self.goes_back {
+            // The last token is read again, for its logits.
+            true => tree.nearest(prompt).map(|(n, id)| (n.min(prompt.len().saturating_sub(1)), *id)),
+            false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
+        };
+        let (n_tokens, entry) = whole.or_else(further)?;
+        (n_tokens >= FEWEST).then_some(Found { entry, n_tokens })
+    }
+
+    /// Opens a slot that stands after the tokens that were found. It is the caller's. `None` where the entry's file is gone or damaged.
+    pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
+        self.clock += 1;
+        let Some(entry) = self.entries.get_mut(&found.entry) else { return Ok(None) };
+        entry.last_used = self.clock;
+        let slot = match &entry.held {
+            Held::Device(slot) => session.fork(*slot)?,
+            Held::Host(snapshot) | Held::Writing(snapshot) => session.restore(snapshot)?,
+            Held::File { path, .. } => match folder::load(session.model(), path) {
+                Ok(snapshot) => session.restore(&snapshot)?,
+                Err(e) => {
+                    log::warn!("prefix cache: {e}");
+                    self.remove(found.entry, session)?;
+                    return Ok(None);
+                }
+            },
+        };
+        if found.n_tokens < session.n_tokens(slot)?
+            && let Err(e) = session.rewind(slot, found.n_tokens)
+        {
+            session.close(slot)?;
+            return Err(e);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Takes a slot that stands after these tokens, and closes it where other entries serve as much.
+    pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
+        if tokens.len() < FEWEST || !self.is_on() {
+            return session.close(slot);
+        }
+        let namespace = hashed(namespace);
+        let tree = self.trees.entry(namespace.clone()).or_default();
+        let is_served =
+            self.goes_back && tree.nearest(&tokens).is_some_and(|(n, id)| n == tokens.len() && self.entries[id].tokens.len() > n);
+        if is_served {
+            return session.close(slot);
+        }
+        let replaced = tree.on_path(&tokens).into_iter().filter(|(n, _)| self.goes_back || *n == tokens.len());
+        for id in replaced.map(|(_, id)| *id).collect::<Vec<_>>() {
+            self.remove(id, session)?;
+        }
+        let has_logits = !session.logits(slot)?.is_empty();
+        self.add(namespace, tokens, has_logits, Held::Device(slot));
+        self.trim(self.idle.slots, session)
+    }
+
+    fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
+        self.clock += 1;
+        let id = self.clock;
+        // Of two files with the same tokens, one is left alone: nothing finds it any more.
+        if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
+            self.entries.remove(&old);
+        }
+        self.entries.insert(id, Entry { namespace, tokens, has_logits, held, last_used: id });
+    }
+
+    /// Forgets an entry: closes its slot, removes its file.
+    fn remove(&mut self, id: u64, session: &mut Session) -> Result<()> {
+        let Some(entry) = self.entries.remove(&id) else { return Ok(()) };
+        if let Some(tree) = self.trees.get_mut(&entry.namespace) {
+            tree.remove(&entry.tokens);
+        }
+        match entry.held {
+            Held::Device(slot) => session.close(slot),
+            Held::File { path, .. } => {
+                folder::remove(&path);
+                Ok(())
+            }
+            Held::Host(_) | Held::Writing(_) => Ok(()),
+        }
+    }
+
+    /// Places in a prompt after which a job leaves a fork, behind its first `from` tokens. A recurrence wants some: it can go back to these
+    /// alone. `ends` are ends of messages.
+    pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
+        if !self.is_on() {
+            return Vec::new();
+        }
+        let mut marks = vec![prompt.len()];
+        if !self.goes_back {
+            marks.extend(ends);
+            // The same places for prompts that begin alike, and few of them in a long one.
+            let mut every = self.every.max(1);
+            while prompt.len() / every > MAX_MARKS {
+                every *= 2;
+            }
+            marks.extend((1..=prompt.len() / every).map(|i| i * every));
+        }
+        marks.retain(|at| (FEWEST.max(from + 1)..=prompt.len()).contains(at));
+        marks
+    }
+
+    /// Writes what is in memory to the folder, as far as it has room, and waits until it is there.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn flush(&mut self, session: &mut Session) -> Result<()> {
+        if self.folder.is_none() {
+            return Ok(());
+        }
+        let mut unwritten: Vec<(u64, u64)> =
+            self.entries.iter().filter(|(_, e)| e.tier() != Tier::Folder).map(|(id, e)| (e.last_used, *id)).collect();
+        unwritten.sort_unstable();
+        for (_, id) in unwritten {
+            self.leave_device(id, session)?;
+            self.leave_host(id, session)?;
+            self.wait_for_folder(session)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all entries that are being written are files.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn wait_for_folder(&mut self, session: &mut Session) -> Result<()> {
+        while self.entries.values().any(|entry| matches!(entry.held, Held::Writing(_))) {
+            let Some(written) = self.folder.as_ref().and_then(Folder::wait) else { break };
+            self.settle(written);
+        }
+        self.trim(self.idle.slots, session)
+    }
+
+    /// Leaves at least `n` of the session's slots free, if it has so many that are not running.
+    pub fn make_room(&mut self, n: usize, session: &mut Session) -> Result<()> {
+        let missing = n.saturating_sub(session.n_free());
+        if missing > 0 { self.trim(self.n_on_device().saturating_sub(missing), session) } else { Ok(()) }
+    }
+
+    /// Keeps at most `n_slots` entries on the device, and every tier within its bounds.
+    fn trim(&mut self, n_slots: usize, session: &mut Session) -> Result<()> {
+        self.settle_written();
+        while let Some(id) = self.oldest(Tier::Device).filter(|_| self.n_on_device() > n_slots) {
+            self.leave_device(id, session)?;
+        }
+        while self.goes_back && session.held_tokens(self.slots())? > self.idle.tokens {
+            let Some(id) = self.oldest(Tier::Device) else { break };
+            self.leave_device(id, session)?;
+        }
+        while let Some(id) = self.oldest(Tier::Host).filter(|_| self.n_bytes(Tier::Host) > self.host_bytes) {
+            self.leave_host(id, session)?;
+        }
+        let folder_bytes = self.folder.as_ref().map_or(0, |folder| folder.bytes);
+        while let Some(id) = self.oldest(Tier::Folder).filter(|_| self.n_bytes(Tier::Folder) > folder_bytes) {
+            self.remove(id, session)?;
+        }
+        while let Some(id) = self.entries.iter().min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id)
+            && self.entries.len() > MAX_ENTRIES
+        {
+            self.remove(id, session)?;
+        }
+        Ok(())
+    }
+
+    /// Copies an entry of the device to the host, if it has room there.
+    fn leave_device(&mut self, id: u64, session: &mut Session) -> Result<()> {
+        let Some(Entry { held: Held::Device(slot), .. }) = self.entries.get(&id) else { return Ok(()) };
+        let slot = *slot;
+        if self.host_bytes == 0 && self.folder.is_none() {
+            return self.remove(id, session);
+        }
+        let snapshot = Arc::new(session.snapshot(slot)?);
+        session.close(slot)?;
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.held = Held::Host(snapshot);
+        }
+        Ok(())
+    }
+
+    /// Hands an entry of the host to the thread that writes files.
+    fn leave_host(&mut self, id: u64, session: &mut Session) -> Result<()> {
+        let (Some(folder), Some(entry)) = (&self.folder, self.entries.get_mut(&id)) else { return self.remove(id, session) };
+        let Held::Host(snapshot) = &entry.held else { return Ok(()) };
+        let snapshot = snapshot.clone();
+        match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
+            true => entry.held = Held::Writing(snapshot),
+            // The disk does not keep up.
+            false => self.remove(id, session)?,
+        }
+        Ok(())
+    }
+
+    /// Learns which files were written.
+    fn settle_written(&mut self) {
+        while let Some(written) = self.folder.as_ref().and_then(Folder::written) {
+            self.settle(written);
+        }
+    }
+
+    fn settle(&mut self, (id, written): Written) {
+        match (self.entries.get_mut(&id), written) {
+            (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
+            (Some(_), None) => {
+                // Nothing of it is on the device.
+                let entry = self.entries.remove(&id).expect("it was found");
+                if let Some(tree) = self.trees.get_mut(&entry.namespace) {
+                    tree.remove(&entry.tokens);
+                }
+            }
+            // It was forgotten in the meantime.
+            (None, Some((path, _))) => folder::remove(&path),
+            (None, None) => {}
+        }
+    }
+
+    fn oldest(&self, tier: Tier) -> Option<u64> {
+        let of_tier = self.entries.iter().filter(|(_, entry)| entry.tier() == tier);
+        of_tier.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id)
+    }
+
+    fn n_bytes(&self, tier: Tier) -> u64 {
+        self.entries.values().filter(|entry| entry.tier() == tier).map(Entry::n_bytes).sum()
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        self.entries.values().filter_map(|entry| if let Held::Device(slot) = entry.held { Some(slot) } else { None }).collect()
+    }
+}

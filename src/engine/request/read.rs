@@ -1,0 +1,112 @@
+//! A request from the fields of a JSON object.
+
+use super::super::wire::{is_text, of, plain, whole_number};
+use super::super::{Fields, Rules};
+use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
+use crate::error::{Error, Result, short};
+use crate::sample::Setting;
+use serde_json::Value;
+use std::ops::RangeInclusive;
+
+/// The largest value of a setting: a list of every id of a vocabulary has less.
+pub(super) const MAX_SETTING_BYTES: usize = 2 << 20;
+
+impl Request {
+    /// Reads the fields of a JSON object. Returns the request and the names of fields that no request has: the caller decides whether
+    /// those are an error.
+    ///
+    /// # Errors
+    /// `Input` and `Usage`, at the field.
+    pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
+        let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut request = Request::text("");
+        for (name, value) in fields.iter() {
+            match name {
+                "prompt" => inputs.push(Input::Text(of(name, value, "a text")?)),
+                "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of ids")?)),
+                "messages" => inputs.push(Input::Messages(of(name, value, "messages with role and content")?)),
+                "max_tokens" => request.max_tokens = Some(limit(name, value)?),
+                "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a text")?]),
+                "stop" => request.stop = Some(of(name, value, "a text or an array of texts")?),
+                "ignore_eos" => request.ignore_eos = Some(of(name, value, "true or false")?),
+                "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?))),
+                "json_schema" => {
+                    let text = if is_text(value) { of(name, value, "a schema")? } else { value.to_owned() };
+                    follows.push(Follows::Rules(Rules::Schema(text)));
+                }
+                "json_object" => follows.push(match of(name, value, "true or false")? {
+                    true => Follows::Rules(Rules::Object),
+                    false => Follows::NoObject,
+                }),
+                "json_value" => follows.push(match of(name, value, "true or false")? {
+                    true => Follows::Rules(Rules::Value),
+                    false => Follows::NoValue,
+                }),
+                "close" => request.close = Some(of(name, value, "true or false")?),
+                "echo" => request.echo = of(name, value, "true or false")?,
+                "format" => request.format = Some(of(name, value, "the name of a format")?),
+                "thinking" => {
+                    request.thinking = Some(of::<String>(name, value, "off, fast or on")?.parse().map_err(|e: Error| e.field(name))?)
+                }
+                "tools" => request.tools = of(name, value, "an array of tools")?,
+                "state" => request.state = Some(of(name, value, "the name of a state")?),
+                "save_state" => request.save_state = Some(of(name, value, "a name for the state")?),
+                "n" => request.n = count(name, value, 1..=MAX_N)?,
+                "logprobs" => request.logprobs = Some(count(name, value, 0..=MAX_LOGPROBS)?),
+                "no_cache" => request.no_cache = of(name, value, "true or false")?,
+                "priority" => request.priority = of(name, value, "a whole number")?,
+                _ => match Setting::named(name) {
+                    Ok(known) => request.sampling.push(setting(known, name, value)?),
+                    Err(_) => unknown.push(name.to_owned()),
+                },
+            }
+        }
+        if inputs.len() != 1 {
+            return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
+        }
+        request.input = inputs.remove(0);
+        // `false` is nothing to other rules.
+        if follows.len() > 1 {
+            follows.retain(|f| matches!(f, Follows::Rules(_)));
+        }
+        if follows.len() > 1 {
+            let text = format!("expected at most one of grammar, json_schema, json_object and json_value, found {}", follows.len());
+            return Err(Error::input(text));
+        }
+        request.follows = follows.pop();
+        Ok((request, unknown))
+    }
+}
+
+/// Returns the number of tokens that the field allows; -1 is no limit.
+fn limit(name: &str, value: &str) -> Result<usize> {
+    let number = whole_number(value);
+    let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
+    parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
+}
+
+fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
+    let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
+    let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
+    number.ok_or_else(|| Error::input(expected()).field(name))
+}
+
+/// A setting of the sampler as its flag would have it.
+fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
+    if value.len() > MAX_SETTING_BYTES {
+        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
+    }
+    let setting = known.name.to_owned();
+    let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
+    let texts = match value {
+        Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
+        // Texts that break a repetition may hold any character: in an array they arrive as they are.
+        Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
+        Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
+        Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
+        one => plain(one).map(|text| vec![text]),
+    };
+    let text =
+        || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).field(name);
+    Ok((setting, texts.ok_or_else(text)?))
+}

@@ -1,0 +1,134 @@
+//! What a request and its continuations have come to so far.
+
+use super::event::{Call, Completion, Event, Timings, Usage};
+use super::states::{State, StateInfo};
+use crate::chat::{AnswerPart, AnswerReader};
+use crate::error::Result;
+use crate::session::{Logprobs, Made};
+use async_channel::Sender;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A request that has slots.
+pub struct Running {
+    pub events: Sender<Event>,
+    pub prompt: Vec<u32>,
+    pub cached_tokens: usize,
+    /// Whose entries of the prefix cache its slots become; `None` if they become none.
+    pub namespace: Option<String>,
+    /// Where the prompt began.
+    pub state: Option<Arc<State>>,
+    /// The namespace and the name of the state that is kept of its end.
+    pub saves: Option<(String, String)>,
+    pub queue_ms: f64,
+    /// When it got its slots.
+    pub began: Instant,
+    /// Continuations that have not ended.
+    pub n_left: usize,
+}
+
+/// One continuation.
+#[derive(Default)]
+pub struct Sequence {
+    pub request: u64,
+    pub index: usize,
+    pub seed: u64,
+    pub first_token: Option<Instant>,
+    reader: Option<AnswerReader>,
+    /// The state that was kept of its end, or why there is none.
+    pub state: Option<Result<StateInfo>>,
+    text: String,
+    thought: String,
+    calls: Vec<Call>,
+    logprobs: Vec<Logprobs>,
+}
+
+impl Running {
+    /// All tokens that lead to the end of these: of the state, and these. `None` where the state's are not known.
+    pub fn tokens_before(&self, tokens: &[u32]) -> Option<Vec<u32>> {
+        match &self.state {
+            Some(state) if state.snapshot.n_tokens() > 0 => Some([state.tokens()?, tokens].concat()),
+            _ => Some(tokens.to_vec()),
+        }
+    }
+}
+
+impl Sequence {
+    pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> Sequence {
+        Sequence { request, index, seed, reader, ..Sequence::default() }
+    }
+
+    /// Hands out log-probabilities of a token.
+    pub fn on_logprobs(&mut self, logprobs: &Logprobs, events: &Sender<Event>) {
+        self.logprobs.push(logprobs.clone());
+        let _ = events.try_send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
+    }
+
+    /// Hands out what a token brought.
+    pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Sender<Event>) {
+        match self.reader.take() {
+            Some(mut reader) => {
+                reader.push(token, piece, &mut |part| self.emit(part, events));
+                self.reader = Some(reader);
+            }
+            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
+            None => {}
+        }
+    }
+
+    /// Hands out what was held back to the end.
+    pub fn finish(&mut self, events: &Sender<Event>) {
+        if let Some(reader) = self.reader.take() {
+            reader.finish(&mut |part| self.emit(part, events));
+        }
+    }
+
+    fn emit(&mut self, part: AnswerPart<'_>, events: &Sender<Event>) {
+        let index = self.index;
+        let event = match part {
+            AnswerPart::Text(text) => {
+                self.text.push_str(text);
+                Event::Text { index, text: text.into() }
+            }
+            AnswerPart::Thought(text) => {
+                self.thought.push_str(text);
+                Event::Thought { index, text: text.into() }
+            }
+            AnswerPart::Call(name) => {
+                self.calls.push(Call { name: name.into(), arguments: String::new() });
+                Event::Call { index, call: self.calls.len() - 1, name: name.into() }
+            }
+            AnswerPart::Arguments(text) => {
+                let Some(last) = self.calls.last_mut() else { return };
+                last.arguments.push_str(text);
+                Event::Arguments { index, call: self.calls.len() - 1, text: text.into() }
+            }
+        };
+        let _ = events.try_send(event);
+    }
+
+    pub fn completion(self, made: Made, request: &Running) -> Completion {
+        let first = self.first_token.unwrap_or_else(Instant::now);
+        let timings = Timings {
+            queue_ms: request.queue_ms,
+            prefill_ms: (first - request.began).as_secs_f64() * 1e3,
+            decode_ms: first.elapsed().as_secs_f64() * 1e3,
+        };
+        let usage =
+            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: made.tokens.len() };
+        Completion {
+            index: self.index,
+            text: self.text,
+            thought: Some(self.thought).filter(|thought| !thought.is_empty()),
+            calls: self.calls,
+            tokens: made.tokens,
+            logprobs: self.logprobs,
+            finish: made.finish,
+            state: self.state,
+            complete: made.complete,
+            seed: self.seed,
+            usage,
+            timings,
+        }
+    }
+}
