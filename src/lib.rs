@@ -57,6 +57,7 @@ pub mod engine;
 pub mod error;
 pub mod exec;
 pub mod quant;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod report;
 pub mod sample;
 #[cfg(all(test, feature = "cli"))]

@@ -96,3 +96,72 @@ fn only_the_program_names_flags() {
         assert!(named.is_none(), "{file}: {named:?}");
     }
 }
+
+/// What blocks a thread, starts one, or asks for a clock that a browser does not have.
+const NOT_IN_A_BROWSER: [&str; 7] =
+    ["block_on", "_blocking(", "thread::spawn", "thread::scope", "thread::Builder", "thread::sleep", "std::time::Instant"];
+
+/// Whether an attribute leaves out what follows it of a browser's library.
+fn leaves_out(attribute: &str) -> bool {
+    let cfg: String = attribute.split_whitespace().collect();
+    let is_exempt = ["not(target_arch=\"wasm32\")", "cfg(test)", "all(test,", "feature=\"cli\""].iter().any(|part| cfg.contains(part));
+    cfg.starts_with("#[cfg(") && !cfg.starts_with("#[cfg(not(all(") && is_exempt && !cfg.contains("any(")
+}
+
+/// The file without the items that a browser's library leaves out, and the modules among these.
+fn in_a_browser(text: &str) -> (String, Vec<String>) {
+    let (mut kept, mut modules, mut lines) = (String::new(), Vec::new(), text.lines().peekable());
+    while let Some(line) = lines.next() {
+        if !leaves_out(line.trim_start()) {
+            // A comment may name what it likes.
+            kept += line.split("//").next().unwrap_or_default();
+            kept.push('\n');
+            continue;
+        }
+        // The item ends with its last brace, or with a semicolon or a comma before any brace.
+        let mut depth = 0isize;
+        for line in lines.by_ref() {
+            let item = line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+            if let Some(name) = item.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+                modules.push(name.to_string());
+            }
+            let (opened, closed) = (line.matches(['{', '(', '[']).count(), line.matches(['}', ')', ']']).count());
+            depth += opened as isize - closed as isize;
+            if depth < 0 || depth == 0 && line.trim_end().ends_with(['}', ';', ',']) {
+                break;
+            }
+        }
+    }
+    (kept, modules)
+}
+
+#[test]
+fn a_browsers_library_neither_blocks_nor_starts_threads() {
+    let sample =
+        "fn a() {}\n#[cfg(not(target_arch = \"wasm32\"))]\nfn b() {\n    block_on(a)\n}\nfn c() {}\n#[cfg(test)]\nmod tests;\nfn d() {}";
+    let (kept, modules) = in_a_browser(sample);
+    assert_eq!((kept.as_str(), modules), ("fn a() {}\nfn c() {}\nfn d() {}\n", vec!["tests".to_string()]));
+
+    let all: Vec<(String, String, Vec<String>)> = sources("src")
+        .into_iter()
+        .map(|(file, text)| {
+            let (kept, modules) = in_a_browser(&text);
+            let folder = file.trim_end_matches("mod.rs").trim_end_matches("lib.rs").trim_end_matches(".rs").trim_end_matches('/');
+            let path = |name: &String| if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            (file.clone(), kept, modules.iter().map(path).collect())
+        })
+        .collect();
+    let left_out: Vec<&String> = all.iter().flat_map(|(_, _, modules)| modules).collect();
+    assert!(left_out.iter().any(|module| *module == "exec/blocking") && left_out.iter().any(|module| *module == "report"), "{left_out:?}");
+    let is_left_out =
+        |file: &str| left_out.iter().any(|module| file.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/'])));
+    let mut wrong = Vec::new();
+    for (file, kept, _) in all.iter().filter(|(file, ..)| file != "main.rs" && !is_left_out(file)) {
+        for line in kept.lines() {
+            if NOT_IN_A_BROWSER.iter().any(|word| line.contains(word)) || line.contains("std::time::{") && line.contains("Instant") {
+                wrong.push(format!("{file}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

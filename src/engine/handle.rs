@@ -12,9 +12,12 @@ use crate::session::{Batcher, Idle, Model, Session};
 use crate::vocab::Vocab;
 use async_channel::Sender;
 use std::path::Path;
+#[cfg(not(target_arch = "wasm32"))]
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+#[cfg(not(target_arch = "wasm32"))]
+use std::time::Duration;
+use web_time::Instant;
 
 /// What an engine has to do at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,6 +87,25 @@ impl Engine {
     /// As [`Session::new`] and [`Batcher::new`]; `Memory` where no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
+        let (engine, scheduler) = Self::open(model, options)?;
+        let work = move || crate::exec::blocking::block_on(scheduler.run());
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(work);
+        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
+        Ok(engine)
+    }
+
+    /// Opens the slots. The engine works while the future is polled: give it to the browser as a task, with
+    /// `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and nothing is left to do.
+    ///
+    /// # Errors
+    /// As [`Session::new`] and [`Batcher::new`].
+    #[cfg(target_arch = "wasm32")]
+    pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
+        let (engine, scheduler) = Self::open(model, options)?;
+        Ok((engine, scheduler.run()))
+    }
+
+    fn open(model: &Model, options: EngineOptions) -> Result<(Engine, Scheduler)> {
         let idle = prefix::idle(model, &options.cache);
         let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
         batcher.bound_prefill(Some(options.prefill_slowdown));
@@ -94,9 +116,7 @@ impl Engine {
         let state = Mutex::new(State { stats, is_draining: false });
         let shared = Arc::new(Shared { model: model.clone(), preparers: Mutex::default(), states, state, options: options.clone() });
         let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cache);
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || scheduler.run());
-        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
-        Ok(Engine { commands, shared })
+        Ok((Engine { commands, shared }, scheduler))
     }
 
     pub fn model(&self) -> &Model {

@@ -9,13 +9,13 @@ use super::sequence::{Running, Sequence};
 use super::states::State;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Slot};
+use crate::session::{self, Batcher, Done, Job, JobId, Keeps, KeptSlot, Slot};
 use crate::vocab::Utf8Stream;
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
@@ -66,8 +66,7 @@ impl Scheduler {
     }
 
     /// Works until all handles are dropped and nothing is left to do.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn run(mut self) {
+    pub async fn run(mut self) {
         loop {
             if self.is_idle() {
                 if !self.draining.is_empty() {
@@ -77,7 +76,7 @@ impl Scheduler {
                     // The caller may have gone.
                     let _ = done.try_send(());
                 }
-                match self.inbox.recv_blocking() {
+                match self.inbox.recv().await {
                     Ok(command) => self.take(command),
                     Err(_) => return self.flush(),
                 }
@@ -89,9 +88,11 @@ impl Scheduler {
             self.admit();
             self.report();
             if !self.sequences.is_empty() {
-                self.step();
+                self.step().await;
             }
             self.report();
+            #[cfg(target_arch = "wasm32")]
+            let_others_run().await;
         }
     }
 
@@ -263,13 +264,16 @@ impl Scheduler {
         Ok(())
     }
 
-    fn step(&mut self) {
+    async fn step(&mut self) {
         // Prompts that are read in this step may leave slots.
         let n_reading = self.sequences.values().filter(|sequence| sequence.first_token.is_none()).count();
         // Without room they leave none.
         self.cache.make_room(n_reading, self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         let Scheduler { batcher, sequences, running, .. } = self;
-        let stepped = batcher.step(&mut |job, event| {
+        let begun = batcher.begin_step();
+        // What goes wrong meanwhile, the end of the step says.
+        let _ = batcher.ready().await;
+        let mut hear = |job, event: session::Event<'_>| {
             let Some(sequence) = sequences.get_mut(&job) else { return };
             let Some(request) = running.get(&sequence.request) else { return };
             if event.token.is_some() {
@@ -279,7 +283,8 @@ impl Scheduler {
                 sequence.on_logprobs(logprobs, &request.events);
             }
             sequence.on_token(event.token, event.piece, &request.events);
-        });
+        };
+        let stepped = begun.and_then(|()| batcher.finish_step(&mut hear));
         match stepped.and_then(|ended| self.keep(&ended).map(|()| ended)) {
             Ok(ended) => ended.into_iter().for_each(|done| self.end(done)),
             // None of them can go on: what their slots hold is not known any more.
@@ -321,4 +326,15 @@ impl Scheduler {
         state.stats.free_slots = self.slots - self.sequences.len();
         state.stats.cached = self.cache.len();
     }
+}
+
+/// Comes back after the browser's other tasks: those that take the events are among them.
+#[cfg(target_arch = "wasm32")]
+async fn let_others_run() {
+    let mut has_asked = false;
+    std::future::poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if std::mem::replace(&mut has_asked, true) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::session::{Logprobs, Made};
 use async_channel::Sender;
 use std::sync::Arc;
-use std::time::Instant;
+use web_time::Instant;
 
 /// A request that has slots.
 pub struct Running {

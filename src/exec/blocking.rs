@@ -9,30 +9,30 @@ use std::future::Future;
 use std::sync::Arc;
 
 /// Blocks the thread until a future is done. For futures that only wait for adapters, devices and channels.
-pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
 }
 
 /// As [`adapters_async`].
 pub fn adapters(backend: Backend) -> Vec<Adapter> {
-    wait_for(adapters_async(backend))
+    block_on(adapters_async(backend))
 }
 
 /// As [`choose_async`].
 pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
-    wait_for(choose_async(device, backend))
+    block_on(choose_async(device, backend))
 }
 
 impl GpuModel {
     /// As [`load_async`](Self::load_async).
     pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
-        wait_for(Self::load_async(device, section, source, progress))
+        block_on(Self::load_async(device, section, source, progress))
     }
 }
 
 impl Device {
     /// As [`open_async`](Self::open_async).
     pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
-        wait_for(Self::open_async(adapter, batch_invariant))
+        block_on(Self::open_async(adapter, batch_invariant))
     }
 }

@@ -13,7 +13,7 @@ use crate::tape::{
 use half::f16;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use web_time::Instant;
 
 /// Weights in host memory; matrices that the file stores as we do are read from its map.
 pub struct CpuModel {

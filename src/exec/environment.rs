@@ -3,7 +3,7 @@
 //! A variable with an empty value counts as not set. Upper and lower case are the same.
 
 use super::gpu::{BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
-use super::{DRAWS, tune::TUNE};
+use super::{DRAWS, TUNE};
 use crate::error::{Error, Result, short};
 
 /// What a variable may be set to.

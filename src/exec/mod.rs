@@ -100,6 +100,9 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// Environment variable that says where tokens are drawn: `device`, or `host`.
 pub const DRAWS: &str = "WINGBEAT_DRAWS";
 
+/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
+pub const TUNE: &str = "WINGBEAT_TUNE";
+
 /// Steps of one submission at the most.
 pub const MAX_AHEAD: usize = 32;
 

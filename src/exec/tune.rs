@@ -10,7 +10,7 @@ use super::gpu::{Adapter, CHECKED, Device};
 use crate::error::Result;
 use crate::tape::{Caps, Tuning};
 #[cfg(not(target_arch = "wasm32"))]
-pub use measure::{TUNE, measure_once};
+pub use measure::measure_once;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
 /// As [`open_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
-    super::blocking::wait_for(open_async(adapter, batch_invariant, cache))
+    super::blocking::block_on(open_async(adapter, batch_invariant, cache))
 }
 
 fn read(path: &Path) -> Option<Measured> {

@@ -121,7 +121,7 @@ impl Session {
             step.outputs.push(row);
             moves.push(go);
         }
-        self.clock = Clock::start();
+        (self.clock, self.failure) = (Clock::start(), None);
         let begun = self.executor.begin_ahead(step, n);
         if begun.is_err() {
             moves.iter().for_each(|go| self.pages.cancel(go));
@@ -134,7 +134,7 @@ impl Session {
     pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
         let Ahead { pace, sent } = ahead;
         let n = sent.n_steps;
-        if let Err(e) = self.executor.finish_ahead(&mut sent.ids) {
+        if let Err(e) = self.check_failure().and_then(|()| self.executor.finish_ahead(&mut sent.ids)) {
             sent.moves.iter().for_each(|go| self.pages.cancel(go));
             return Err(e);
         }

@@ -6,7 +6,7 @@ use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use web_time::Instant;
 
 /// What to read before generating.
 #[derive(Debug, Clone)]

@@ -2,13 +2,17 @@
 
 use super::Options;
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
-use super::needs::{DeviceBytes, Needs, Sizes, as_assigned, by_device};
+#[cfg(not(target_arch = "wasm32"))]
+use super::needs::{DeviceBytes, as_assigned, by_device};
+use super::needs::{Needs, Sizes};
 use super::pages::Pages;
 use super::place::PartOn;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::exec::mapped_bytes;
 use crate::exec::strategy::{Placed, Strategy};
-use crate::exec::{Plan, assign_formats, host_memory, mapped_bytes};
+use crate::exec::{Plan, assign_formats, host_memory};
 use crate::quant;
 use crate::tape::{BLOCK, Kind, MatrixSpec, Part, Room, Source, Tape};
 use crate::tensor::DType;
@@ -87,7 +91,7 @@ pub fn bytes_by_device(
     options: &Options,
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
-    let layout = crate::exec::blocking::wait_for(lay_out(tape, n_layer, source, options, context))?;
+    let layout = crate::exec::blocking::block_on(lay_out(tape, n_layer, source, options, context))?;
     let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), tape.n_layers())).collect();
     let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &needs))

@@ -95,6 +95,8 @@ pub struct Session {
     scratch: Scratch,
     /// Of what was begun last.
     clock: Clock,
+    /// Why what was begun last failed, where the host noticed before it was finished: a device says so once.
+    failure: Option<Error>,
 }
 
 impl Session {
@@ -140,6 +142,7 @@ impl Session {
             breakers: Breakers::default(),
             scratch: Scratch::default(),
             clock: Clock::start(),
+            failure: None,
         })
     }
 

@@ -17,7 +17,7 @@ use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use web_time::Instant;
 
 /// Where a model comes from.
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ impl Model {
     /// Opens a model. Progress: bytes of weights on the device, bytes in all.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
-        crate::exec::blocking::wait_for(Self::load_async(source, options, progress))
+        crate::exec::blocking::block_on(Self::load_async(source, options, progress))
     }
 
     /// As [`load`](Self::load), and the only way in a browser, which has to be awaited for adapters, devices and uploads.

@@ -11,7 +11,8 @@ use crate::tape::{BLOCK, Run, Step};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// What a submission took, as far as the host noticed.
 pub(super) struct Clock {
@@ -138,16 +139,27 @@ impl Session {
     /// Waits for what was begun last: in a browser by awaiting, elsewhere by blocking.
     pub(super) async fn ready(&mut self) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
-        self.executor.wait()?;
+        if let Err(e) = self.executor.wait() {
+            self.failure = Some(e.clone());
+            return Err(e);
+        }
         poll_fn(|context| self.poll_ready(context)).await
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let polled = self.executor.poll_ready(context);
-        if polled.is_ready() {
+        if let Poll::Ready(ready) = &polled {
             self.clock.stop();
+            self.failure = ready.clone().err();
         }
         polled
+    }
+
+    /// Whether what was begun last has failed already; the error is the device's own.
+    pub(super) fn check_failure(&mut self) -> Result<()> {
+        let Some(e) = self.failure.take() else { return Ok(()) };
+        self.executor.cancel();
+        Err(e)
     }
 
     /// Reads all, in as many submissions as that takes. `each`: wants the logits after every token.
@@ -211,7 +223,7 @@ impl Session {
             step.outputs.extend(last + 1 - n_rows as u32..=last);
             rows.push(n_rows);
         }
-        self.clock = Clock::start();
+        (self.clock, self.failure) = (Clock::start(), None);
         if let Err(e) = self.executor.begin(step) {
             moves.iter().for_each(|go| self.pages.cancel(go));
             // The device may have written in place before it failed: what these slots hold is not known any more.
@@ -230,6 +242,7 @@ impl Session {
 
     /// Takes the logits of what [`begin_read`](Self::begin_read) submitted. A slot that went elsewhere meanwhile gets none.
     pub(super) fn finish_read(&mut self) -> Result<()> {
+        self.check_failure()?;
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
         self.executor.finish(logits)?;
         self.chunk.learn(step.tokens.len(), self.clock.stop());

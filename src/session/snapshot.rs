@@ -69,6 +69,7 @@ impl Copying<'_> {
     /// # Errors
     /// `Device` if the device failed. In a browser also if it is not done: await [`ready`](Self::ready) first.
     pub fn finish(mut self) -> Result<Snapshot> {
+        self.session.check_failure()?;
         let mut states = self.session.executor.finish_read()?;
         let caches = states.split_off(self.session.model.tape().states.len());
         Ok(Snapshot { states, caches, ..std::mem::take(&mut self.snapshot) })
@@ -99,6 +100,7 @@ impl Session {
         let caches = (0..tape.caches.len()).map(|i| Excerpt::Cache(Cache(i), &blocks, n_tokens));
         let excerpts: Vec<Excerpt<'_>> = states.chain(caches).collect();
         self.executor.begin_read(&excerpts)?;
+        self.failure = None;
         let weights = self.model().weights_hash().into();
         let snapshot = Snapshot { weights, states: Vec::new(), caches: Vec::new(), logits, n_tokens, tokens };
         Ok(Copying { session: self, snapshot })

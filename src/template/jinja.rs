@@ -28,6 +28,7 @@ use veil::Veil;
 const NAME: &str = "chat_template";
 
 /// What the deepest code within the bounds of `scan.rs` needs, several times over.
+#[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
@@ -112,11 +113,15 @@ impl Jinja {
     }
 }
 
-/// Runs on a thread whose stack is large enough for whatever `scan.rs` lets through. In a browser there are no threads.
+/// There are no threads in a browser.
+#[cfg(target_arch = "wasm32")]
+fn with_stack<T>(run: impl FnOnce() -> T) -> Result<T> {
+    Ok(run())
+}
+
+/// Runs on a thread whose stack is large enough for whatever `scan.rs` lets through.
+#[cfg(not(target_arch = "wasm32"))]
 fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
-    if cfg!(target_arch = "wasm32") {
-        return Ok(run());
-    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
         let thread =

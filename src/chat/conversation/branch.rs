@@ -12,7 +12,7 @@ use crate::session::{Finish, Timings};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use web_time::Instant;
 
 /// A conversation. A clone shares its states.
 #[derive(Clone)]

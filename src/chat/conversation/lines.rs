@@ -19,7 +19,7 @@ use crate::template::Message;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use web_time::Instant;
 
 /// Tokens beyond `FREE_GEN_LEN` in which a character may be completed. The original draws one token more than that length in any case.
 const GRACE: usize = 99;

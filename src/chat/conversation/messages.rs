@@ -16,7 +16,7 @@ use crate::sample::{Sampler, Sampling};
 use crate::session::{Event, Finish, Request, Slot, Stream, Timings};
 use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
-use std::time::Instant;
+use web_time::Instant;
 
 pub struct InMessages {
     slot: Slot,

@@ -43,7 +43,7 @@ pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
 }
 
 fn build(device: &Device, recipe: &Recipe) -> Result<Kernel> {
-    let started = std::time::Instant::now();
+    let started = web_time::Instant::now();
     let module = parse(recipe)?;
     let signature = Signature::of(&module, recipe.shader)?;
     let layouts = layouts(&device.device, &signature);

@@ -18,17 +18,17 @@ pub struct Submitted {
 
 impl Submitted {
     /// Names a submission that nothing is read back from.
-    #[cfg_attr(not(target_arch = "wasm32"), expect(unused_variables, reason = "only a browser has to be asked to tell"))]
-    pub fn new(device: &Device, index: wgpu::SubmissionIndex) -> Submitted {
-        #[cfg(not(target_arch = "wasm32"))]
-        return Submitted { index };
-        #[cfg(target_arch = "wasm32")]
-        {
-            let arrival = arrival::Arrival::default();
-            let notify = arrival.clone();
-            device.queue.on_submitted_work_done(move || notify.arrive());
-            Submitted { arrival }
-        }
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn new(_device: &Device, index: wgpu::SubmissionIndex) -> Submitted {
+        Submitted { index }
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    pub fn new(device: &Device, _index: wgpu::SubmissionIndex) -> Submitted {
+        let arrival = arrival::Arrival::default();
+        let notify = arrival.clone();
+        device.queue.on_submitted_work_done(move || notify.arrive());
+        Submitted { arrival }
     }
 
     /// Returns `Ready` once the device is done. A browser wakes `context`; elsewhere nobody does, and the caller asks again or waits.

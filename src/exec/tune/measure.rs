@@ -2,19 +2,16 @@
 
 use super::{Measured, file, read};
 use crate::error::{Error, Result};
-use crate::exec::environment;
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
+use crate::exec::{TUNE, environment};
 use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
 use crate::weights::{NewFile, Readers};
 use crate::words::{Activation, Projection};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
-pub const TUNE: &str = "WINGBEAT_TUNE";
 
 /// Tokens of the steps that are measured, one for each choice that a lowering makes.
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
