@@ -62,7 +62,7 @@ impl Question {
         })
     }
 
-    /// Rules for the answer; a thought before it is free. `make` gets the text that stands before the answer, which the rules are to want.
+    /// Returns the constraint of the answer; a thought before it is free. `make` gets the text before the answer, which its rules have to allow.
     ///
     /// # Errors
     /// Those of `make`.

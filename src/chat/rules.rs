@@ -5,14 +5,14 @@ use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
 
-/// Makes the rules for one answer. Gets the text that stands before it in the format, as a rule a blank: they are to want it there.
+/// Makes the rules for one answer. Gets the text that the format has before the answer, as a rule a blank: the rules have to allow it.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
-/// Where an answer stands in a text.
+/// Where an answer is in a text.
 pub struct AnswerPosition<'a> {
-    /// What the prompt holds of it.
+    /// What the prompt holds of the answer.
     pub opening: &'a str,
-    /// What stands before it, where the prompt holds nothing of it.
+    /// What is before the answer, if the prompt holds nothing of the answer.
     pub lead: &'a str,
     /// Ends it where it may end, although it is text.
     pub blank_line: Option<u32>,
@@ -42,7 +42,7 @@ impl<'a> AnswerPosition<'a> {
         let thought = thinks.then(|| Thought::new(vocab, n_ids, self.opening));
         let end = vocab.encode(END.as_bytes()).unwrap_or_default();
         let (vocab, blank_line) = (vocab.clone(), self.blank_line);
-        Ok(Box::new(AnswerConstraint { inner, thought, end, vocab, blank_line, ids: Vec::new(), way: Vec::new(), has_ended: false }))
+        Ok(Box::new(AnswerConstraint { inner, thought, end, vocab, blank_line, ids: Vec::new(), closing: Vec::new(), has_ended: false }))
     }
 }
 
@@ -66,7 +66,7 @@ struct AnswerConstraint {
     /// Scratch: those that are allowed, a bit each.
     ids: Vec<u32>,
     /// Scratch: the tokens that make the text whole.
-    way: Vec<u32>,
+    closing: Vec<u32>,
     has_ended: bool,
 }
 
@@ -111,9 +111,9 @@ impl Constraint for AnswerConstraint {
         if self.thought.is_none() {
             return self.inner.closing();
         }
-        self.way.clone_from(&self.end);
-        self.way.extend_from_slice(self.inner.closing()?);
-        Some(&self.way)
+        self.closing.clone_from(&self.end);
+        self.closing.extend_from_slice(self.inner.closing()?);
+        Some(&self.closing)
     }
 
     fn closes_within(&mut self, id: u32, left: usize) -> bool {
@@ -132,7 +132,7 @@ struct Thought {
     read: Vec<u8>,
     /// All tokens with a text, a bit each.
     texts: Vec<u32>,
-    /// Those that may end it and go on behind it.
+    /// Tokens that may end the thought and go on after it.
     closers: Vec<u32>,
 }
 
@@ -170,7 +170,7 @@ impl Thought {
         ends
     }
 
-    /// What of a token stands behind the thought, if it ends there.
+    /// What of a token is after the thought, if the thought ends there.
     fn behind(&self, token: &[u8]) -> Option<Vec<u8>> {
         let all = [self.read.as_slice(), token].concat();
         let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;

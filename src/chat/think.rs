@@ -26,9 +26,9 @@ pub enum ReplyStart {
     Answer,
     /// With a thought, if a tag says so.
     MaybeThought,
-    /// With a thought, whose tag stands in the prompt but for this end of it.
+    /// With a thought, whose tag is in the prompt but for this end of the tag.
     Thought(&'static str),
-    /// With the answer, behind a thought that stands in the prompt but for this end of its tag.
+    /// With the answer, after a thought that is in the prompt but for this end of its tag.
     AfterThought(&'static str),
 }
 

@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Outcome {
         chat.show_last_turns();
     }
     let ended = chat.turns();
-    // whoever has read enough of it, or cannot go on now, may still want to go on with it later; without its device there is nothing to keep
+    // A conversation that ends early may be continued later; without its device there is nothing to keep.
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));
@@ -244,7 +244,7 @@ impl Chat {
         }
     }
 
-    /// Shows how a chat that was loaded ended, to whoever looks.
+    /// Shows how a chat that was loaded ended, at a terminal.
     fn show_last_turns(&self) {
         if self.is_terminal() {
             status::last_turns(&self.conversation).iter().for_each(|line| self.screen.aside(line));

@@ -1,6 +1,6 @@
 //! What a model said, taken apart: a reply, or the call of a tool.
 //!
-//! An answer is one or more segments, begun by `<|assistant|>` (the first one's stands in the prompt). A segment is a line of
+//! An answer is one or more segments, begun by `<|assistant|>` (the first one's is in the prompt). A segment is a line of
 //! metadata, then content. A plain reply therefore begins with a newline.
 
 use super::{Family, Message};

@@ -1,6 +1,6 @@
 //! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` a message, then `<|assistant|>`.
 //!
-//! Nothing stands between messages, and nothing after the last `<|assistant|>`: the model writes the newline, or a tool's name.
+//! Nothing is between messages, and nothing after the last `<|assistant|>`: the model writes the newline, or a tool's name.
 //! The texts about tools are the published ones to the byte, full-width punctuation and all; tests hold their sha256.
 
 use super::json::{Style, dumps};

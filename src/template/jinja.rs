@@ -43,7 +43,7 @@ pub struct Jinja {
     source: String,
     family: Family,
     /// What the template finds beside the conversation: `eos_token` and the like.
-    pub variables: Map<String, Value>,
+    variables: Map<String, Value>,
 }
 
 impl Jinja {
@@ -84,7 +84,8 @@ impl Jinja {
     ///
     /// # Errors
     /// As [`Template::render`].
-    pub fn render_whole(&self, messages: &[Message]) -> Result<String> {
+    #[cfg(test)]
+    pub(crate) fn render_whole(&self, messages: &[Message]) -> Result<String> {
         self.run(messages, None)
     }
 

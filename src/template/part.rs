@@ -50,7 +50,7 @@ pub fn whole(parts: &[Part]) -> String {
     texts.collect()
 }
 
-/// What a prompt in full holds of the answer: all behind its last `<|assistant|>`.
+/// What a prompt in full holds of the answer: all after its last `<|assistant|>`.
 pub(crate) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }

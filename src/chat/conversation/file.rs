@@ -21,7 +21,7 @@ pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// Of a conversation in lines: user, bot, and what stands behind both.
+    /// Of a conversation in lines: user, bot, and what is after both.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]
@@ -91,9 +91,9 @@ impl Record {
             }
             if record.is_after_state != core.start.is_some() {
                 return Err(match record.is_after_state {
-                    true => Error::file("expected a conversation that began with nothing, found one that began behind a state")
+                    true => Error::file("expected a conversation that began with nothing, found one that began after a state")
                         .hint("give that state again, with `state`"),
-                    false => Error::file("expected a conversation that began behind a state, found one that began with nothing")
+                    false => Error::file("expected a conversation that began after a state, found one that began with nothing")
                         .hint("leave out `state`"),
                 });
             }

@@ -85,7 +85,10 @@ impl InMessages {
         let on_event = &mut |event: Event<'_>| reader.read(event.token, event.piece, &mut hear);
         let timings = core.session.continue_many(&mut streams, &limits, on_event);
         let [stream] = streams;
-        self.read = [prompt, stream.tokens.clone()].concat();
+        self.read = match &timings {
+            Ok(_) => [prompt, stream.tokens.clone()].concat(),
+            Err(_) => core.session.tokens(self.slot)?.to_vec(),
+        };
         let Timings { decode_ms, decode_tokens, .. } = timings?;
         core.draws = core.draws.wrapping_add(1 + stream.tokens.len() as u64);
         let Read { text, thought, has_stopped, segments, .. } = reader.end(&mut hear);

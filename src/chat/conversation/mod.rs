@@ -60,14 +60,14 @@ pub struct Answer {
     pub timings: Timings,
 }
 
-/// Settings of the sampler for one answer alone, in place of those of the conversation.
+/// Settings of the sampler for one answer alone, in place of the conversation's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Overrides {
     pub temperature: Option<f32>,
     pub top_p: Option<f32>,
 }
 
-/// How a conversation stands.
+/// The size of a conversation, and what it took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
     /// Turns so far, in the current branch.
@@ -89,7 +89,7 @@ pub struct Stats {
 /// An answer that is broken off, by `on_part` or by the stop flag, is complete, and the conversation goes on after it: what was drawn
 /// stays. Where that is nothing the turn is taken back, and [`retry`](Self::retry) asks again. Every method that draws clears the stop flag
 /// first. Errors of these methods: `Interrupted` when the stop flag is set before the answer begins; `Memory` where every slot is in use;
-/// else as [`Session::prefill`] and [`Session::decode`]. The conversation then stands where it stood.
+/// else as [`Session::prefill`] and [`Session::decode`]. The conversation is then as it was.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -148,7 +148,7 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Answers a message: the next turn. Errors are those of every [answer](Self).
+    /// Answers a message: the next turn. Errors as of every [answer](Self).
     pub fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
@@ -232,8 +232,8 @@ impl Conversation {
     /// ReplyStart the conversation anew in another format and with other settings; the text of the system stays.
     ///
     /// # Errors
-    /// `Input` where the model does not read such a format, `Usage` at a setting; else as reading. The conversation then stands where it
-    /// stood.
+    /// `Input` where the model does not read such a format, `Usage` at a setting; else as reading. The conversation is then
+    /// as it was.
     pub fn set_format(&mut self, format: Format, settings: Settings) -> Result<()> {
         settings.sampling.check(self.model().facts().n_vocab)?;
         self.core.go_on();
@@ -252,7 +252,7 @@ impl Conversation {
     /// ReplyStart the conversation anew under this text of the system; under none where it is empty.
     ///
     /// # Errors
-    /// As reading. The conversation then stands where it stood.
+    /// As reading. The conversation is then as it was.
     pub fn set_system(&mut self, text: &str) -> Result<()> {
         self.core.go_on();
         let format = self.format().clone();
@@ -272,7 +272,7 @@ impl Conversation {
     /// than [`slots`](Self::slots); `tokens` led there, as far as they are known.
     ///
     /// # Errors
-    /// `Input` where the model reads messages through a template; else as reading. The conversation then stands where it stood.
+    /// `Input` where the model reads messages through a template; else as reading. The conversation is then as it was.
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
             return Err(Error::input("a state is for models that read plain lines, and this one reads messages through a template"));
@@ -378,7 +378,7 @@ impl Conversation {
     /// Goes on with a conversation that was saved, in the place of the current branch.
     ///
     /// # Errors
-    /// `File` where it is none, `Model` where it is another model's. The conversation then stands where it stood.
+    /// `File` where it is none, `Model` where it is another model's. The conversation is then as it was.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
         self.mode.load(&mut self.core, path)

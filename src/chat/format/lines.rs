@@ -55,7 +55,7 @@ impl Lines {
         format!("\n\n{}{}", self.user, self.interface)
     }
 
-    /// How a reply begins behind the name. Where it ends at a blank line it has no room for a thought.
+    /// How a reply begins after the name. A reply that ends at a blank line has no room for a thought.
     pub fn begins(&self) -> ReplyStart {
         match self.ending {
             Ending::BlankLine => ReplyStart::Answer,
@@ -63,7 +63,7 @@ impl Lines {
         }
     }
 
-    /// Where a reply stands behind the name, for rules.
+    /// Where a reply is after the name, for rules.
     pub fn position(&self, vocab: &Vocab) -> AnswerPosition<'_> {
         AnswerPosition { opening: self.opening, lead: LEAD, blank_line: blank_line(vocab) }
     }

@@ -1,7 +1,7 @@
 //! Formats: how a model wants a conversation written.
 //!
 //! Models of the RWKV kind read lines, each begun by the name of who speaks; GLM-4 and its relatives read messages through a template.
-//! Which one a model wants stands in no file, so it is chosen by what is known of the model, or by name.
+//! No file says which format a model wants, so it is chosen by what is known of the model, or by name.
 
 mod known;
 mod lines;
@@ -42,7 +42,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Ids that end an answer: the family's, and those of `generation`.
+    /// Ids that end an answer: the family's and `generation`'s.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
         Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
     }
@@ -134,7 +134,7 @@ impl Format {
         self.lines().map_or("Assistant", |lines| &lines.bot)
     }
 
-    /// What stands behind both names: a colon, as a rule.
+    /// What is after both names: a colon, as a rule.
     pub fn interface(&self) -> &str {
         self.lines().map_or(":", |lines| &lines.interface)
     }

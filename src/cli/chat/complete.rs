@@ -35,7 +35,7 @@ impl Completion {
     }
 }
 
-/// All commands, and what stands behind each.
+/// All commands, and what is after each.
 fn commands() -> impl Iterator<Item = (&'static str, Takes)> {
     let aliases = ALIASES.iter().map(|(alias, _)| (*alias, Takes::Nothing));
     COMMANDS.iter().map(|c| (c.name, c.takes)).chain(aliases).chain(PLUS.iter().map(|p| (p.name, p.takes)))

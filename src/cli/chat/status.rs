@@ -1,4 +1,4 @@
-//! How a conversation stands, in words: where it is, what it cost, how it is led.
+//! What is said of a conversation: its branch, what it cost, its settings.
 
 use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;

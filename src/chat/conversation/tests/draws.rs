@@ -28,18 +28,22 @@ fn newlines_are_scheduled() {
     }
 }
 
-/// The model's own logits behind tokens.
-fn logits_behind(tokens: &[u32]) -> Vec<f32> {
+/// The model's own logits after tokens.
+fn logits_after(tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(&model(), 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
-/// What was changed of the model's logits, id by id.
-fn changed(behind: &[u32], seen: &[f32]) -> Vec<(u32, f32)> {
-    let own = logits_behind(behind);
+/// Checks what was changed of the model's logits after these tokens: ids and by how much, but for changes by nothing.
+fn assert_changed(tokens: &[u32], seen: &[f32], want: &[(u32, f32)], what: &str) {
+    let own = logits_after(tokens);
+    let mut want: Vec<(u32, f32)> = want.iter().copied().filter(|(_, by)| *by != 0.0).collect();
+    want.sort_by_key(|(id, _)| *id);
     let differs = |(id, (own, seen)): (usize, (&f32, &f32))| ((own - seen).abs() > 1e-3).then_some((id as u32, seen - own));
-    own.iter().zip(seen).enumerate().filter_map(differs).collect()
+    let got: Vec<(u32, f32)> = own.iter().zip(seen).enumerate().filter_map(differs).collect();
+    let is_near = |((id, got), (other, by)): (&(u32, f32), &(u32, f32))| id == other && (got - by).abs() < 1e-3 + by.abs() * 1e-6;
+    assert!(got.len() == want.len() && got.iter().zip(&want).all(is_near), "{what}: {got:?} for {want:?}");
 }
 
 #[test]
@@ -54,28 +58,14 @@ fn logits_of_a_reply_are_changed_as_the_original_does() {
     script.says(&reply);
     answer(&mut chat, "hi");
     let pre = tokens(&chat, "chat_pre");
-    // Behind the prompt, then behind each token.
+    // After the prompt, then after each token.
     let newlines = [BANNED, BANNED, -0.1, 0.0, 0.0, 0.0, 0.25, 0.5];
     for (i, seen) in script.seen().iter().enumerate() {
-        let behind = [&pre[..], &reply[..i]].concat();
-        let mut want = vec![];
+        let mut want = vec![(newline, newlines[i])];
         if i > 0 {
-            want.push((0, BANNED));
+            want.extend([(0, BANNED), (comma, if reply[i - 1] == comma { BANNED } else { 0.0 })]);
         }
-        if newlines[i] != 0.0 {
-            want.push((newline, newlines[i]));
-        }
-        if i > 0 && reply[i - 1] == comma {
-            want.push((comma, BANNED));
-        }
-        let got = changed(&behind, seen);
-        let mut ids: Vec<u32> = want.iter().map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        assert_eq!(got.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "token {i}");
-        for (id, by) in want {
-            let got = got.iter().find(|(other, _)| *other == id).unwrap().1;
-            assert!((got - by).abs() < 1e-3 + by.abs() * 1e-6, "token {i}, id {id}: {got} for {by}");
-        }
+        assert_changed(&[&pre[..], &reply[..i]].concat(), seen, &want, &format!("token {i}"));
     }
 }
 
@@ -84,28 +74,22 @@ fn free_generations_change_less() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     let (newline, comma, x) = (encode("\n")[0], encode(",")[0], encode("x")[0]);
-    for (name, value) in [("FREE_GEN_LEN", "3"), ("AVOID_REPEAT", ",")] {
+    for (name, value) in [("FREE_GEN_LEN", "2"), ("AVOID_REPEAT", ",")] {
         chat.set(name, value).unwrap();
     }
-    let made = [x, comma, x, x];
-    let cases = [("+gen a,", 0.0), ("+qa b", -2.0), ("++", 0.0), ("+++", 0.0)];
-    for (line, by) in cases {
+    let made = [x, comma, x];
+    // What is added to a newline's logit after the prompt and after each token. The state after `+qa` keeps the change, as in the original.
+    let cases =
+        [("+gen a,", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("++", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("+++", -2.0, 0.0), ("+++", 0.0, 0.0)];
+    for (line, first, after) in cases {
         script.says(&made);
         answer(&mut chat, line);
         let from = tokens(&chat, "gen_0");
         for (i, seen) in script.seen().iter().enumerate() {
-            let behind = [&from[..], &made[..i]].concat();
-            let mut want = vec![];
-            if by != 0.0 && i > 0 {
-                want.push(newline);
-            }
-            if behind.last() == Some(&comma) {
-                want.push(comma);
-            }
-            want.sort_unstable();
-            let got = changed(&behind, seen);
-            assert_eq!(got.iter().map(|(id, _)| *id).collect::<Vec<_>>(), want, "{line}, token {i}");
-            assert!(got.iter().all(|(id, got)| *id != newline || (got - by).abs() < 1e-3));
+            let read = [&from[..], &made[..i]].concat();
+            let avoided = if read.last() == Some(&comma) { BANNED } else { 0.0 };
+            let want = [(newline, if i == 0 { first } else { after }), (comma, avoided)];
+            assert_changed(&read, seen, &want, &format!("{line}, token {i}"));
         }
     }
 }

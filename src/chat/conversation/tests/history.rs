@@ -267,13 +267,4 @@ fn what_was_said_is_known_by_turns_and_reading_is_heard() {
     assert_eq!(chat.transcript(), expected, "the first prompt is no turn");
     let n = encode("Bob: x\n\nAlice:").len();
     assert_eq!(heard.lock().unwrap().first(), Some(&(n, n)));
-
-    // Reading in pieces is told as one text.
-    chat.set("CHUNK_LEN", "4").unwrap();
-    heard.lock().unwrap().clear();
-    chat.set_system("Be brief, be kind, be quick.").unwrap();
-    let heard = heard.lock().unwrap();
-    let total = heard[0].1;
-    assert!(heard.len() > 2 && heard.iter().all(|(done, all)| *all == total && *done <= total), "{heard:?}");
-    assert_eq!(heard.last(), Some(&(total, total)));
 }

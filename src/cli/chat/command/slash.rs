@@ -12,7 +12,7 @@ pub struct Slash {
     /// As `/help` shows it.
     argument: &'static str,
     meaning: &'static str,
-    /// From what stands after the name, trimmed; none where that is not what it takes.
+    /// From the text after the name, trimmed; `None` if the command does not take that.
     make: fn(&str) -> Option<Command>,
 }
 

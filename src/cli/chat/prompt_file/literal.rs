@@ -1,6 +1,6 @@
 //! Python's string literals, as prompt files have them: every kind of quotes, raw ones, and f-strings over names.
 //!
-//! Reads, evaluates nothing: what stands in braces must be a name and nothing else.
+//! Reads, evaluates nothing: only a name may be in braces.
 
 use super::python::MAX_TEXT;
 use crate::vocab::unescape_text;
