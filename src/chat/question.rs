@@ -66,7 +66,7 @@ impl Question {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn hold(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
+    pub fn constrain(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
         let vocab = vocab_of(model)?;
         self.position(vocab).constrain(vocab, model.facts().n_vocab, make)
     }

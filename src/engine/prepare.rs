@@ -223,13 +223,13 @@ impl Preparer {
         };
         // The lead of an answer is known to the format alone.
         let mut found = None;
-        question.hold(&self.model, &mut |lead| {
+        question.constrain(&self.model, &mut |lead| {
             let made = follower(lead)?;
             found = Some(made.clone());
             Ok(Box::new(made))
         })?;
         let (question, model) = (question.clone(), self.model.clone());
-        Ok(found.map(|found| -> MakeConstraint { Box::new(move || question.hold(&model, &mut |_| Ok(Box::new(found.clone())))) }))
+        Ok(found.map(|found| -> MakeConstraint { Box::new(move || question.constrain(&model, &mut |_| Ok(Box::new(found.clone())))) }))
     }
 
     #[cfg(not(all(feature = "grammar", not(target_arch = "wasm32"))))]

@@ -89,24 +89,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_branch_leaves_the_other_as_it_was() {
-        let mut branches = Branches::new(1);
-        branches.fork("b").unwrap();
-        branches.here = 2;
-        branches.fork(" a ").unwrap();
-        branches.here = 3;
-        assert_eq!((branches.name(), branches.names()), ("a", vec!["a".to_string(), "b".into(), "main".into()]));
-        branches.switch("main").unwrap();
-        assert_eq!(branches.here, 1);
-        branches.switch("b").unwrap();
-        assert_eq!(branches.here, 2);
-        branches.switch("b").unwrap();
-        assert_eq!(branches.all_mut().map(|b| *b).collect::<Vec<_>>(), [3, 1, 2]);
-        assert_eq!(branches.remove("a").unwrap(), 3);
-        assert_eq!(branches.names(), ["b", "main"]);
-    }
-
-    #[test]
     fn names_are_checked() {
         let mut branches = Branches::new(());
         branches.fork("x").unwrap();

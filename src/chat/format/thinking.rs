@@ -16,17 +16,14 @@ pub enum Thinking {
     On,
 }
 
-/// Formats of models that were trained with thoughts.
-const FORMATS: [(Thinking, &str); 3] = [(Thinking::Off, "g1"), (Thinking::Fast, "g1-fast"), (Thinking::On, "g1-think")];
+/// The names of each, and the formats of models that were trained with thoughts.
+const ALL: [(Thinking, &str, &str); 3] =
+    [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
 
 impl Thinking {
     /// As JSON spells it.
     pub fn name(self) -> &'static str {
-        match self {
-            Thinking::Off => "off",
-            Thinking::Fast => "fast",
-            Thinking::On => "on",
-        }
+        ALL[self as usize].1
     }
 }
 
@@ -34,9 +31,10 @@ impl FromStr for Thinking {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Thinking> {
-        let all = [Thinking::Off, Thinking::Fast, Thinking::On];
-        let found = all.into_iter().find(|thinking| thinking.name() == text);
-        found.ok_or_else(|| Error::input(format!("expected off, fast or on, found {:?}", crate::error::short(text, 40))))
+        let found = ALL.iter().find(|(_, name, _)| *name == text);
+        found
+            .map(|(thinking, ..)| *thinking)
+            .ok_or_else(|| Error::input(format!("expected off, fast or on, found {:?}", crate::error::short(text, 40))))
     }
 }
 
@@ -46,10 +44,9 @@ impl Format {
     /// # Errors
     /// `Input` where the format knows no thoughts, or leaves them to a template.
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
-        let wanted = FORMATS.iter().find(|(of, _)| *of == thinking).map_or("", |(_, name)| name);
-        let known = KNOWN.iter().find(|known| known.name == wanted);
+        let known = KNOWN.iter().find(|known| known.name == ALL[thinking as usize].2);
         match (self.kind, known) {
-            (Kind::Lines(mut lines), Some(known)) if FORMATS.iter().any(|(_, name)| *name == self.name) => {
+            (Kind::Lines(mut lines), Some(known)) if ALL.iter().any(|(_, _, name)| *name == self.name) => {
                 lines.opening = known.lines().opening;
                 Ok(Format { name: known.name, kind: Kind::Lines(lines) })
             }

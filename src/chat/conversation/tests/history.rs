@@ -226,21 +226,18 @@ fn a_conversation_is_one_file() {
         (folder.path().join("text"), "expected a saved state or a tuned one (blocks.N.att.time_state), found text"),
         (state_only, "expected a saved conversation, found the state of a text (make one with /save in wingbeat chat)"),
     ];
+    let record = |version: u32, format: &str, settings: &str| {
+        format!(r#"{{"version":{version},"format":"{format}","system":"","n_turns":1,"settings":{settings}}}"#)
+    };
     let records = [
-        ("{", "expected what a conversation was like as chat in the metadata"),
-        (r#"{"version":2,"format":"raven","system":"","n_turns":1,"settings":{}}"#, "expected a conversation of version 1, found one of 2"),
-        (
-            r#"{"version":1,"format":"raven","system":"","n_turns":1,"settings":{"top_p":"9"}}"#,
-            "expected the settings of a conversation: top_p: ",
-        ),
-        (
-            r#"{"version":1,"format":"rave","system":"","n_turns":1,"settings":{}}"#,
-            "expected a conversation that this model can go on with",
-        ),
+        ("{".into(), "expected what a conversation was like as chat in the metadata"),
+        (record(2, "raven", "{}"), "expected a conversation of version 1, found one of 2"),
+        (record(1, "raven", r#"{"top_p":"9"}"#), "expected the settings of a conversation: top_p: "),
+        (record(1, "rave", "{}"), "expected a conversation that this model can go on with"),
     ];
     for (i, (record, want)) in records.into_iter().enumerate() {
         let path = folder.path().join(format!("broken {i}"));
-        let metadata = [("chat", record.to_string())];
+        let metadata = [("chat", record)];
         chat.core.session.save_with(slot, &path, crate::session::Beside { metadata: &metadata, ..Default::default() }).unwrap();
         cases.push((path, want));
     }

@@ -8,23 +8,6 @@ fn is_near(a: &[f32], b: &[f32]) -> bool {
 }
 
 #[test]
-fn what_is_kept_is_what_was_read() {
-    let mut chat = bob_and_alice();
-    chat.set("FREE_GEN_LEN", "8").unwrap();
-    for line in ["light", "+", "+qa water", "+++", "fire"] {
-        answer(&mut chat, line);
-    }
-    for (name, read) in chat.states().into_iter().map(|(name, tokens)| (name, tokens.to_vec())).collect::<Vec<_>>() {
-        let saved = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1;
-        let of_chat = chat.core.session.logits(saved.slot).unwrap().to_vec();
-        assert_eq!(chat.core.session.n_tokens(saved.slot).unwrap(), read.len(), "{name}");
-        let mut session = Session::new(&model(), 1).unwrap();
-        let slot = session.open().unwrap();
-        assert!(is_near(session.prefill(slot, &read).unwrap(), &of_chat), "{name}");
-    }
-}
-
-#[test]
 fn coming_back_is_exact_to_the_bit() {
     let mut chat = bob_and_alice();
     chat.set("preset", "chat").unwrap();
