@@ -18,7 +18,7 @@ const PROMPT: &str = "In the beginning";
 fn main() {
     let device = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "cpu".into());
     let mut options = Options::default();
-    options.device = device.as_str().into();
+    options.device = device.parse().unwrap();
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model");
     println!("device: {device}");
     throughput(&model);

@@ -60,7 +60,7 @@ fn vocabularies() {
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn states_and_chats() {
-    let options = Options { device: "cpu".into(), ..Options::default() };
+    let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.state");

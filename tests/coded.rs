@@ -21,7 +21,7 @@ fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
 
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
     let path = folder.join("coded.safetensors");
-    convert_coded(&Checkpoint::open(input).unwrap(), &path, quant, &Conversion::default(), &mut |_, _| ()).unwrap();
+    convert_coded(&Checkpoint::open(input).unwrap(), &path, &quant.parse().unwrap(), &Conversion::default(), &mut |_, _| ()).unwrap();
     path
 }
 
@@ -55,7 +55,7 @@ fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
             let n_devices = if tiny.name == "rwkv7" || (tiny.name, plan) == ("glm4", "i8rc") { 3 } else { 1 };
             for options in everywhere().into_iter().take(n_devices) {
                 let mut asked = options.clone();
-                asked.quant = Some(plan.into());
+                asked.quant = Some(plan.parse().unwrap());
                 let (loaded, filed) = (load(&input, &asked), load(&path, &options));
                 let what = format!("{} {plan} on {}", tiny.name, filed.device().name);
                 assert_eq!((filed.dtype(), filed.token_bytes()), (loaded.dtype(), loaded.token_bytes()), "{what}");
@@ -94,7 +94,7 @@ fn codes_of_a_file_are_those_of_a_device_that_keeps_the_matrix_turned() {
     let tokens = goldens().find(|t| t.name == "rwkv7").unwrap().golden().prompt(20, 1);
     for options in everywhere() {
         let mut asked = options.clone();
-        asked.quant = Some("i8rc".into());
+        asked.quant = Some("i8rc".parse().unwrap());
         let (loaded, filed) = (load(&input, &asked), load(&filed, &options));
         assert!(read(&filed, &tokens) == read(&loaded, &tokens), "on {}", filed.device().name);
     }
@@ -110,7 +110,7 @@ fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
             let path = coded(&input, folder.path(), plan);
             let expected = read(&load(&path, &options("cpu")), &tokens);
             let mut floats = options("cpu");
-            (floats.quant, floats.dtype) = (Some("f16".into()), "f32".into());
+            (floats.quant, floats.dtype) = (Some("f16".parse().unwrap()), "f32".parse().unwrap());
             let model = load(&path, &floats);
             assert_eq!(model.dtype(), "f32");
             let error = nmse(&read(&model, &tokens), &expected);
@@ -121,12 +121,13 @@ fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
             convert(&Checkpoint::open(&path).unwrap(), &back, &what, &mut |_, _| ()).unwrap();
             assert!(Checkpoint::open(&back).unwrap().names().eq(Checkpoint::open(&path).unwrap().names()));
             let mut all = options("cpu");
-            all.dtype = "f32".into();
+            all.dtype = "f32".parse().unwrap();
             assert!(nmse(&read(&load(&back, &all), &tokens), &expected) < 1e-9, "{} {plan}", tiny.name);
 
             // The same format again: not a bit changes.
             let again = folder.path().join("again.safetensors");
-            convert_coded(&Checkpoint::open(&path).unwrap(), &again, plan, &Conversion::default(), &mut |_, _| ()).unwrap();
+            convert_coded(&Checkpoint::open(&path).unwrap(), &again, &plan.parse().unwrap(), &Conversion::default(), &mut |_, _| ())
+                .unwrap();
             assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap(), "{} {plan}", tiny.name);
         }
     }

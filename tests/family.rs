@@ -126,7 +126,7 @@ fn half_precision_weights_say_the_same() {
         for device in devices() {
             let run = |dtype: &str| {
                 let mut options = options(device);
-                options.dtype = dtype.into();
+                options.dtype = dtype.parse().unwrap();
                 let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
                 let logits = read(&model, &golden.tokens);
                 let request = Request { stop_ids: Some(vec![]), ..Request::new(16) };
@@ -203,7 +203,7 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
         }
         for device in devices() {
             let mut options = options(device);
-            options.dtype = "auto".into();
+            options.dtype = "auto".parse().unwrap();
             options.context = Some(4000);
             let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
             let mut session = Session::new(&model, 1).unwrap();

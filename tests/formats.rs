@@ -147,7 +147,7 @@ const RUTH: &str = include_str!("ruth.txt");
 fn cost(model: &Tiny, quant: &str) -> (f64, f64) {
     let plain = options("cpu");
     let mut coded = plain.clone();
-    coded.quant = Some(quant.into());
+    coded.quant = Some(quant.parse().unwrap());
     let (reference, coded) = (model.load(&plain), model.load(&coded));
     let tokens = Vocab::tiny().encode(RUTH.as_bytes()).unwrap();
     let windows = Windows { start: &[], tokens: &tokens, len: 2048 };

@@ -126,7 +126,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
     }
     for device in devices {
         let mut options = Options::default();
-        options.device = device.into();
+        options.device = device.parse().unwrap();
         PEAK.store(NOW.load(Relaxed), Relaxed);
         let before = NOW.load(Relaxed);
         let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();

@@ -3,6 +3,7 @@
 use crate::support::{Tiny, adapter, caps, devices, goldens, made, nmse, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
 use wingbeat::arch::{Base, Ranks, Rwkv7};
+use wingbeat::exec::DeviceChoice;
 use wingbeat::exec::gpu::{Device, adapters};
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot, low_level};
@@ -18,7 +19,7 @@ fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
 
 /// Layers that stay on a device.
 fn part(device: &str, layers: Range<usize>) -> PartOn {
-    PartOn { device: device.into(), resident: layers.len(), layers }
+    PartOn { device: if device == "own" { DeviceChoice::Own } else { device.parse().unwrap() }, resident: layers.len(), layers }
 }
 
 /// Opens it on these devices.
@@ -26,7 +27,7 @@ fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     let mut options = base.clone();
     options.chunk = 16;
     match on {
-        [device] => options.device = device.to_string(),
+        [device] => options.device = device.parse().unwrap(),
         several => options.parts = parts(several, 6),
     }
     let model = tiny.load(&options);
@@ -200,7 +201,8 @@ fn a_deep_model_passes_through_a_tenth_of_its_size() {
     made::write(&Rwkv7 { base: Base { n_layer, ..Base::new(128, 512, 64, 2000) }, ranks }, &path);
     let open = |resident: Option<usize>| {
         let mut options = options("gpu");
-        options.parts = resident.map(|resident| PartOn { device: "gpu".into(), layers: 0..n_layer + 1, resident }).into_iter().collect();
+        options.parts =
+            resident.map(|resident| PartOn { device: DeviceChoice::Gpu(None), layers: 0..n_layer + 1, resident }).into_iter().collect();
         Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap()
     };
     let (whole, streamed) = (open(None), open(Some(0)));

@@ -55,7 +55,7 @@ pub fn with_session<T>(run: impl FnOnce(&mut Session) -> T) -> T {
 /// Opens the embedded model on the CPU.
 pub fn model() -> Model {
     let mut options = Options::default();
-    options.device = "cpu".into();
+    options.device = "cpu".parse().unwrap();
     Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model")
 }
 

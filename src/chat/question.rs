@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_apart_as_its_format_has_it() {
-        let options = Options { device: "cpu".into(), ..Options::default() };
+        let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let ask = |format: &str| Question::new(&model, &Format::named(format, &model).unwrap(), &[Message::user("a")]).unwrap();
         let cases = [

@@ -169,12 +169,12 @@ pub fn run(mut args: Args) -> Outcome {
 }
 
 /// `--dtype`, `--quant` or `--strategy` of every run.
-fn formats(args: &Args, options: &Options) -> Vec<Options> {
-    let floats = args.dtype.iter().map(|dtype| Options { dtype: dtype.clone(), ..options.clone() });
-    let quants = args.quant.iter().map(|quant| Options { quant: Some(quant.clone()), ..options.clone() });
-    let strategies = args.strategy.iter().map(|strategy| Options { strategy: Some(strategy.clone()), ..options.clone() });
-    let all: Vec<_> = floats.chain(quants).chain(strategies).collect();
-    if all.is_empty() { vec![options.clone()] } else { all }
+fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
+    let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
+    let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));
+    let strategies = args.strategy.iter().map(|strategy| Ok(Options { strategy: Some(strategy.parse()?), ..options.clone() }));
+    let all: Vec<_> = floats.chain(quants).chain(strategies).collect::<Result<_>>()?;
+    Ok(if all.is_empty() { vec![options.clone()] } else { all })
 }
 
 fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &mut Printer) -> std::result::Result<(), Failure> {
@@ -186,7 +186,7 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
     let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
     let mut options = Options { sparse: !args.no_sparse, ..args.run.options(None)? };
     options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
-    let formats = formats(args, &options);
+    let formats = formats(args, &options)?;
     for (source, options) in sources.iter().flat_map(|source| formats.iter().map(move |options| (source, options))) {
         let model = model_options::load(source, options)?;
         let sparsity = sparsity(&model)?;
@@ -226,7 +226,7 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
 
 /// What the device reaches at best. Not measured where a CPU plays GPU, or without a GPU.
 fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
-    let choice = choose(&args.run.on.device(), args.run.on.backend()?)?;
+    let choice = choose(&args.run.on.device()?, args.run.on.backend()?)?;
     match choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
             let device = Arc::new(tune::open(&adapter, args.run.deterministic, args.run.cache().as_deref())?);
@@ -377,7 +377,7 @@ mod tests_of_bench {
         let report = crate::report::inspect(&crate::session::embedded().unwrap(), false, &Options::default()).unwrap();
         for dtype in ["f16", "f32"] {
             let mut options = crate::session::Options::default();
-            (options.device, options.dtype) = ("cpu".into(), dtype.into());
+            (options.device, options.dtype) = (crate::exec::DeviceChoice::Cpu, dtype.parse().unwrap());
             let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
             // Beside the matrices `inspect` counts the vectors, which are f32 in every format.
             let matrices_f16 = model.weight_bytes() / if dtype == "f16" { 1 } else { 2 };

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, size};
 use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, tuned_into_state};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_path;
-use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
+use crate::weights::{Checkpoint, Conversion, Lora, convert};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,7 +111,7 @@ pub fn run(args: Args) -> Outcome {
         Some(_) => Some(DType::F32),
         None => None,
     };
-    let layout = Layout::from_name(&args.layout).ok_or_else(|| Error::usage(format!("unknown --layout {:?}", args.layout)))?;
+    let layout = args.layout.parse()?;
     let path = input;
     let input = Checkpoint::open(path)?;
     refuse_states(&input).map_err(|e| e.at(path.display()))?;
@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Outcome {
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
     match &args.quant {
-        Some(quant) => convert_coded(&input, output, quant, &what, &mut show)?,
+        Some(quant) => convert_coded(&input, output, &quant.parse()?, &what, &mut show)?,
         None => convert(&input, output, &what, &mut show)?,
     }
     drop(bar);

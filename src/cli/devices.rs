@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Outcome {
 /// The list, as a table or as JSON.
 pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
     let backend = on.backend()?;
-    let choice = choose(&on.device(), backend)?;
+    let choice = choose(&on.device()?, backend)?;
     let list = devices(backend, &choice.id);
     let mut out = Output::new(false);
     if json {

@@ -61,8 +61,9 @@ pub fn run(args: Args) -> Outcome {
         }
         None => embedded()?,
     };
-    let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype, args.state_dtype);
-    let (quant, strategy) = (args.quant, args.strategy);
+    let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype.parse()?, args.state_dtype.parse()?);
+    let quant = args.quant.as_deref().map(str::parse).transpose()?;
+    let strategy = args.strategy.as_deref().map(str::parse).transpose()?;
     let options = Options { context, cache_dtype, state_dtype, quant, strategy, ..Options::default() };
     let report = inspect(&checkpoint, args.tensors, &options)?;
     let mut out = Output::new(false);

@@ -8,8 +8,8 @@ use super::threads::ThreadArgs;
 use super::values::{suggested, within};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
-use crate::exec::strategy::Strategy;
-use crate::exec::{Chosen, Plan, choose, tune};
+use crate::exec::strategy::StrategyChoice;
+use crate::exec::{Chosen, DeviceChoice, QuantPlan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::PathBuf;
@@ -32,8 +32,7 @@ pub struct ModelArgs {
     /// Number type of the weights: auto (f16 where their range allows), f16, or f32 (keeps every bit)
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], hide_possible_values = true, hide_short_help = true)]
     pub dtype: String,
-    /// Quantise the weights: i8 (nearly lossless), i4, nf4, i8rc (the official package's int8), i4-mixed (8 bits where it matters), or with exceptions: i4,head=i8,low-rank=f16; f16 turns quantised files into floats
-    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
     /// Place layers on devices, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (streams the rest), or auto (what fits the free memory); see docs/strategies.md
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
@@ -113,7 +112,14 @@ pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
 
 /// For `value_parser`: a plan of formats that can be read.
 pub fn quant_values() -> impl TypedValueParser<Value = String> {
-    suggested(quant, Plan::names())
+    suggested(quant, QuantPlan::names())
+}
+
+/// What help says of `--quant`: every format that there is.
+fn quant_help() -> String {
+    let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
+    let named = named.collect::<Vec<_>>().join(", ");
+    format!("Quantise the weights: {named}, or with exceptions: i4,head=i8,low-rank=f16; f16 turns quantised files into floats")
 }
 
 impl DeviceArgs {
@@ -122,12 +128,13 @@ impl DeviceArgs {
         self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
     }
 
-    pub fn device(&self) -> String {
-        self.named().unwrap_or_else(|| "auto".into())
+    /// The device that was asked for.
+    pub fn device(&self) -> Result<DeviceChoice> {
+        self.named().map_or(Ok(DeviceChoice::Auto), |text| text.parse())
     }
 
     pub fn backend(&self) -> Result<Backend> {
-        let backend = Backend::parse(&self.backend)?;
+        let backend = self.backend.parse::<Backend>()?;
         if backend != Backend::Auto && self.device.as_deref().is_some_and(|d| d.trim().eq_ignore_ascii_case("cpu")) {
             let e = Error::usage(format!("the device cpu has no graphics API, found {}", backend.name())).field("backend");
             return Err(e.hint("leave out `backend`, or choose `device=gpu`"));
@@ -145,10 +152,10 @@ impl RunArgs {
 
     /// The first run on a GPU finds out which kernels suit it.
     pub fn measure_once(&self) -> Result<()> {
-        self.measure(&self.on.device())
+        self.measure(&self.on.device()?)
     }
 
-    fn measure(&self, device: &str) -> Result<()> {
+    fn measure(&self, device: &DeviceChoice) -> Result<()> {
         let Some(folder) = self.cache() else { return Ok(()) };
         if let Chosen::Gpu(adapter) = choose(device, self.on.backend()?)?.chosen {
             let mut bar = Progress::new("measuring this GPU, once", Unit::Steps);
@@ -159,13 +166,13 @@ impl RunArgs {
 
     pub fn options(&self, vocab: Option<PathBuf>) -> Result<Options> {
         Ok(Options {
-            device: self.on.device(),
+            device: self.on.device()?,
             backend: self.on.backend()?,
             vocab,
             chunk: self.chunk as usize,
             context: self.context.map(|n| n as usize),
-            cache_dtype: self.cache_dtype.clone(),
-            state_dtype: self.state_dtype.clone(),
+            cache_dtype: self.cache_dtype.parse()?,
+            state_dtype: self.state_dtype.parse()?,
             rope_theta: self.rope_theta,
             deterministic: self.deterministic,
             state_orientation: self.state_orientation,
@@ -202,14 +209,17 @@ impl ModelArgs {
 
     pub fn load(&self) -> Result<Model> {
         check(&self.source())?;
-        match self.strategy.as_deref() {
+        let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
+        match &strategy {
             // Whatever it chooses is on adapters that any other run measures.
-            Some(text) if text.trim().eq_ignore_ascii_case("auto") => {}
+            Some(StrategyChoice::Auto) => {}
             // A segment without layers may name a device that is not there: those with layers are opened, and missed, later.
-            Some(text) => Strategy::parse(text)?.devices().iter().for_each(|device| self.run.measure(device).unwrap_or(())),
+            Some(StrategyChoice::Given(strategy)) => {
+                strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
+            }
             None => self.run.measure_once()?,
         }
-        let (dtype, quant, strategy) = (self.dtype.clone(), self.quant.clone(), self.strategy.clone());
+        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
     }
 
@@ -226,16 +236,12 @@ impl ModelArgs {
 
 /// For `value_parser`.
 pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> {
-    match text {
-        "value-key" => Ok(StateOrientation::ValueKey),
-        "key-value" => Ok(StateOrientation::KeyValue),
-        _ => Err("expected value-key or key-value".into()),
-    }
+    text.parse().map_err(|e: Error| e.message)
 }
 
 /// Checks that a plan of formats can be read.
 fn quant(text: &str) -> std::result::Result<String, String> {
-    Plan::parse(text).map(|_| text.to_string()).map_err(|e| e.message)
+    text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| e.message)
 }
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {

@@ -7,7 +7,8 @@ use super::prompt::{Given, InputArgs, LastNewline};
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Result, size};
-use crate::exec::Plan;
+use crate::exec::QuantPlan;
+use crate::quant::Float;
 use crate::report::{ModelReport, QualityReport, VariantReport, WeightsReport, device_of};
 use crate::session::{Model, ModelSource, Options, Prompt, Session, Windows, quality};
 use std::path::PathBuf;
@@ -76,23 +77,23 @@ struct Variant {
 impl Variant {
     fn new(name: &str, options: Options) -> Variant {
         // The reference's is f32.
-        let state = if options.state_dtype == "f32" { String::new() } else { format!(", {} state", options.state_dtype) };
+        let state = if options.state_dtype == Float::F32 { String::new() } else { format!(", {} state", options.state_dtype) };
         Variant { name: format!("{name}{state}"), options }
     }
 }
 
 /// What is asked for; else all that the reference is not.
-fn variants(args: &Args, plain: &Options, reference: &Model) -> Vec<Variant> {
-    let of_dtype = |kind: &str| Variant::new(kind, Options { dtype: kind.into(), ..plain.clone() });
-    let of_quant = |kind: &str| Variant::new(kind, Options { quant: Some(kind.into()), ..plain.clone() });
-    let of_strategy = |text: &str| Variant::new(text, Options { strategy: Some(text.into()), ..plain.clone() });
+fn variants(args: &Args, plain: &Options, reference: &Model) -> Result<Vec<Variant>> {
+    let of_dtype = |kind: &str| Ok(Variant::new(kind, Options { dtype: kind.parse()?, ..plain.clone() }));
+    let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..plain.clone() }));
+    let of_strategy = |text: &str| Ok(Variant::new(text, Options { strategy: Some(text.parse()?), ..plain.clone() }));
     let floats = args.dtype.iter().map(|d| of_dtype(d)).chain(args.quant.iter().map(|q| of_quant(q)));
-    let asked: Vec<Variant> = floats.chain(args.strategy.iter().map(|s| of_strategy(s))).collect();
+    let asked: Vec<Variant> = floats.chain(args.strategy.iter().map(|s| of_strategy(s))).collect::<Result<_>>()?;
     if !asked.is_empty() {
-        return asked;
+        return Ok(asked);
     }
-    let differs = |kind: &&str| *kind != reference.dtype() || plain.state_dtype != "f32";
-    ["f16", "f32"].into_iter().filter(differs).map(of_dtype).chain(Plan::names().map(of_quant)).collect()
+    let differs = |kind: &&str| *kind != reference.dtype() || plain.state_dtype != Float::F32;
+    ["f16", "f32"].into_iter().filter(differs).map(of_dtype).chain(QuantPlan::names().map(of_quant)).collect()
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -100,7 +101,7 @@ pub fn run(args: Args) -> Outcome {
     args.run.measure_once()?;
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
     let plain = args.run.options(args.vocab.clone())?;
-    let against = Options { dtype: args.against.clone(), state_dtype: "f32".into(), ..plain.clone() };
+    let against = Options { dtype: args.against.parse()?, state_dtype: Float::F32, ..plain.clone() };
     let model = model_options::load(&source, &against)?;
     let mut reference = Session::new(&model, 1)?;
     reference.check_speaks()?;
@@ -110,7 +111,7 @@ pub fn run(args: Args) -> Outcome {
     let windows = Windows { start: &start, tokens: &tokens, len: args.window.map_or(most, |n| n as usize) };
 
     let mut table = Table { out: Output::new(false), json: args.json, report: None };
-    for Variant { name, options } in variants(&args, &plain, &model) {
+    for Variant { name, options } in variants(&args, &plain, &model)? {
         let variant = model_options::load(&source, &options)?;
         let mut session = Session::new(&variant, 1)?;
         let mut bar = Progress::new("comparing", Unit::Tokens);

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn rules_are_read_once_and_so_is_what_is_wrong_with_them() {
-        let options = Options { device: "cpu".into(), ..Options::default() };
+        let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let mut followers = Followers::new(&model);
         let schemas = [r#"{"properties":{"a":{},"b":{}}}"#, r#"{"properties":{"b":{},"a":{}}}"#].map(|text| Rules::Schema(text.into()));

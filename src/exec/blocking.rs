@@ -1,7 +1,7 @@
 //! Blocks on what is async at the core: listing adapters, opening devices, loading models. A browser has none of this.
 
 use super::Progress;
-use super::choose::{Choice, choose_async};
+use super::choose::{Choice, DeviceChoice, choose_async};
 use super::gpu::{Adapter, Backend, Device, GpuModel, adapters_async};
 use crate::error::Result;
 use crate::tape::{Section, Source};
@@ -19,7 +19,7 @@ pub fn adapters(backend: Backend) -> Vec<Adapter> {
 }
 
 /// As [`choose_async`].
-pub fn choose(device: &str, backend: Backend) -> Result<Choice> {
+pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     block_on(choose_async(device, backend))
 }
 

@@ -2,6 +2,62 @@
 
 use super::gpu::{Adapter, AdapterKind, Backend, adapters_async};
 use crate::error::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// The device that layers run on, as a caller asks for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// The first adapter that is hardware, else the CPU.
+    #[default]
+    Auto,
+    /// The host's own cores.
+    Cpu,
+    /// An adapter by its place in the list of all; `None`: the first.
+    Gpu(Option<usize>),
+    /// The first adapter whose name contains this text, in upper or lower case.
+    Named(String),
+    /// The device that the caller opened. No text stands for it.
+    Own,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.pad("auto"),
+            DeviceChoice::Cpu => f.pad("cpu"),
+            DeviceChoice::Gpu(None) => f.pad("gpu"),
+            DeviceChoice::Gpu(Some(n)) => f.pad(&format!("gpu:{n}")),
+            DeviceChoice::Named(name) => f.pad(name),
+            DeviceChoice::Own => f.pad("own"),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+
+    /// `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name, in upper or lower case.
+    fn from_str(text: &str) -> Result<DeviceChoice> {
+        let text = text.trim();
+        Ok(match text.to_lowercase().as_str() {
+            "" => {
+                let e = Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing");
+                return Err(e.field("device"));
+            }
+            "auto" => DeviceChoice::Auto,
+            "cpu" => DeviceChoice::Cpu,
+            "gpu" => DeviceChoice::Gpu(None),
+            lower => match lower.strip_prefix("gpu:") {
+                Some(n) => {
+                    let wrong = |_| Error::usage(format!("expected a number after gpu:, found {n:?}")).field("device");
+                    DeviceChoice::Gpu(Some(n.parse().map_err(wrong)?))
+                }
+                None => DeviceChoice::Named(text.to_owned()),
+            },
+        })
+    }
+}
 
 /// The host's own cores, or an adapter.
 pub enum Chosen {
@@ -20,26 +76,21 @@ pub struct Choice {
 /// What to do where there is no adapter at all.
 const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
-/// Chooses a device: `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name, in upper or lower case.
+/// Chooses a device.
 ///
-/// `auto` takes a software adapter only if the caller asks for a backend: the host's own cores are faster than a CPU that plays GPU.
+/// `Auto` takes a software adapter only if the caller asks for a backend: the host's own cores are faster than a CPU that plays GPU.
 ///
 /// # Errors
-/// `Device` if no adapter matches, or if the backend that was asked for has no adapter. `Usage` if the words are wrong. Both are at
-/// `device` or `backend`.
-pub async fn choose_async(device: &str, backend: Backend) -> Result<Choice> {
-    let wanted = device.trim().to_lowercase();
-    if wanted.is_empty() {
-        return Err(Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing").field("device"));
-    }
-    if wanted == "cpu" {
+/// `Device`, at `device` or `backend`: no adapter matches, or the backend that was asked for has no adapter.
+pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
+    if *device == DeviceChoice::Cpu {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
     }
     let mut all = adapters_async(backend).await;
     if all.is_empty() && backend != Backend::Auto {
         return Err(no_adapter_through(backend).await);
     }
-    if wanted == "auto" && backend == Backend::Auto {
+    if *device == DeviceChoice::Auto && backend == Backend::Auto {
         let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
         return Ok(match all.into_iter().enumerate().find(|(_, a)| is_hardware(a)) {
             Some((at, a)) => Choice {
@@ -54,13 +105,11 @@ pub async fn choose_async(device: &str, backend: Backend) -> Result<Choice> {
             },
         });
     }
-    let at = if wanted == "gpu" || wanted == "auto" {
-        (!all.is_empty()).then_some(0)
-    } else if let Some(n) = wanted.strip_prefix("gpu:") {
-        let n: usize = n.parse().map_err(|_| Error::usage(format!("expected a number after gpu:, found {n:?}")).field("device"))?;
-        (n < all.len()).then_some(n)
-    } else {
-        all.iter().position(|a| a.name.to_lowercase().contains(&wanted))
+    let at = match device {
+        DeviceChoice::Gpu(Some(n)) => (*n < all.len()).then_some(*n),
+        DeviceChoice::Named(name) => all.iter().position(|a| a.name.to_lowercase().contains(&name.to_lowercase())),
+        DeviceChoice::Own => return Err(Error::device("expected the caller's device, found none").field("device")),
+        _ => (!all.is_empty()).then_some(0),
     };
     match at {
         Some(at) => {
@@ -71,7 +120,8 @@ pub async fn choose_async(device: &str, backend: Backend) -> Result<Choice> {
         None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
         None => {
             let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-            Err(Error::device(format!("no adapter is {device:?}; there are cpu, {}", names.join(", "))).field("device"))
+            let text = format!("no adapter is {:?}; there are cpu, {}", device.to_string(), names.join(", "));
+            Err(Error::device(text).field("device"))
         }
     }
 }
@@ -93,4 +143,22 @@ async fn no_adapter_through(backend: Backend) -> Error {
         format!("this program has no {} on this system; it has {}", backend.name(), names(&built_in))
     };
     Error::device(text).field("backend").hint("choose another backend, or use `device=cpu`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_read_from_text_and_written_as_it() {
+        let of = |text: &str| text.parse::<DeviceChoice>();
+        for text in ["auto", "cpu", "gpu", "gpu:12", "GeForce RTX"] {
+            assert_eq!(of(text).unwrap().to_string(), text);
+        }
+        assert_eq!(of(" GPU:1 ").unwrap(), DeviceChoice::Gpu(Some(1)));
+        for (text, want) in [("", "found nothing"), (" ", "found nothing"), ("gpu:x", "expected a number after gpu:, found \"x\"")] {
+            let e = of(text).unwrap_err();
+            assert!(e.message.contains(want) && e.field_name() == Some("device"), "{e}");
+        }
+    }
 }

@@ -1,15 +1,51 @@
 //! The formats of matrices: the options `dtype` and `quant`.
 
 use crate::error::{Error, Result};
-use crate::quant::{self, Format, Scaling};
+use crate::quant::{self, Float, Format, Scaling};
 use crate::tape::{Kind, MatrixSpec, Part, Source};
 use crate::tensor::DType;
 use half::f16;
 use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// The float that matrices are kept in where no [`QuantPlan`] says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FloatChoice {
+    /// f16 if every number of the matrix fits its range, else f32.
+    #[default]
+    Auto,
+    Exactly(Float),
+}
+
+impl fmt::Display for FloatChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FloatChoice::Auto => f.pad("auto"),
+            FloatChoice::Exactly(float) => float.fmt(f),
+        }
+    }
+}
+
+impl FromStr for FloatChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<FloatChoice> {
+        match text {
+            "auto" => Ok(FloatChoice::Auto),
+            _ => text
+                .parse()
+                .map(FloatChoice::Exactly)
+                .map_err(|_| Error::usage(format!("expected auto, f16 or f32, found {text:?}")).field("dtype")),
+        }
+    }
+}
 
 /// Which matrices are in which format. Made from text: a name, or one and exceptions, `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct QuantPlan {
+    /// The text that it was made from; empty if it was made from none.
+    text: String,
     /// Of all others; none: as the file has them, floats as the option `dtype` says.
     others: Option<Choice>,
     /// What the name says of some, where there are such.
@@ -54,32 +90,23 @@ const NAMED: [(&str, &str); 2] = [
 /// Bits a weight that the first of them takes at the most.
 const BUDGET: f64 = 5.5;
 
-impl Plan {
+impl QuantPlan {
     /// Everything as the file has it.
-    pub const AS_FILED: Plan = Plan { others: None, named: Vec::new(), budget: None, asked: Vec::new() };
+    pub const AS_FILED: QuantPlan = QuantPlan { text: String::new(), others: None, named: Vec::new(), budget: None, asked: Vec::new() };
 
-    pub fn parse(text: &str) -> Result<Plan> {
-        let mut words = text.split(',').peekable();
-        let Some(first) = words.next_if(|word| !word.contains('=')) else {
-            return Ok(Plan { asked: words.map(exception).collect::<Result<_>>()?, ..Plan::AS_FILED });
-        };
-        let mut meant = NAMED.iter().find(|(name, _)| *name == first).map_or(first, |(_, plan)| plan).split(',');
-        Ok(Plan {
-            others: Some(format(meant.next().unwrap_or_default())?),
-            named: meant.map(exception).collect::<Result<_>>()?,
-            budget: (first == NAMED[0].0).then_some(BUDGET),
-            asked: words.map(exception).collect::<Result<_>>()?,
-        })
+    /// Returns the plans that have a name, for tables.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::described().map(|(name, _)| name)
     }
 
-    /// Returns the plans that have a name, for help and for tables.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| f.name());
-        coded.chain(["i4-mixed"])
+    /// Returns the plans that have a name, and what help says of each.
+    pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| (f.name(), f.about()));
+        coded.chain([("i4-mixed", "8 bits where it matters")])
     }
 
     /// The same with floats for one kind.
-    pub fn but(mut self, kind: Kind) -> Plan {
+    pub fn but(mut self, kind: Kind) -> QuantPlan {
         self.asked.push((Which::Kind(kind), None));
         self
     }
@@ -95,7 +122,7 @@ impl Plan {
     }
 
     /// What of it these matrices get: within the budget; every name that the user gave must be somebody's.
-    fn fitted(mut self, matrices: &[MatrixSpec], source: &dyn Source) -> Result<Plan> {
+    fn fitted(mut self, matrices: &[MatrixSpec], source: &dyn Source) -> Result<QuantPlan> {
         let parts = || matrices.iter().flat_map(|m| &m.parts);
         for (which, _) in &self.asked {
             if let Which::Named(name) = which
@@ -106,7 +133,7 @@ impl Plan {
         }
         let Some(budget) = self.budget else { return Ok(self) };
         let most = budget * parts().map(|p| p.rows * p.k).sum::<usize>() as f64 / 8.0;
-        let f16 = quant::find("f16")?;
+        let f16 = Float::F16.format();
         for exception in std::mem::take(&mut self.named) {
             self.named.push(exception);
             let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part, source).unwrap_or(f16))).sum();
@@ -115,6 +142,38 @@ impl Plan {
             }
         }
         Ok(self)
+    }
+}
+
+impl FromStr for QuantPlan {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<QuantPlan> {
+        let mut words = text.split(',').peekable();
+        let Some(first) = words.next_if(|word| !word.contains('=')) else {
+            return Ok(QuantPlan { text: text.into(), asked: words.map(exception).collect::<Result<_>>()?, ..QuantPlan::AS_FILED });
+        };
+        let mut meant = NAMED.iter().find(|(name, _)| *name == first).map_or(first, |(_, plan)| plan).split(',');
+        Ok(QuantPlan {
+            text: text.into(),
+            others: Some(format(meant.next().unwrap_or_default())?),
+            named: meant.map(exception).collect::<Result<_>>()?,
+            budget: (first == NAMED[0].0).then_some(BUDGET),
+            asked: words.map(exception).collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// The plan as text that parses to it; of a plan that no text made, nothing.
+impl fmt::Display for QuantPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl Default for QuantPlan {
+    fn default() -> QuantPlan {
+        QuantPlan::AS_FILED
     }
 }
 
@@ -147,7 +206,7 @@ fn format(name: &str) -> Result<Choice> {
 
 fn unknown(word: &str) -> Error {
     let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-    let names: Vec<_> = Plan::names().collect();
+    let names: Vec<_> = QuantPlan::names().collect();
     let text =
         format!("expected f16 (floats), one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
     Error::usage(text).field("quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
@@ -155,8 +214,8 @@ fn unknown(word: &str) -> Error {
 
 /// Chooses the format of every matrix. Where that is a float: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
 /// number of the stack fits its range and f32 elsewhere.
-pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &str, plan: &Plan) -> Result<()> {
-    let (f16, f32) = (quant::find("f16")?, quant::find("f32")?);
+pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
+    let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;
     // Several parts may be slices of one tensor, which is read once.
     let mut known = HashMap::new();
@@ -170,14 +229,12 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: &
         let coded: Vec<_> = matrix.parts.iter().map(|part| plan.of(part, source)).collect();
         let plain = || matrix.parts.iter().zip(&coded).filter(|(_, coded)| coded.is_none()).map(|(part, _)| part);
         let float = match dtype {
-            "f32" => f32,
-            "f16" => f16,
-            "auto" if plain().map(&mut fits).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
-            "auto" => {
+            FloatChoice::Exactly(float) => float.format(),
+            FloatChoice::Auto if plain().map(&mut fits).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
+            FloatChoice::Auto => {
                 log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
                 f32
             }
-            other => return Err(Error::usage(format!("expected auto, f16 or f32, found {other:?}")).field("dtype")),
         };
         matrix.parts.iter_mut().zip(coded).for_each(|(part, coded)| part.format = coded.unwrap_or(float));
     }
@@ -225,7 +282,7 @@ mod tests {
     fn plans_are_a_format_and_exceptions() {
         let of = |plan: &str, tensor: &str, kind: Kind| {
             let part = Part::new(tensor, 1, 1).of(kind);
-            Plan::parse(plan).unwrap().of(&part, &Nothing).map(|f| f.name())
+            plan.parse::<QuantPlan>().unwrap().of(&part, &Nothing).map(|f| f.name())
         };
         assert_eq!(of("i8", "head.weight", Kind::Head), Some("i8"));
         let plan = "i4,head=i8,low-rank=f16,blocks.3.att=nf4";
@@ -237,15 +294,15 @@ mod tests {
         assert_eq!(of("i8rc,head=f16", "head.weight", Kind::Head), None);
         assert_eq!(of("i4-mixed,embedding=i4", "emb.weight", Kind::Embedding), Some("i4"));
         assert_eq!(of("head=i8", "blocks.2.att.key.weight", Kind::Plain), None);
-        for name in Plan::names() {
-            Plan::parse(name).unwrap();
+        for name in QuantPlan::names() {
+            assert_eq!(name.parse::<QuantPlan>().unwrap().to_string(), name);
         }
         for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8", "i8,", "head"] {
-            let error = Plan::parse(wrong).unwrap_err().to_string();
+            let error = wrong.parse::<QuantPlan>().unwrap_err().to_string();
             assert!(error.contains("i4-mixed"), "{error}");
         }
         let spec = MatrixSpec { parts: vec![Part::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
-        let plan = Plan::parse("i8,att.kay=i4").unwrap();
+        let plan = "i8,att.kay=i4".parse::<QuantPlan>().unwrap();
         assert!(plan.fitted(&[spec], &Nothing).unwrap_err().to_string().contains("att.kay"));
     }
 }

@@ -6,8 +6,10 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::quant::{FORMATS, Scaling};
 use std::fmt;
+use std::str::FromStr;
 
 pub use place::Placed;
 
@@ -56,15 +58,12 @@ enum Layers {
 /// The dtypes, as a strategy names them.
 const DTYPES: [(&str, DType); 3] = [("fp32", DType::Fp32), ("fp16", DType::Fp16), ("bf16", DType::Bf16)];
 
-/// The formats that can stand behind a dtype.
-const QUANTS: [&str; 4] = ["i8", "i4", "nf4", "i8rc"];
+/// Returns the formats that can follow a dtype.
+fn quants() -> impl Iterator<Item = &'static str> {
+    FORMATS.iter().filter(|format| format.scaling() != Scaling::None).map(|format| format.name())
+}
 
 impl Strategy {
-    /// Reads a strategy. The error of one that is none shows where.
-    pub fn parse(text: &str) -> Result<Strategy> {
-        parse::strategy(text)
-    }
-
     /// Returns its devices as the option `device` takes them, each once.
     pub fn devices(&self) -> Vec<String> {
         let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
@@ -76,6 +75,41 @@ impl Strategy {
     /// What a user should know: words that mean something else here than in the package. Each is said once.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+}
+
+/// The error of a text that is no strategy shows where.
+impl FromStr for Strategy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Strategy> {
+        parse::strategy(text)
+    }
+}
+
+/// How a caller places layers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum StrategyChoice {
+    /// What suits the memory that is free on this machine.
+    #[default]
+    Auto,
+    Given(Strategy),
+}
+
+impl FromStr for StrategyChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<StrategyChoice> {
+        if text.trim().eq_ignore_ascii_case("auto") { Ok(StrategyChoice::Auto) } else { text.parse().map(StrategyChoice::Given) }
+    }
+}
+
+impl fmt::Display for StrategyChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StrategyChoice::Auto => f.pad("auto"),
+            StrategyChoice::Given(strategy) => strategy.fmt(f),
+        }
     }
 }
 

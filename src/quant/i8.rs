@@ -36,6 +36,10 @@ impl Format for I8 {
         "i8"
     }
 
+    fn about(&self) -> &'static str {
+        "nearly lossless"
+    }
+
     fn bits(&self) -> usize {
         8
     }

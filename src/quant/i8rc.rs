@@ -33,6 +33,10 @@ impl Format for I8rc {
         "i8rc"
     }
 
+    fn about(&self) -> &'static str {
+        "the official package's int8"
+    }
+
     fn bits(&self) -> usize {
         8
     }

@@ -10,6 +10,7 @@ mod codes;
 mod encode;
 mod f16;
 mod f32;
+mod float;
 mod i4;
 mod i8;
 mod i8rc;
@@ -22,6 +23,7 @@ pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
 pub use codes::Loops;
 pub use encode::{Encoded, encode_rows};
+pub use float::Float;
 pub use scales::{Axis, BLOCK, Scales, Scaling};
 
 use crate::error::{Error, Result};
@@ -39,6 +41,11 @@ pub const fn padded(n: usize) -> usize {
 pub trait Format: Send + Sync {
     /// Its name in options, in JSON and of `shaders/weight/<name>.wgsl`.
     fn name(&self) -> &'static str;
+
+    /// Returns what help says of it, in a few words; empty if the name says it all.
+    fn about(&self) -> &'static str {
+        ""
+    }
 
     /// Of a code.
     fn bits(&self) -> usize;

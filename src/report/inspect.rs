@@ -2,7 +2,8 @@
 
 use crate::arch;
 use crate::error::Result;
-use crate::quant::{self, FORMATS, Format};
+use crate::exec::FloatChoice;
+use crate::quant::{FORMATS, Float, Format};
 use crate::session::needs::{DeviceBytes, Needs, Sizes, as_assigned};
 use crate::session::{Options, bytes_by_device, notes};
 use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
@@ -133,15 +134,15 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
             let context = options.context_of(&f).unwrap_or(0);
-            tape.cache_format = quant::find(&options.cache_dtype).unwrap_or(tape.cache_format);
+            tape.cache_format = options.cache_dtype.format();
             report.context = f.context;
-            tape.store_as(quant::find("f16")?);
-            let options = Options { dtype: "f16".into(), ..options.clone() };
+            tape.store_as(Float::F16.format());
+            let options = Options { dtype: FloatChoice::Exactly(Float::F16), ..options.clone() };
             report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.weights = tape.formats().join("+");
             let mut notes = notes(checkpoint, &tape, &report.weights);
             // What running it with these options would say.
-            notes.extend(quant::find(&options.state_dtype).and_then(|f| tape.store_states(f)).err().map(|e| e.to_string()));
+            notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
         }

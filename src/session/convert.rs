@@ -2,8 +2,8 @@
 
 use super::{Opened, Options};
 use crate::error::{Error, Result};
-use crate::exec::{Plan, assign_formats, encode_part, survey};
-use crate::quant::{Coding, Scaling, padded};
+use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
+use crate::quant::{Coding, Float, Scaling, padded};
 use crate::tape::{MatrixSpec, Part, Source};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, CodedTensors, Conversion, Lora, convert};
@@ -11,16 +11,21 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `quant`: a name, or one with exceptions. What
+/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `plan`. What
 /// stays a float, and an adapter, are as `what` says. Progress gets (bytes done, bytes in total).
 ///
 /// # Errors
-/// Of the plan, of a number that a format cannot hold, and as [`convert()`].
-pub fn convert_coded(input: &Checkpoint, out: &Path, quant: &str, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let plan = Plan::parse(quant)?;
+/// Of a plan that does not suit the matrices, of a number that a format cannot hold, and as [`convert()`].
+pub fn convert_coded(
+    input: &Checkpoint,
+    out: &Path,
+    plan: &QuantPlan,
+    what: &Conversion<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
     let mut opened = Opened::of(input.clone(), &Options::default())?;
     // Which float the others become is not asked here.
-    assign_formats(&mut opened.tape.matrices, input, "f32", &plan)?;
+    assign_formats(&mut opened.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
     let parts = coded_parts(&opened.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
     let source = Merged { checkpoint: input, lora: what.lora };

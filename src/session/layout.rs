@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::exec::mapped_bytes;
-use crate::exec::strategy::{Placed, Strategy};
-use crate::exec::{Plan, assign_formats, host_memory};
+use crate::exec::strategy::{Placed, Strategy, StrategyChoice};
+use crate::exec::{QuantPlan, assign_formats, host_memory};
 use crate::quant;
 use crate::tape::{BLOCK, Kind, MatrixSpec, Part, Room, Source, Tape};
 use crate::tensor::DType;
@@ -31,44 +31,40 @@ const TRIED: [&str; 3] = ["", "i8", "i4"];
 /// Says where layers lie, and gives every matrix its format. A table that is streamed is of floats: only single rows of it come to the
 /// device, without the scales of others.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
-    let Some(text) = &options.strategy else {
+    let Some(strategy) = &options.strategy else {
         let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
-        let plan = plan_of(options.quant.as_deref(), first, resident)?;
-        assign_formats(&mut tape.matrices, source, &options.dtype, &plan)?;
+        let plan = plan_of(options.quant.clone(), first, resident);
+        assign_formats(&mut tape.matrices, source, options.dtype, &plan)?;
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
         return Err(Error::usage("a strategy says formats and devices itself").hint("leave out `quant`, or `strategy`"));
     }
     let mut notes = Vec::new();
-    let strategy = match text.trim().to_lowercase().as_str() {
-        "auto" => {
+    let strategy = match strategy {
+        StrategyChoice::Auto => {
             let Fitted { strategy, why } = fitted(tape, source, options, context).await?;
             notes.push(format!("`strategy={strategy:?}`: {why}"));
-            Strategy::parse(&strategy)?
+            strategy.parse::<Strategy>()?
         }
-        _ => Strategy::parse(text)?,
+        StrategyChoice::Given(strategy) => strategy.clone(),
     };
     let placed = strategy.place(n_layer)?;
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
     for part in &placed {
-        let plan = plan_of(part.quant, part.layers.start, part.resident)?;
+        let plan = plan_of(part.quant.map(str::parse).transpose()?, part.layers.start, part.resident);
         let own = tape.extent(&part.layers).matrices;
         assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
     }
-    let part = |p: Placed| PartOn { device: p.device, layers: p.layers, resident: p.resident };
-    Ok(Layout { parts: placed.into_iter().map(part).collect(), notes })
-}
-
-fn plan(quant: Option<&str>) -> Result<Plan> {
-    quant.map_or(Ok(Plan::AS_FILED), Plan::parse)
+    let part = |p: Placed| Ok(PartOn { device: p.device.parse()?, layers: p.layers, resident: p.resident });
+    Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
 /// The plan for layers from `first` on, of which so many stay on the device.
-fn plan_of(quant: Option<&str>, first: usize, resident: usize) -> Result<Plan> {
-    let plan = plan(quant)?;
-    Ok(if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan })
+fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan {
+    let plan = quant.unwrap_or_default();
+    if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }
 }
 
 /// What a session of one slot makes room for.
@@ -92,7 +88,7 @@ pub fn bytes_by_device(
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
     let layout = crate::exec::blocking::block_on(lay_out(tape, n_layer, source, options, context))?;
-    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.clone(), tape.n_layers())).collect();
+    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
     let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &needs))
 }
@@ -105,7 +101,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
     let is_half = |part: &Part| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {
-        let plan = plan(Some(*quant).filter(|q| !q.is_empty()))?;
+        let plan = if quant.is_empty() { QuantPlan::AS_FILED } else { quant.parse()? };
         let bytes = |m: &MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
         Ok(Candidate { dtype: format!("{float}{quant}"), needs: Needs::of(tape, &sizes, &bytes) })
     };

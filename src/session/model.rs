@@ -8,10 +8,11 @@ use super::pages::Pages;
 use super::place::{PartOn, check_memory, choose_devices, place, placed};
 use crate::arch::Facts;
 use crate::error::{Error, Result};
-use crate::exec::Loaded;
 use crate::exec::gpu::{self, Backend};
 use crate::exec::mapped_bytes;
-use crate::quant;
+use crate::exec::strategy::StrategyChoice;
+use crate::exec::{DeviceChoice, FloatChoice, Loaded, QuantPlan};
+use crate::quant::Float;
 use crate::sample::Sampling;
 use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
 use crate::vocab::{self, Choice, Vocab};
@@ -35,28 +36,27 @@ pub enum ModelSource {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name.
-    pub device: String,
+    pub device: DeviceChoice,
     pub backend: Backend,
     /// Several devices that share the layers, in order; where it is empty, all are on `device`.
     pub parts: Vec<PartOn>,
-    /// `auto`, `f16` or `f32`.
-    pub dtype: String,
-    /// Which layers lie on which device and in which format, as `docs/strategies.md` says, or `auto`. In the place of `device`, `dtype`
+    /// The float that matrices are kept in.
+    pub dtype: FloatChoice,
+    /// Which layers lie on which device and in which format, as `docs/strategies.md` says. In the place of `device`, `dtype`
     /// and `quant`.
-    pub strategy: Option<String>,
-    /// Which matrices are kept in fewer bits, and how: [`Plan`](crate::exec::Plan) has the grammar. None: all are floats.
-    pub quant: Option<String>,
+    pub strategy: Option<StrategyChoice>,
+    /// Which matrices are kept in fewer bits, and how. `None`: those that the file has in fewer bits.
+    pub quant: Option<QuantPlan>,
     /// A vocabulary file; else by the number of embeddings: built in, or beside the model.
     pub vocab: Option<PathBuf>,
     /// Tokens of a prompt that a step reads at the most.
     pub chunk: usize,
     /// Tokens that a slot of a model with attention can read; none: as many as it was trained for, at most [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
-    /// How keys and values are kept, `f16` or `f32`.
-    pub cache_dtype: String,
-    /// How the matrices that RWKV-5, 6 and 7 remember a text in are kept, `f16` or `f32`; computed with in f32 either way.
-    pub state_dtype: String,
+    /// How keys and values are kept.
+    pub cache_dtype: Float,
+    /// How the matrices that RWKV-5, 6 and 7 remember a text in are kept; sums are in f32 either way.
+    pub state_dtype: Float,
     /// Base of the rotary position embedding, in the place of what the file says.
     pub rope_theta: Option<f64>,
     /// One kernel class for every batch size.
@@ -82,17 +82,17 @@ pub const DEFAULT_CONTEXT: usize = 8192;
 impl Default for Options {
     fn default() -> Self {
         Options {
-            device: "auto".into(),
+            device: DeviceChoice::Auto,
             backend: Backend::Auto,
             parts: Vec::new(),
-            dtype: "auto".into(),
+            dtype: FloatChoice::Auto,
             quant: None,
             strategy: None,
             vocab: None,
             chunk: 256,
             context: None,
-            cache_dtype: "f16".into(),
-            state_dtype: "f32".into(),
+            cache_dtype: Float::F16,
+            state_dtype: Float::F32,
             rope_theta: None,
             deterministic: false,
             cache: None,
@@ -170,8 +170,8 @@ impl Model {
         let facts = opened.blueprint.facts();
         let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
         let mut tape = std::mem::take(&mut opened.tape);
-        tape.cache_format = quant::find(&options.cache_dtype)?;
-        tape.store_states(quant::find(&options.state_dtype)?)?;
+        tape.cache_format = options.cache_dtype.format();
+        tape.store_states(options.state_dtype.format())?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));

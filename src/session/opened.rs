@@ -8,7 +8,9 @@ use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// How the names of tuned initial states end.
 pub const TUNED: &str = ".att.time_state";
@@ -26,6 +28,32 @@ pub enum StateOrientation {
     ValueKey,
     /// `[H, key, value]`
     KeyValue,
+}
+
+impl StateOrientation {
+    pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StateOrientation::ValueKey => "value-key",
+            StateOrientation::KeyValue => "key-value",
+        }
+    }
+}
+
+impl fmt::Display for StateOrientation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for StateOrientation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<StateOrientation> {
+        let found = StateOrientation::ALL.into_iter().find(|orientation| orientation.name() == text);
+        found.ok_or_else(|| Error::usage("expected value-key or key-value").field("state_orientation"))
+    }
 }
 
 /// A source with its blueprint, recorded.

@@ -5,7 +5,7 @@ use super::{Device, Options};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
 use crate::exec::strategy::Placed;
-use crate::exec::{Chain, Choice, Chosen, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune};
+use crate::exec::{Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune};
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Consecutive layers of a model, and the device that has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOn {
-    /// As [`Options::device`] takes it; each part opens the device anew. `own`: the caller's.
-    pub device: String,
+    /// Each part opens the device anew.
+    pub device: DeviceChoice,
     /// The norm and the head behind the last layer count as one more; the embedding belongs to layer 0.
     pub layers: Range<usize>,
     /// So many of these, the first ones, stay on the device, at most all. The others stay in host memory and come to the device in every
@@ -27,12 +27,9 @@ impl PartOn {
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
-        Placed { device, dtype: "auto", quant: None, resident: self.resident.min(layers.len()), layers }
+        Placed { device, dtype: FloatChoice::Auto, quant: None, resident: self.resident.min(layers.len()), layers }
     }
 }
-
-/// The caller's device.
-const OWN: &str = "own";
 
 /// Layers and the device that was chosen for them.
 pub struct ChosenPart {
@@ -43,12 +40,12 @@ pub struct ChosenPart {
 
 /// Chooses a device for every part; without any, one for all layers.
 pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenPart>> {
-    let device = if options.gpu.is_some() { OWN } else { &options.device };
-    let whole = [PartOn { device: device.into(), layers: 0..usize::MAX, resident: usize::MAX }];
+    let device = if options.gpu.is_some() { DeviceChoice::Own } else { options.device.clone() };
+    let whole = [PartOn { device, layers: 0..usize::MAX, resident: usize::MAX }];
     let parts = if parts.is_empty() { &whole } else { parts };
     let mut chosen = Vec::new();
     for part in parts {
-        let is_own = part.device == OWN && options.gpu.is_some();
+        let is_own = part.device == DeviceChoice::Own && options.gpu.is_some();
         let choice = if is_own { None } else { Some(choose_async(&part.device, options.backend).await?) };
         chosen.push(ChosenPart { part: part.clone(), choice });
     }
@@ -108,7 +105,7 @@ async fn load(
     let text = |s: &str| s.to_string();
     let Some(choice) = choice else {
         let own = Device {
-            id: text(OWN),
+            id: DeviceChoice::Own.to_string(),
             name: text("caller's device"),
             backend: text("wgpu"),
             kind: text("other"),

@@ -11,8 +11,10 @@ use crate::error::{Error, Result};
 use crate::quant::Coding;
 use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
+use std::str::FromStr;
 
 /// Where the metadata say whose layout a file has, for pairs whose shapes cannot tell.
 pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
@@ -28,17 +30,29 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The word for flags, metadata and reports.
+    pub const ALL: [Layout; 2] = [Layout::Official, Layout::WebRwkv];
+
+    /// Its name in options, metadata and reports.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Official => "official",
             Layout::WebRwkv => "web-rwkv",
         }
     }
+}
 
-    /// The layout of that name.
-    pub fn from_name(name: &str) -> Option<Layout> {
-        [Layout::Official, Layout::WebRwkv].into_iter().find(|layout| layout.name() == name)
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Layout> {
+        let found = Layout::ALL.into_iter().find(|layout| layout.name() == name);
+        found.ok_or_else(|| Error::usage(format!("expected official or web-rwkv, found {name:?}")).field("layout"))
     }
 }
 

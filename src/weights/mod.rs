@@ -131,7 +131,7 @@ impl Checkpoint {
         let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
             FileKind::Gguf => Some(Layout::Official), // its reader has turned everything already
-            _ => metadata.get(convert::LAYOUT_KEY).and_then(|word| Layout::from_name(word)),
+            _ => metadata.get(convert::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };
         let said = config.as_deref().map(Config::read).transpose()?;

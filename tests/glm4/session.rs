@@ -151,7 +151,7 @@ fn keys_and_values_in_f16_cost_little() {
     for device in devices() {
         let mut options = options(device);
         let Some(exact) = tiny(&options) else { return };
-        options.cache_dtype = "f16".into();
+        options.cache_dtype = "f16".parse().unwrap();
         let half = tiny(&options).unwrap();
         let (exact, half) = (read(&exact, &prompt(200, 3)), read(&half, &prompt(200, 3)));
         let largest = exact.iter().fold(0f32, |max, v| v.abs().max(max));
@@ -245,7 +245,7 @@ fn a_classifier_tells_classes_and_no_tokens() {
     let expected: Vec<f32> = (0..3).map(|i| logits[7 + i] + bias[i]).collect();
     for device in devices() {
         let mut options = options(device);
-        options.dtype = "f32".into();
+        options.dtype = "f32".parse().unwrap();
         let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
         let mut session = Session::new(&model, 1).unwrap();
         let found = session.classify(&tokens).unwrap();

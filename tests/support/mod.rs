@@ -49,9 +49,9 @@ pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
 
 pub fn options(device: &str) -> Options {
     let mut options = Options::default();
-    options.device = device.into();
+    options.device = device.parse().unwrap();
     // Keys and values of GLM keep every bit, as those of the official numbers do.
-    options.cache_dtype = "f32".into();
+    options.cache_dtype = "f32".parse().unwrap();
     options
 }
 

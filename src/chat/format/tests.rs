@@ -119,7 +119,7 @@ mod with_a_model {
     use std::path::PathBuf;
 
     fn model(source: &ModelSource) -> Model {
-        let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), ..Default::default() };
+        let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), ..Default::default() };
         Model::load(source, &options, &mut |_, _| ()).unwrap()
     }
 

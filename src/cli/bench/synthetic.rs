@@ -51,7 +51,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.safetensors");
         write("rwkv7-0.1b", &path).unwrap();
-        let options = Options { device: "cpu".into(), ..Options::default() };
+        let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let hash = |source| Model::load(&source, &options, &mut |_, _| ()).unwrap().weights_hash().to_string();
         assert_eq!(hash(ModelSource::Path(path)), hash(ModelSource::Synthetic("rwkv7-0.1b".into())));
     }

@@ -17,7 +17,7 @@ use super::{Failure, Outcome, ceiling, devices, signals};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, AdapterKind, Backend, Device, adapters};
 use crate::exec::selftest::Extent;
-use crate::exec::{Choice, Chosen, choose};
+use crate::exec::{Choice, Chosen, DeviceChoice, choose};
 use crate::report::{self, BuildReport, DeviceReport};
 use golden::Golden;
 use host::Finding;
@@ -153,9 +153,9 @@ pub fn run(args: Args) -> Outcome {
 /// Without a wish, the best adapter even if a CPU plays it: a kernel is right or wrong there, too.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
-        Some(device) => choose(&device, backend),
-        None if backend == Backend::Auto && adapters(backend).is_empty() => choose("cpu", backend),
-        None => choose("gpu", backend),
+        Some(device) => choose(&device.parse()?, backend),
+        None if backend == Backend::Auto && adapters(backend).is_empty() => choose(&DeviceChoice::Cpu, backend),
+        None => choose(&DeviceChoice::Gpu(None), backend),
     }
 }
 

@@ -79,8 +79,8 @@ fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
     let facts = blueprint.facts();
     let mut tape = Tape::new();
     blueprint.record(&mut tape);
-    let parts = vec![PartOn { device: "gpu:0".into(), layers: 0..facts.n_layer + 1, resident: usize::MAX }];
-    let options = Options { dtype: "f16".into(), quant: quant.map(Into::into), parts, ..Options::default() };
+    let parts = vec![PartOn { device: "gpu:0".parse().unwrap(), layers: 0..facts.n_layer + 1, resident: usize::MAX }];
+    let options = Options { dtype: "f16".parse().unwrap(), quant: quant.map(|plan| plan.parse().unwrap()), parts, ..Options::default() };
     let source = Synthetic { seed: MODEL_SEED };
     let devices = bytes_by_device(&mut tape, facts.n_layer, &source, &options, options.context_of(&facts)).unwrap();
     devices.iter().map(|(_, bytes)| bytes.total()).sum()

@@ -12,7 +12,7 @@ use crate::session::{Finish, Model, ModelSource, Options, Request as Limits, Ses
 use std::time::{Duration, Instant};
 
 fn model() -> Model {
-    let options = Options { device: "cpu".into(), deterministic: true, ..Options::default() };
+    let options = Options { device: "cpu".parse().unwrap(), deterministic: true, ..Options::default() };
     Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap()
 }
 

@@ -5,6 +5,8 @@ use super::memory;
 use crate::error::{Error, Result};
 use crate::exec::{Memory, environment, host_memory};
 use crate::tape::{Caps, Class};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 /// Which graphics API.
@@ -21,11 +23,6 @@ pub enum Backend {
 impl Backend {
     /// All but `Auto`.
     pub const ALL: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
-
-    pub fn parse(name: &str) -> Result<Backend> {
-        let found = [Backend::Auto].into_iter().chain(Self::ALL).find(|backend| backend.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| Error::usage(format!("expected auto, vulkan, metal, dx12 or gl, found {name:?}")).field("backend"))
-    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -50,6 +47,21 @@ impl Backend {
             Backend::Dx12 => wgpu::Backends::DX12,
             Backend::Gl => wgpu::Backends::GL,
         }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Backend> {
+        let found = [Backend::Auto].into_iter().chain(Self::ALL).find(|backend| backend.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| Error::usage(format!("expected auto, vulkan, metal, dx12 or gl, found {name:?}")).field("backend"))
     }
 }
 

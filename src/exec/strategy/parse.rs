@@ -1,6 +1,6 @@
 //! From text to segments. Whatever is refused is shown in the text.
 
-use super::{DTYPES, DType, Device, Layers, QUANTS, Segment, Strategy};
+use super::{DTYPES, DType, Device, Layers, Segment, Strategy, quants};
 use crate::error::{Error, Result, short};
 use std::ops::Range;
 
@@ -94,12 +94,12 @@ impl<'t> Reader<'t> {
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
         let Some((name, dtype, suffix)) = known else {
-            let formats = QUANTS.join(", ");
+            let formats = quants().collect::<Vec<_>>().join(", ");
             return Err(self.expected(&format!("a dtype: fp32, fp16 or bf16, perhaps with {formats} behind it"), word));
         };
-        let quant = QUANTS.into_iter().find(|q| *q == suffix);
+        let quant = quants().find(|q| *q == suffix);
         if quant.is_none() && !suffix.is_empty() {
-            let all: Vec<String> = [""].iter().chain(&QUANTS).map(|quant| format!("{name}{quant}")).collect();
+            let all: Vec<String> = [""].into_iter().chain(quants()).map(|quant| format!("{name}{quant}")).collect();
             return Err(self.expected(&format!("one of {}", all.join(", ")), word.start + name.len()..word.end));
         }
         Ok((dtype, quant))

@@ -3,6 +3,8 @@
 
 use super::{DType, Layers, Segment, Strategy};
 use crate::error::{Error, Result};
+use crate::exec::FloatChoice;
+use crate::quant::Float;
 use std::ops::Range;
 
 /// Layers on a device.
@@ -10,8 +12,7 @@ use std::ops::Range;
 pub struct Placed {
     /// As the option `device` takes it.
     pub device: String,
-    /// As the option `dtype` takes it.
-    pub dtype: &'static str,
+    pub dtype: FloatChoice,
     /// As the option `quant` takes it, where matrices are kept in fewer bits.
     pub quant: Option<&'static str>,
     /// Of L + 1; never empty.
@@ -112,12 +113,12 @@ fn note(segment: &Segment, share: Share, streams: Option<&Segment>) -> Option<St
 }
 
 impl DType {
-    /// As the option `dtype` takes it. Nothing computes in bf16: all sums are in f32, and bf16 weights are stored as f16 or f32.
-    fn option(self) -> &'static str {
+    /// Nothing computes in bf16: all sums are in f32, and bf16 weights are stored as f16 or f32.
+    fn option(self) -> FloatChoice {
         match self {
-            DType::Fp32 => "f32",
-            DType::Fp16 => "f16",
-            DType::Bf16 => "auto",
+            DType::Fp32 => FloatChoice::Exactly(Float::F32),
+            DType::Fp16 => FloatChoice::Exactly(Float::F16),
+            DType::Bf16 => FloatChoice::Auto,
         }
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::error::Kind;
 
 fn parse(text: &str) -> Strategy {
-    Strategy::parse(text).unwrap_or_else(|e| panic!("{text:?}: {e}"))
+    text.parse::<Strategy>().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
 /// `gpu f16 0..10`, with the format behind the dtype, and how many layers stay where not all do.
@@ -72,7 +72,7 @@ fn dtypes_and_formats_are_those_of_the_options() {
     for (name, option) in [("fp32", "f32"), ("fp16", "f16"), ("bf16", "auto")] {
         for quant in ["", "i8", "i4", "nf4", "i8rc"] {
             let placed = parse(&format!("cpu {name}{quant}")).place(1).unwrap();
-            assert_eq!((placed[0].dtype, placed[0].quant.unwrap_or("")), (option, quant));
+            assert_eq!((placed[0].dtype.to_string().as_str(), placed[0].quant.unwrap_or("")), (option, quant));
         }
     }
 }
@@ -150,7 +150,7 @@ fn errors_point_into_the_text() {
         ("cpu fp32 *3+", "the cpu has all its layers in memory and streams none", "cpu fp32 *3+\n           ^"),
         ("gpu fp16 *3+ -> gpu:1 fp16 *2+", "only one segment can stream", "gpu fp16 *3+ -> gpu:1 fp16 *2+\n                             ^"),
     ] {
-        let e = Strategy::parse(text).expect_err(text);
+        let e = text.parse::<Strategy>().expect_err(text);
         assert!(e.message.starts_with(message), "{text}: {}", e.message);
         assert_eq!(e.excerpt.as_deref(), Some(marked), "{text}");
         let column = marked.lines().nth(1).unwrap().find('^').unwrap() + 1;
@@ -191,7 +191,7 @@ fn random_text_never_panics_and_what_parses_comes_back() {
                 .collect();
             segments.join(["->", " -> "][random.below(2)])
         };
-        let Ok(strategy) = Strategy::parse(&text) else { continue };
+        let Ok(strategy) = text.parse::<Strategy>() else { continue };
         parsed += 1;
         let back = parse(&strategy.to_string());
         assert_eq!((&back.segments, back.to_string()), (&strategy.segments, strategy.to_string()), "{text:?}");

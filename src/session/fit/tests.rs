@@ -32,7 +32,7 @@ fn chosen(adapters: &[u64], host: u64) -> String {
 /// What was chosen is a strategy, and every device has room for its part.
 fn holds(text: &str, machine: &Machine) {
     let all = candidates();
-    let strategy = Strategy::parse(text).unwrap();
+    let strategy = text.parse::<Strategy>().unwrap();
     assert!(strategy.place_notes(24).is_empty() && strategy.notes().iter().all(|n| n.starts_with("i8 is")), "{text}");
     let placed = strategy.place(24).unwrap();
     let of = |p: &Placed| {

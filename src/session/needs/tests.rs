@@ -59,7 +59,7 @@ fn only_what_is_of_slots_grows_with_slots() {
 fn devices_add_up_their_segments() {
     let needs = needs("rwkv7-0.1b", &sizes(1, 0));
     let total = needs.layers.len();
-    let of = |text: &str| by_device(&Strategy::parse(text).unwrap().place(total - 1).unwrap(), &|_| &needs);
+    let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &needs);
     let whole = of("gpu fp16");
     assert_eq!(whole, [("gpu:0".to_string(), needs.on_device(0..total, total))]);
     // Two segments of one adapter, by both of its names, have activations each.
@@ -85,7 +85,7 @@ fn what_a_file_holds_ready_is_asked_of_the_cpus_layers_alone() {
         Ok(as_assigned(m))
     };
     for (text, layers) in [("gpu fp16", 0..0), ("cpu fp16", 0..n_layer + 1), ("gpu fp16 *3 -> cpu fp16", 3..n_layer + 1)] {
-        let placed = Strategy::parse(text).unwrap().place(n_layer).unwrap();
+        let placed = text.parse::<Strategy>().unwrap().place(n_layer).unwrap();
         asked.set(0);
         let needs = Needs::of(&tape, &sizes(1, 0), &as_assigned).with_mapped(&tape, &placed, &mapped).unwrap();
         let own = if layers.is_empty() { &[] } else { &tape.matrices[tape.extent(&layers).matrices] };

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 fn model() -> Model {
-    let options = Options { device: "cpu".into(), ..Default::default() };
+    let options = Options { device: "cpu".parse().unwrap(), ..Default::default() };
     Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap()
 }
 

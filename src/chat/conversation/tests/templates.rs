@@ -12,7 +12,7 @@ fn chat(version: Version) -> Option<Conversation> {
         println!("SKIPPED a conversation in messages: there is no {}", folder.display());
         return None;
     }
-    let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
+    let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
     let model = Model::load(&ModelSource::Path(folder.into()), &options, &mut |_, _| ()).unwrap();
     let mut format = Format::of(&model).unwrap();
     let Kind::Messages(messages) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
