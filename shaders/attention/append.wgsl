@@ -3,7 +3,7 @@
 // q stays where it is, times 1 / sqrt(D). A lane takes eight numbers of a head.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
-import package::cache::f16::{Eight, Two, pack2, pack8};
+import package::slot::cache::{Eight, Two, pack2, pack8};
 import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
 
 struct Params {

@@ -6,9 +6,9 @@
 // and leaves sum, m and the sum of p for `combine`.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
-import package::attention::queries::{bring, query4};
+import package::slot::queries::{bring, query4};
 import package::attention::softmax::{NOTHING, scores, largest, total, rescale, begin_softmax, softmax};
-import package::cache::f16::{Eight, Two, unpack2, unpack8};
+import package::slot::cache::{Eight, Two, unpack2, unpack8};
 import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
 
 struct Params {

@@ -1,6 +1,6 @@
 // What a product reads, computed on the way: a norm of the row, LN or RMS as in norm/rows. The first workgroup may keep it.
 import package::lib::cursor::output_row;
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
 
 struct Input {

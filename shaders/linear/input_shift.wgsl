@@ -3,7 +3,7 @@
 // Every workgroup normalises for itself, which costs less than a dispatch before it. The first one keeps x_hat as the new state,
 // in the other half of the double buffer, and x_hat and p as planes for who reads them later.
 import package::lib::cursor::{row_at, run_at};
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
 
 struct Input {

@@ -2,7 +2,7 @@
 // at the run's beginning over its tokens up to this one. For runs of few tokens. The first workgroup of the last one keeps the
 // state, in the other half of the double buffer.
 import package::lib::cursor::{row_at, run_at};
-import package::lib::reduce::WG;
+import package::slot::reduce::WG;
 import package::linear::stack::params;
 import package::rwkv::wkv4_step::wkv4_step;
 

@@ -4,13 +4,13 @@
 // Weights are read once for all tokens. TOKENS of them have their inputs in registers at a time; the next block meets the same
 // weights again, in a register or in the nearest cache. A token's sum has the same order whatever GROUPS, BLOCKS and TOKENS are.
 import package::linear::stack::{params, segment_of};
-import package::linear::input::{begin, input4};
+import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
 import package::matrix::quads::quad0;
-import package::scale::none::{columns, dot4, of_rows};
+import package::slot::scale::{columns, dot4, of_rows};
 import package::constants::{GROUPS, BLOCKS, TOKENS};
 
 @compute @workgroup_size(WG)

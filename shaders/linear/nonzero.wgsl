@@ -1,5 +1,5 @@
 // Lists where a row of x is not zero: 2048 inputs at a time, eight a lane, in order, by a count and a sum of counts before.
-import package::linear::input::x;
+import package::slot::input::x;
 
 const LANES: u32 = 256u;
 // Inputs looked at together, and what the list holds: a whole chunk, behind a few that were listed before.

@@ -4,7 +4,7 @@
 // A workgroup computes 8 UNITS rows. All its lanes list the channels that have an input, in order; then UNITS neighbours read one
 // of them, and every SLICES-th channel of the list is theirs. No order depends on anything but x.
 import package::linear::stack::{params, segment_of};
-import package::linear::input::x;
+import package::slot::input::x;
 import package::linear::epilogue::finish;
 import package::linear::nonzero::{CHUNK, LANES, ROOM, append, list};
 import package::lib::cursor::n_rows;

@@ -2,7 +2,7 @@
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // A segment is rows of one matrix; a workgroup works on one segment only.
 import package::linear::epilogue::Epilogue;
-import package::linear::input::Input;
+import package::slot::input::Input;
 
 struct Params {
     n_segments: u32,

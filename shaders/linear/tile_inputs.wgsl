@@ -1,7 +1,7 @@
 // The activations of a tile of tokens: what every tiled product reads of x.
 import package::linear::stack::{Segment, params};
-import package::linear::input::x;
-import package::linear::tile_rows::UNITS;
+import package::slot::input::x;
+import package::slot::tile::UNITS;
 
 // Unit u of the tile of `tokens` tokens that begins at token t0 of n and unit k of the width: eight of one token, of which neighbours
 // share one. Zeros outside.

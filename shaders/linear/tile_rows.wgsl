@@ -1,7 +1,7 @@
 // The weights of a tile, from rows that lie one after another: `[rows, k8]`.
 import package::linear::stack::Segment;
 import package::matrix::place::Place;
-import package::matrix::rows::weight8;
+import package::slot::matrix::weight8;
 
 // How much of the width at a time, and units of eight along it.
 const DEPTH: u32 = 16u;

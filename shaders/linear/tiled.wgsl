@@ -4,7 +4,7 @@
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
+import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 

@@ -5,9 +5,9 @@
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::linear::tile_rows::{DEPTH, UNITS, tile_place, tile_unit};
+import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
-import package::lib::cooperative16::{SIZE, Left, Right, Sum};
+import package::slot::cooperative::{SIZE, Left, Right, Sum};
 import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
 
 const LANES: u32 = 128u;

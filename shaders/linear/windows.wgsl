@@ -6,7 +6,7 @@ import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
 import package::matrix::quads::{quad0};
-import package::scale::none::{BLOCK_UNITS, columns, dot4, of_rows};
+import package::slot::scale::{BLOCK_UNITS, columns, dot4, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {

@@ -1,8 +1,8 @@
 // A matrix by columns, in a storage buffer: what is a row here is an input channel, and units are eight outputs of it. Channels follow
 // one another, so that neighbours read neighbours.
 import package::matrix::place::Place;
-import package::scale::none::scaled;
-import package::weight::f16::{SHARERS, WORDS, decode};
+import package::slot::scale::scaled;
+import package::slot::weight::{SHARERS, WORDS, decode};
 
 @group(1) @binding(0) var<storage, read> w0: array<vec4<u32>>;
 

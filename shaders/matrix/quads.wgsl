@@ -1,8 +1,8 @@
 // The same unit of four rows, which lanes read together: such rows share words, as many as a word has room for.
 import package::matrix::dots::Quad;
 import package::matrix::place::Place;
-import package::matrix::rows::{w0};
-import package::weight::f16::{SHARERS, WORDS, decode};
+import package::slot::matrix::{w0};
+import package::slot::weight::{SHARERS, WORDS, decode};
 import package::constants::TILES;
 
 // quad<i>(p, row, k): unit k of rows row .. row + 3 in tile i. row is a multiple of four; what fills four up is there, and nobody's.

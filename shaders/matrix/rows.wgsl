@@ -1,7 +1,7 @@
 // A matrix by rows, in a storage buffer: codes as in matrix/quads, then scales.
 import package::matrix::place::Place;
-import package::scale::none::scaled;
-import package::weight::f16::{SHARERS, WORDS, decode};
+import package::slot::scale::scaled;
+import package::slot::weight::{SHARERS, WORDS, decode};
 
 @group(1) @binding(0) var<storage, read> w0: array<vec4<u32>>;
 

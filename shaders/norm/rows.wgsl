@@ -1,7 +1,7 @@
 // A norm of each row, of tokens or of those whose logits are wanted:  y = (x - mean) / sqrt(var + eps) * g + b, biased variance, in
 // two passes; of an RMS norm mean and b are zero.
 import package::lib::cursor::{n_rows, output_row};
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,

@@ -2,7 +2,7 @@
 // p comes from the row above or, in the first row of a run, from the state; the last row becomes the new state, in the other
 // half of the double buffer. The row above is normalised again rather than waited for. On request x_hat and p follow as planes.
 import package::lib::cursor::{n_tokens, row_at, run_at};
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,

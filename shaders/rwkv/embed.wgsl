@@ -1,9 +1,9 @@
 // x[t] = LN0(E[token]): one row of the table a token. A table in several pieces takes one dispatch a piece; each token belongs
 // to one of them.
 import package::lib::cursor::{n_tokens, row_at};
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
-import package::matrix::rows::weight8;
+import package::slot::matrix::weight8;
 
 struct Params {
     width: u32,

@@ -2,10 +2,10 @@
 // run, a lane a channel with its row of the state in registers. What the version prepares for a token is a module of its own;
 // recurrence, norm and gate are the formulas of rwkv/wkv and rwkv/wkv_out in one dispatch.
 import package::lib::cursor::{n_runs, run_at};
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 import package::rwkv::head_params::{params, vectors, feed};
-import package::rwkv::head7::{Token, prepare};
-import package::rwkv::state_f32::{load4, store4, kept};
+import package::slot::head::{Token, prepare};
+import package::slot::state::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, DELTA};
 
 @group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, stride]

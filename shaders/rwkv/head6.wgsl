@@ -1,7 +1,7 @@
 // What RWKV-5 and 6 prepare for a token: the formulas of rwkv/wkv6_prepare, after the product with the decay's low-rank matrix
 // where there is one.
 import package::lib::activation::activate;
-import package::lib::reduce::reduce_sum;
+import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
 
 fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {

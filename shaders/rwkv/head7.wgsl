@@ -1,6 +1,6 @@
 // What RWKV-7 prepares for a token: the formulas of rwkv/wkv7_prepare after the products with w2, a2, g2 and v2.
 import package::lib::activation::{activate, sigmoid};
-import package::lib::reduce::reduce_sum;
+import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
 
 @group(0) @binding(5) var<storage, read_write> v_first: array<f32>; // [T, stride]

@@ -1,6 +1,6 @@
 // What the kernel of a whole head and the version's part of it share.
 import package::matrix::place::Place;
-import package::matrix::rows::weight8;
+import package::slot::matrix::weight8;
 import package::constants::QUARTERS;
 
 struct Params {

@@ -6,8 +6,8 @@
 // head; a run that goes on from the dispatch before finds its state on the page that it writes.
 // A state is rounded after every token as storing it would, so that it is the same however tokens are cut into steps.
 import package::lib::cursor::{n_runs, run_at};
-import package::rwkv::feed::feed;
-import package::rwkv::state_f32::{load4, store4, kept};
+import package::slot::feed::feed;
+import package::slot::state::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 
 struct Params {

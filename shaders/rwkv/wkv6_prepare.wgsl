@@ -1,7 +1,7 @@
 // What the recurrence of RWKV-5 and 6 needs of a token, a workgroup a token and head: r, w and k beside each other, v, and
 //   bonus = (sum over j of r[j] u[j] k[j]) v
 import package::lib::cursor::n_tokens;
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,

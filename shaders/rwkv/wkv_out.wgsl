@@ -1,7 +1,7 @@
 // What follows the recurrence of RWKV-5, 6 and 7, a workgroup a token and head:  y = (GN(y) * g_x + b_x + bonus) * g, GN per
 // head. Only v7 adds its bonus here; v5.0 has no gate.
 import package::lib::cursor::n_tokens;
-import package::lib::reduce::{WG, reduce_sum};
+import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,

@@ -2,7 +2,7 @@
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
-import package::matrix::rows::scale_word;
+import package::slot::matrix::scale_word;
 
 const BLOCK_UNITS: u32 = 8u;
 

@@ -64,7 +64,7 @@ impl Region {
         self.code_words() + self.scale_words()
     }
 
-    /// Modules in the place of those that kernels of rows in a storage buffer name.
+    /// Returns what fills the slots of kernels that read the region from a storage buffer.
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
@@ -73,11 +73,7 @@ impl Region {
             (Scaling::Affine, _) => "scale::affine",
         };
         let order = if self.order == Order::Quads { "matrix::rows" } else { "matrix::columns" };
-        vec![
-            ("weight::f16", format!("weight::{}", self.format.name())),
-            ("scale::none", scale.to_string()),
-            ("matrix::rows", order.to_string()),
-        ]
+        vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 
     /// The codes of this region, from rows one after another, as a device reads them.

@@ -58,7 +58,7 @@ impl Caps {
         Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
-    /// The reduction that suits the adapter, in place of `lib::reduce`. Not by subgroups where batches may not matter: some
+    /// The reduction that suits the adapter, for the slot `reduce`. Not by subgroups where batches may not matter: some
     /// drivers choose their size by kernel, and kernels differ by batch.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
@@ -66,7 +66,7 @@ impl Caps {
             Class::Groups if self.subgroups && !self.batch_invariant => "lib::reduce_subgroup",
             Class::Groups => "lib::reduce",
         };
-        ("lib::reduce", module.to_string())
+        ("reduce", module.to_string())
     }
 
     /// Whether a matrix is laid out in blocks for this adapter.
@@ -112,7 +112,7 @@ impl Lowering<'_> {
 pub struct Dispatch {
     /// Path below `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// Modules put in the place of those that the shader names: `("weight::f16", "weight::f32")`.
+    /// The modules that fill the shader's slots: `("weight", "weight::f32")`.
     pub modules: Vec<(&'static str, String)>,
     /// Constants of the generated module `constants`.
     pub constants: Vec<(&'static str, u32)>,

@@ -197,10 +197,10 @@ impl Attend {
             true => (Binding::VarWindow(self.qkv, t0 * stride * 4), t0),
             false => (Binding::Var(self.qkv), 0),
         };
-        let window = shape.by_window.then(|| ("attention::queries", "attention::queries_window".to_string()));
+        let queries = if shape.by_window { "attention::queries_window" } else { "attention::queries" };
         Dispatch {
             shader: "attention/attend",
-            modules: std::iter::once(cache_module(cx)).chain(window).collect(),
+            modules: vec![cache_module(cx), ("queries", queries.into())],
             constants: self.sizes(
                 shape,
                 &[
@@ -284,7 +284,7 @@ impl Attend {
 
 /// How the tape's caches are stored.
 fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
-    ("cache::f16", format!("cache::{}", cx.tape.cache_format.name()))
+    ("cache", format!("cache::{}", cx.tape.cache_format.name()))
 }
 
 /// Turns the first pairs of neighbours, as many as there are angles (cos, sin).

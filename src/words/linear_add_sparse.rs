@@ -3,7 +3,7 @@
 //! Where an adapter stores such a matrix by columns, a few tokens read only the channels that have an input. Many tokens have
 //! some input in almost every channel, and take the dense tiled product, on the same columns.
 
-use super::stack::{Segment, Shape, Stack, Store};
+use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, Part, Piece, Rows, Tape, Var, Word};
@@ -56,7 +56,7 @@ impl Word for LinearAddSparse {
         }
         let by_columns = |piece: &Piece| {
             let mut shape = Shape::tiled(cx, spec, piece, cx.tokens);
-            shape.modules.push(("linear::tile_rows", "linear::tile_columns"));
+            shape.modules.iter_mut().filter(|(slot, _)| *slot == "tile").for_each(|tile| *tile = BY_COLUMNS);
             shape
         };
         self.0.lower_pieces(cx, &by_columns, &pieces)

@@ -106,7 +106,7 @@ impl Recurrence {
 
     /// How rows of the state are read and written.
     fn state_module(&self, tape: &Tape) -> (&'static str, String) {
-        ("rwkv::state_f32", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
+        ("state", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
     }
 
     /// A workgroup a head and token.
@@ -123,18 +123,21 @@ impl Recurrence {
         }
         let (vectors, proj) = (tape.vector_spec(self.vectors), tape.var_spec(head.proj));
         let mut lora = vec![[0; 4]; 4];
-        let mut modules = vec![("rwkv::head7", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
+        let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
+        // Without low-rank matrices the modules are there, and nothing calls them.
+        let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
             for (segment, piece) in stack.segments.iter().zip(&pieces[0].segments) {
                 let units = spec.parts[segment.part].units();
                 lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
-            modules.extend(pieces[0].segments[0].region.modules());
+            matrix = pieces[0].segments[0].region.modules();
             weight = Binding::Piece(stack.matrix, 0);
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
+        modules.extend(matrix);
         // In RWKV-7 the gate is a product, not a column.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
@@ -196,7 +199,7 @@ impl Recurrence {
         };
         Dispatch {
             shader: "rwkv/wkv",
-            modules: vec![("rwkv::feed", module.to_string()), self.state_module(cx.tape)],
+            modules: vec![("feed", module.to_string()), self.state_module(cx.tape)],
             constants: vec![
                 ("HEAD", size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),

@@ -168,9 +168,14 @@ pub(super) struct Shape {
     pub block_rows: usize,
     pub tokens: usize,
     pub constants: Vec<(&'static str, u32)>,
-    /// Modules in the place of those that the shader names.
+    /// What fills the slots of this shader.
     pub modules: Vec<(&'static str, &'static str)>,
 }
+
+/// A tile of a matrix that is stored by rows.
+const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
+/// A tile of a matrix that is stored by columns.
+pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
     fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
@@ -192,7 +197,7 @@ impl Shape {
             return Self::cooperative(size);
         }
         let tile = cx.caps.tuning.tile(n);
-        Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![] }
+        Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![BY_ROWS] }
     }
 
     /// Strips of 64 rows x 32 tokens, 16 of the width at a time: `shaders/linear/tiled_cooperative.wgsl`.
@@ -205,7 +210,7 @@ impl Shape {
             block_rows: 128,
             tokens: 64,
             constants,
-            modules: vec![("lib::cooperative16", matrices)],
+            modules: vec![BY_ROWS, ("cooperative", matrices)],
         }
     }
 
@@ -314,10 +319,10 @@ impl Stack {
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
-            modules: [("linear::input", input.module.to_string()), cx.caps.reduce()]
+            modules: [("input", input.module.to_string()), cx.caps.reduce()]
                 .into_iter()
                 .chain(group[0].1.region.modules())
-                .chain(shape.modules.iter().map(|&(from, to)| (from, to.to_string())))
+                .chain(shape.modules.iter().map(|&(slot, module)| (slot, module.to_string())))
                 .collect(),
             constants: shape.constants.clone(),
             params: vec![

@@ -64,7 +64,7 @@ fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, 
     ];
     Dispatch {
         shader: "linear/windows",
-        modules: [("matrix::rows", tiles.to_string())].into_iter().chain(region.modules()).collect(),
+        modules: region.modules().into_iter().filter(|(slot, _)| *slot != "matrix").chain([("matrix", tiles.to_string())]).collect(),
         constants: vec![("QUADS", ROWS as u32 / 4), ("TOKENS", tokens as u32), ("TILES", WINDOWS as u32)],
         params: vec![
             ("t0", t0.into()),

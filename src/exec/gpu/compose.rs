@@ -1,8 +1,9 @@
 //! WGSL from small files: `import package::a::b::{x, y};` at the top of a file splices `shaders/a/b.wgsl` in, once.
 //!
-//! The composer puts modules in the place of others (a weight format for another) and generates the module `constants`. It
-//! knows no device. One more form, for what no compiler of a software adapter does by itself: `unroll i in N { … $i … }`
-//! repeats its body N times, N a number or a constant of the recipe.
+//! A file names a slot where the module is the recipe's choice: `import package::slot::weight::{decode};`. The names of an import
+//! are checked against what the module defines or imports itself. The composer generates the module `constants` and knows no
+//! device. One more form, for what no compiler of a software adapter does by itself: `unroll i in N { … $i … }` repeats its body
+//! N times, N a number or a constant of the recipe.
 
 use crate::error::{Error, Result};
 use crate::tape::Dispatch;
@@ -14,6 +15,7 @@ static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recipe {
     pub shader: &'static str,
+    /// Slots, and the modules that fill them.
     pub modules: Vec<(&'static str, String)>,
     pub constants: Vec<(&'static str, u32)>,
 }
@@ -27,8 +29,8 @@ impl From<&Dispatch> for Recipe {
 /// The whole text of a shader.
 pub fn compose(recipe: &Recipe) -> Result<String> {
     let mut text = String::new();
-    splice(recipe.shader, recipe, &mut Vec::new(), &mut text)?;
-    unroll(&hoist(&text), recipe)
+    Composer { recipe, done: Vec::new() }.splice(recipe.shader, &mut text)?;
+    Ok(hoist(&text))
 }
 
 /// Extensions that WGSL wants enabled and naga has without asking: its parser refuses the line. What hands text to a browser
@@ -75,42 +77,112 @@ fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
     unroll(&format!("{}{repeated}{}", &text[..start], &text[close + 1..]), recipe)
 }
 
-fn splice(name: &str, recipe: &Recipe, done: &mut Vec<String>, text: &mut String) -> Result<()> {
-    if done.iter().any(|d| d == name) {
-        return Ok(());
-    }
-    done.push(name.to_string());
-    if name == "constants" {
-        for (constant, value) in &recipe.constants {
-            text.push_str(&format!("const {constant}: u32 = {value}u;\n"));
-        }
-        return Ok(());
-    }
-    let Some((_, source)) = SHADERS.iter().find(|(path, _)| *path == name) else {
-        return Err(Error::device(format!("no shader file {name}.wgsl")).at(recipe.shader));
-    };
-    let mut own = String::new();
-    for line in source.lines() {
-        match line.strip_prefix("import ") {
-            Some(import) => splice(&module_of(import, recipe)?, recipe, done, text)?,
-            None => {
-                own.push_str(line);
-                own.push('\n');
-            }
-        }
-    }
-    text.push_str(&own);
-    Ok(())
+/// A line that imports: the module that is meant, and the names.
+struct Import<'a> {
+    module: String,
+    names: Vec<&'a str>,
 }
 
-/// `package::lib::reduce::{WG, sum};` names the file `lib/reduce`, or what the recipe puts in its place.
-fn module_of(import: &str, recipe: &Recipe) -> Result<String> {
-    let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
-    let Some((module, _)) = path else {
-        return Err(Error::device(format!("cannot read `import {import}`")).at(recipe.shader));
-    };
-    let chosen = recipe.modules.iter().find(|(from, _)| *from == module).map_or(module, |(_, to)| to);
-    Ok(chosen.replace("::", "/"))
+struct Composer<'a> {
+    recipe: &'a Recipe,
+    /// Modules that are spliced in already, and the names that each offers.
+    done: Vec<(String, Vec<String>)>,
+}
+
+impl Composer<'_> {
+    /// Appends a module behind those that it imports, once. Returns the names that it offers.
+    fn splice(&mut self, module: &str, text: &mut String) -> Result<Vec<String>> {
+        if let Some((_, names)) = self.done.iter().find(|(done, _)| done == module) {
+            return Ok(names.clone());
+        }
+        // A circle of imports finds nothing here, and its names are missing.
+        self.done.push((module.to_string(), Vec::new()));
+        let at = self.done.len() - 1;
+        let names = if module == "constants" { self.constants(text) } else { self.file(module, text)? };
+        self.done[at].1.clone_from(&names);
+        Ok(names)
+    }
+
+    fn constants(&self, text: &mut String) -> Vec<String> {
+        text.extend(self.recipe.constants.iter().map(|(name, value)| format!("const {name}: u32 = {value}u;\n")));
+        self.recipe.constants.iter().map(|(name, _)| (*name).to_string()).collect()
+    }
+
+    fn file(&mut self, module: &str, text: &mut String) -> Result<Vec<String>> {
+        let Some((_, source)) = SHADERS.iter().find(|(path, _)| *path == module) else {
+            return Err(self.wrong(format!("no shader file {module}.wgsl")));
+        };
+        let (mut own, mut offered) = (String::new(), Vec::new());
+        for line in source.lines() {
+            let Some(import) = line.strip_prefix("import ") else {
+                own.extend([line, "\n"]);
+                continue;
+            };
+            let Import { module: imported, names } = self.import(import)?;
+            let defined = self.splice(&imported, text)?;
+            if let Some(name) = names.iter().find(|name| !defined.iter().any(|d| d == *name)) {
+                return Err(self.wrong(format!("{module}.wgsl imports {name} of {imported}, which does not define it")));
+            }
+            offered.extend(names.into_iter().map(str::to_string));
+        }
+        let own = unroll(&own, self.recipe)?;
+        offered.extend(definitions(&own));
+        text.push_str(&own);
+        Ok(offered)
+    }
+
+    /// `package::lib::cursor::{n_tokens, row_at};` names two of the file `lib/cursor`; `package::slot::weight::decode;` one of the module
+    /// that fills the slot `weight`.
+    fn import<'t>(&self, import: &'t str) -> Result<Import<'t>> {
+        let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
+        let Some((path, names)) = path else {
+            return Err(self.wrong(format!("cannot read `import {import}`")));
+        };
+        let module = match path.strip_prefix("slot::") {
+            None => path,
+            Some(slot) => match self.recipe.modules.iter().find(|(filled, _)| *filled == slot) {
+                Some((_, module)) => module.as_str(),
+                None => return Err(self.wrong(format!("the slot {slot} is not filled"))),
+            },
+        };
+        let names = names.trim_matches(['{', '}']).split(',').map(str::trim).collect();
+        Ok(Import { module: module.replace("::", "/"), names })
+    }
+
+    fn wrong(&self, text: String) -> Error {
+        Error::device(text).at(self.recipe.shader)
+    }
+}
+
+/// Returns the names that a text defines at module scope.
+fn definitions(text: &str) -> Vec<String> {
+    let (mut names, mut depth) = (Vec::new(), 0usize);
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or_default();
+        if depth == 0 {
+            names.extend(definition(code).map(str::to_string));
+        }
+        depth = (depth + code.matches('{').count()).saturating_sub(code.matches('}').count());
+    }
+    names
+}
+
+/// Returns the name that a line at module scope defines: of a function, a type, a constant or a variable.
+fn definition(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    // Attributes: `@group(1) @binding(0)`, `@compute @workgroup_size(WG)`.
+    while let Some(attribute) = rest.strip_prefix('@') {
+        let name_ends = attribute.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        let end = if attribute[name_ends..].starts_with('(') { attribute.find(')')? + 1 } else { name_ends };
+        rest = attribute[end..].trim_start();
+    }
+    let (keyword, rest) = rest.split_at(rest.find(|c: char| !c.is_alphanumeric())?);
+    if !["fn", "struct", "const", "override", "alias", "var"].contains(&keyword) {
+        return None;
+    }
+    let rest = if rest.starts_with('<') { &rest[rest.find('>')? + 1..] } else { rest }.trim_start();
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    Some(&rest[..end])
 }
 
 #[cfg(test)]
@@ -118,10 +190,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_spliced_once_and_can_be_replaced() {
+    fn a_module_is_spliced_once_and_slots_are_filled() {
         let recipe = Recipe {
             shader: "linear/windows",
-            modules: vec![("weight::f16", "weight::f32".into()), ("matrix::rows", "matrix::windows".into())],
+            modules: vec![("weight", "weight::f32".into()), ("scale", "scale::none".into()), ("matrix", "matrix::windows".into())],
             constants: vec![("QUADS", 1), ("TOKENS", 1), ("TILES", 8)],
         };
         let text = compose(&recipe).unwrap();
@@ -131,6 +203,26 @@ mod tests {
             unroll("unroll a in 2 { unroll b in TOKENS { x$a_$b } }!", &Recipe { constants: vec![("TOKENS", 3)], ..recipe.clone() });
         assert_eq!(nested.unwrap().split_whitespace().collect::<String>(), "x0_0x0_1x0_2x1_0x1_1x1_2!");
         assert!(compose(&Recipe { shader: "absent", modules: vec![], constants: vec![] }).is_err());
+    }
+
+    #[test]
+    fn an_empty_slot_and_a_name_that_nobody_defines_are_errors() {
+        let said = |modules: &[(&'static str, &str)]| {
+            let modules = modules.iter().map(|&(slot, module)| (slot, module.to_string())).collect();
+            compose(&Recipe { shader: "linear/windows", modules, constants: vec![("QUADS", 1), ("TOKENS", 1), ("TILES", 8)] })
+                .unwrap_err()
+                .message
+        };
+        assert_eq!(said(&[("weight", "weight::f32"), ("scale", "scale::none")]), "the slot matrix is not filled");
+        let e = said(&[("weight", "scale::none"), ("scale", "scale::none"), ("matrix", "matrix::windows")]);
+        assert!(e.contains("imports SHARERS of scale/none, which does not define it"), "{e}");
+    }
+
+    #[test]
+    fn definitions_are_those_of_the_module() {
+        let text = "const A: u32 = 1u;\n@group(1) @binding(0) var<storage, read> w0: array<u32>;\nvar<private> p: f32;\n// fn no() {\n\
+                    @compute @workgroup_size(WG)\nfn main() {\n    const inner = 1u;\n}\nstruct S {\n    x: f32,\n}\nalias T = f32;\n";
+        assert_eq!(definitions(text), ["A", "w0", "p", "main", "S", "T"]);
     }
 
     #[test]
