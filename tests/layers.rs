@@ -1,5 +1,7 @@
 //! The house's layers: a file imports only from lower ones; only `exec::gpu` names wgpu; bindings are numbered in shaders only.
 
+mod circles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

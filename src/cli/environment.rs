@@ -1,8 +1,8 @@
 //! Environment variables of wingbeat: all are checked before a verb begins.
 
-use super::model_options::{CACHE, DEVICE};
 use super::output::say;
 use super::threads::THREADS;
+use super::variables::{CACHE, DEVICE};
 use crate::error::Result;
 use crate::exec::environment as models;
 

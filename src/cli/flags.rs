@@ -3,7 +3,7 @@
 //! A library error names a field, such as `device`, and its hint names options between backticks. Here these become the flag, the
 //! environment variable or the command that a user of the program types.
 
-use super::model_options::DEVICE;
+use super::variables::DEVICE;
 use crate::error::{Error, renamed};
 use crate::report::ErrorReport;
 use crate::sample::Setting;

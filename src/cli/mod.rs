@@ -41,6 +41,7 @@ mod target;
 mod threads;
 mod tokenize;
 mod values;
+mod variables;
 mod version;
 
 pub use memory::Allocator;

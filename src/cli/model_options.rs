@@ -5,7 +5,8 @@ use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
 use super::threads::ThreadArgs;
-use super::values::{suggested, within};
+use super::values::{DEVICE_HEADING, suggested, within};
+use super::variables::{CACHE, DEVICE};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::StrategyChoice;
@@ -13,11 +14,6 @@ use crate::exec::{Chosen, DeviceChoice, QuantPlan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::PathBuf;
-
-/// Environment variable for the device, where `--device` is not given.
-pub const DEVICE: &str = "WINGBEAT_DEVICE";
-/// Environment variable that names the folder for what was measured.
-pub const CACHE: &str = "WINGBEAT_CACHE";
 
 /// Which model, and from which state it starts.
 #[derive(clap::Args)]
@@ -81,9 +77,6 @@ pub struct RunArgs {
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
-
-/// Where options about devices are listed in help.
-pub const DEVICE_HEADING: &str = "Device";
 
 /// Where a model runs.
 #[derive(clap::Args)]

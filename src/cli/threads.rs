@@ -1,7 +1,6 @@
 //! How many threads of the host compute: `--threads`, else `WINGBEAT_THREADS`, else one per core.
 
-use super::model_options::DEVICE_HEADING;
-use super::values::within;
+use super::values::{DEVICE_HEADING, within};
 use crate::error::{Error, Result};
 use rayon::ThreadPoolBuilder;
 

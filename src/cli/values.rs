@@ -8,6 +8,9 @@ use std::ops::RangeInclusive;
 /// Where options about output are listed in help.
 pub const OUTPUT: &str = "Output";
 
+/// Where options about devices are listed in help.
+pub const DEVICE_HEADING: &str = "Device";
+
 /// A parser with values that shells complete. It accepts whatever `parser` accepts.
 #[derive(Clone)]
 pub struct Suggested<P> {

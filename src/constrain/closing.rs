@@ -7,7 +7,7 @@
 mod tests;
 
 use super::Allowed;
-use super::follow::Parse;
+use super::parse::Parse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use toktrie::{TokEnv, TokTrie};

@@ -1,7 +1,7 @@
 //! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
 
 use super::closing::Closer;
-use super::deadline::within;
+use super::parse::Parse;
 use super::parts::MAX_CHOICES;
 use super::told::{blame, told};
 use super::{Allowed, Constraint, Grammar};
@@ -12,13 +12,10 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Logger, Matcher, ParserFactory};
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
-use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
 /// For those who read a grammar: how deep its rules nest is the author's choice, and the crate goes down by calling itself.
 const STACK_BYTES: usize = 256 << 20;
-/// For one step of a text. Milliseconds are usual.
-const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// A vocabulary's tokens as a trie of their bytes. Made once a model: some 100 ms for 65 536 tokens.
 #[derive(Clone)]
@@ -108,12 +105,7 @@ impl Ids {
             Ok(Err(e)) => return Ok(Err(e.to_string())),
             Err(_) => return Ok(Err("a panic".into())),
         };
-        let mut parse = Parse { matcher: Matcher::new(Ok(parser)).into_cancellable(), next: None, n_ids: self.n_ids };
-        // All texts begin with the same mask; where there is none, that is known before any begins.
-        Ok(parse.compute().map(|next| {
-            parse.next = Some(next);
-            parse
-        }))
+        Ok(Parse::new(Matcher::new(Ok(parser)).into_cancellable(), self.n_ids))
     }
 }
 
@@ -157,81 +149,5 @@ impl Constraint for Follower {
 
     fn closes_within(&mut self, id: u32, left: usize) -> bool {
         self.closer.as_mut().is_none_or(|closer| closer.fits(id, self.vocab.tok_trie().token(id), left))
-    }
-}
-
-/// A text that is parsed id by id: tokens, or bytes.
-pub(super) struct Parse {
-    matcher: Matcher,
-    /// What may come next, where it is known.
-    next: Option<Next>,
-    n_ids: u32,
-}
-
-/// Deep: what one text makes the lexer learn, and where it fails, is nothing to another.
-impl Clone for Parse {
-    fn clone(&self) -> Parse {
-        Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
-    }
-}
-
-#[derive(Clone)]
-struct Next {
-    ids: SimpleVob,
-    may_end: bool,
-}
-
-impl Parse {
-    /// A second one for a look ahead: shares what the lexer learns, and where the lexer fails.
-    pub fn fork(&self) -> Parse {
-        Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
-    }
-
-    pub fn allowed(&mut self) -> Result<Allowed<'_>> {
-        let next = match self.next.take() {
-            Some(next) => next,
-            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", told(&e))))?,
-        };
-        let Next { ids, may_end } = self.next.insert(next);
-        Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
-    }
-
-    pub fn accept(&mut self, id: u32) -> Result<()> {
-        self.next = None;
-        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
-        let n_ids = self.n_ids;
-        let is_taken = within(STEP, handle, || {
-            let is_allowed = id < n_ids && matcher.validate_tokens(&[id])? == 1;
-            if is_allowed { matcher.consume_token(id).map(|()| true) } else { Ok(false) }
-        });
-        match is_taken {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::input(format!("the grammar does not allow token {id} here"))),
-            Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", told(&e)))),
-        }
-    }
-
-    /// Goes on with ids that are known to be allowed.
-    pub fn read(&mut self, ids: &[u8]) -> Result<()> {
-        self.next = None;
-        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
-        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
-        within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(told(&e)))
-    }
-
-    /// Whether the text may end after more ids.
-    pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
-        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
-        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
-        within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
-    }
-
-    /// The error is the crate's.
-    fn compute(&mut self) -> std::result::Result<Next, String> {
-        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
-        let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;
-        let may_end = ids.is_allowed(self.n_ids);
-        ids.disallow_token(self.n_ids);
-        Ok(Next { ids, may_end })
     }
 }

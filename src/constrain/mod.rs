@@ -18,6 +18,8 @@ mod lark;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod lexemes;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod parse;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod parts;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod schema;

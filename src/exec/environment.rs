@@ -2,9 +2,22 @@
 //!
 //! A variable with an empty value counts as not set. Upper and lower case are the same.
 
-use super::gpu::{BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
-use super::{DRAWS, TUNE};
 use crate::error::{Error, Result, short};
+
+/// Environment variable that lowers the binding limit, in bytes: it makes small models exercise split matrices.
+pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
+/// Environment variable that forces a kernel family: `groups` or `lanes`.
+pub const KERNELS: &str = "WINGBEAT_KERNELS";
+/// Environment variable that forbids (`0`) or demands (`1`) reductions by subgroups.
+pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
+/// Environment variable that forbids (`0`) or demands (`1`) products on the units for cooperative matrices.
+pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
+/// Environment variable that keeps the shaders' bounds checks: `1`.
+pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
+/// Environment variable that says where tokens are drawn: `device`, or `host`.
+pub const DRAWS: &str = "WINGBEAT_DRAWS";
+/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
+pub const TUNE: &str = "WINGBEAT_TUNE";
 
 /// What a variable may be set to.
 enum Values {

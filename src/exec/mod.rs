@@ -57,7 +57,7 @@ pub trait Loaded: Send + Sync {
     /// Bytes of the matrices of which a token reads only what its input is not zero for.
     fn sparse_bytes(&self) -> u64;
 
-    /// Whether [`Executor::draw_ahead`] is the better way to draw for so many streams: on GPUs, if their memory fits a binding. [`DRAWS`]
+    /// Whether [`Executor::draw_ahead`] is the better way to draw for so many streams: on GPUs, if their memory fits a binding. [`DRAWS`](environment::DRAWS)
     /// decides otherwise.
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool>;
 
@@ -97,12 +97,6 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }
 
-/// Environment variable that says where tokens are drawn: `device`, or `host`.
-pub const DRAWS: &str = "WINGBEAT_DRAWS";
-
-/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
-pub const TUNE: &str = "WINGBEAT_TUNE";
-
 /// Steps of one submission at the most.
 pub const MAX_AHEAD: usize = 32;
 
@@ -111,7 +105,7 @@ pub const NOTHING: u32 = u32::MAX;
 
 /// Where tokens are drawn, if the environment says so.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
-    Ok(environment::value(DRAWS)?.map_or(default, |place| place == "device"))
+    Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
 }
 
 /// The share of zeros in columns `range` of rows of `stride` floats.

@@ -6,7 +6,8 @@
 #[cfg(not(target_arch = "wasm32"))]
 mod measure;
 
-use super::gpu::{Adapter, CHECKED, Device};
+use super::environment::CHECKED;
+use super::gpu::{Adapter, Device};
 use crate::error::Result;
 use crate::tape::{Caps, Tuning};
 #[cfg(not(target_arch = "wasm32"))]

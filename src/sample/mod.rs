@@ -4,6 +4,7 @@
 //! in integer fixed point. Must not know models, vocabularies or stop rules; a token is an id here.
 
 mod chain;
+mod check;
 mod counts;
 mod dry;
 pub mod fixed;

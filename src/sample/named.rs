@@ -188,7 +188,7 @@ impl Setting {
             Field::Breakers => s.dry_breakers = texts::all(values, texts::breakers)?,
             Field::Biases => s.logit_bias = texts::all(values, |text| texts::items(text, texts::bias))?,
             Field::Bans => s.ban = texts::all(values, |text| texts::items(text, |id| texts::number(id, "an id")))?,
-            Field::Order => s.order = texts::order(value)?,
+            Field::Order => s.order = order(value)?,
             Field::Seed => s.seed = seed::parse(value)?,
         }
         Ok(())
@@ -279,6 +279,14 @@ impl Sampling {
         // The same preset a second time biases nothing twice.
         self.logit_bias.retain(|(id, _)| old.logit_bias.iter().all(|(known, _)| known != id));
         self.logit_bias.extend(old.logit_bias);
+    }
+}
+
+fn order(text: &str) -> Result<Order> {
+    match text {
+        "pip" => Ok(Order::Pip),
+        "hf" => Ok(Order::Hf),
+        _ => Err(texts::refuse("pip or hf", text)),
     }
 }
 

@@ -1,8 +1,5 @@
 //! What a caller may set: one struct, the defaults of each model family, and the check of what came from outside.
 
-use super::named;
-use crate::error::{Error, Result};
-
 /// When the temperature applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -134,34 +131,4 @@ impl Sampling {
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0
     }
-
-    /// Checks every value, and ids against a vocabulary of `n_vocab` logits.
-    ///
-    /// # Errors
-    /// `Usage`, at the setting.
-    pub fn check(&self, n_vocab: usize) -> Result<()> {
-        named::check_numbers(self)?;
-        for &(id, bias) in &self.logit_bias {
-            check_id("logit_bias", id, n_vocab)?;
-            if bias.is_nan() || bias == f32::INFINITY {
-                return Err(Error::usage(format!("expected a finite number or -inf for id {id}, found {bias}")).field("logit_bias"));
-            }
-        }
-        if self.dry_breakers.len() > MAX_BREAKERS {
-            let text = format!("expected at most {MAX_BREAKERS} texts, found {}", self.dry_breakers.len());
-            return Err(Error::usage(text).field("dry_breaker"));
-        }
-        self.guard.map_or(Ok(()), |id| check_id("guard", id, n_vocab))?;
-        self.ban.iter().try_for_each(|&id| check_id("ban", id, n_vocab))
-    }
-}
-
-/// The vocabulary is searched for each.
-const MAX_BREAKERS: usize = 128;
-
-fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {
-    if (id as usize) < n_vocab {
-        return Ok(());
-    }
-    Err(Error::usage(format!("expected an id below {n_vocab}, the size of the vocabulary, found {id}")).field(setting))
 }

@@ -1,10 +1,9 @@
 //! Values of settings, from text.
 
-use super::settings::Order;
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-fn refuse(expected: &str, found: &str) -> Error {
+pub(super) fn refuse(expected: &str, found: &str) -> Error {
     Error::usage(format!("expected {expected}, found {:?}", short(found, 60)))
 }
 
@@ -17,14 +16,6 @@ pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),
         n => number(n, "a whole number from 0, or all").map(Some),
-    }
-}
-
-pub(super) fn order(text: &str) -> Result<Order> {
-    match text {
-        "pip" => Ok(Order::Pip),
-        "hf" => Ok(Order::Hf),
-        _ => Err(refuse("pip or hf", text)),
     }
 }
 

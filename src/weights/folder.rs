@@ -4,12 +4,14 @@
 //! Knows names only, but for what an index claims; opens no weights.
 
 use super::index::Index;
-use super::locate::EXTENSIONS;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Endings of checkpoints, in the order in which they are tried.
+pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The names that `transformers` saves a model under, in the order in which it looks for them: where several are there, they
 /// are the same weights in different forms.

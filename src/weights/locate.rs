@@ -2,14 +2,12 @@
 //!
 //! Names only help to find a file; what it is, its content decides.
 
-use super::{folder, kinds};
+use super::folder::{self, EXTENSIONS};
+use super::kinds;
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// In the order in which they are tried.
-pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The formats we read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

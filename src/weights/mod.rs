@@ -17,6 +17,7 @@ mod glm;
 pub(crate) mod hostile;
 mod index;
 mod kinds;
+mod layout;
 mod locate;
 mod located;
 pub mod lora;
@@ -37,10 +38,11 @@ pub(crate) mod testing;
 pub mod write;
 
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
-pub use convert::{CodedTensors, Conversion, Layout, convert};
+pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use glm::{GLM, Glm};
 pub(crate) use kinds::EXPECTED;
+pub use layout::Layout;
 pub use lora::Lora;
 pub use new_file::{NewFile, Readers};
 pub use write::{Entry, read_safetensors, write_safetensors};
@@ -49,7 +51,7 @@ use crate::error::{Error, Result};
 use crate::tensor::View;
 use config::Config;
 #[cfg(feature = "cli")]
-pub(crate) use locate::EXTENSIONS;
+pub(crate) use folder::EXTENSIONS;
 use locate::FileKind;
 use located::Located;
 use map::Map;
@@ -131,7 +133,7 @@ impl Checkpoint {
         let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
             FileKind::Gguf => Some(Layout::Official), // its reader has turned everything already
-            _ => metadata.get(convert::LAYOUT_KEY).and_then(|word| word.parse().ok()),
+            _ => metadata.get(layout::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };
         let said = config.as_deref().map(Config::read).transpose()?;

@@ -3,7 +3,7 @@
 //! The low-rank pairs are told by shape: official is M1 [C, D] and M2 [D, C]; web-rwkv has both swapped, but older
 //! converters and re-uploads do not, so each file is looked at. Where D = C, other evidence decides.
 
-use super::convert::Layout;
+use super::layout::Layout;
 use super::located::Located;
 use std::collections::HashMap;
 

@@ -3,7 +3,6 @@
 //! Chooses a kernel by what the adapter is and how many rows there are, cuts the stack into pieces that fit a binding, and
 //! has the twin.
 
-use super::windows;
 use crate::tape::{
     BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixSpec, Param, Piece, PieceSegment, Rows, Tape, Var, Vector,
 };
@@ -178,7 +177,7 @@ const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
-    fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
+    pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
             return Self::matvec(4, 1);
@@ -226,7 +225,7 @@ impl Shape {
 
 /// What a product computes its input from on the way, instead of reading a row: one dispatch less.
 pub struct Input {
-    /// In the place of `linear::input`.
+    /// Fills the slot `input`.
     pub module: &'static str,
     pub params: Vec<(&'static str, Param)>,
     pub bindings: Vec<(&'static str, Binding)>,
@@ -239,15 +238,6 @@ pub fn fuses(cx: &Lowering<'_>) -> bool {
 }
 
 impl Stack {
-    pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let spec = cx.tape.matrix_spec(self.matrix);
-        let n = cx.n_rows(self.rows);
-        if cx.caps.in_blocks(spec) {
-            return windows::lower(self, cx, n);
-        }
-        self.lower_pieces(cx, &|piece| Shape::choose(cx, spec, piece, n), &spec.pieces(cx.caps.max_binding))
-    }
-
     /// By that kernel, from rows of x as they are.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&Piece) -> Shape, pieces: &[Piece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;

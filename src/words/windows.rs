@@ -1,6 +1,7 @@
-//! Matrix products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few tokens.
+//! How a product is lowered; and products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few
+//! tokens.
 
-use super::stack::{Segment, Stack};
+use super::stack::{Segment, Shape, Stack};
 use crate::quant::BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
@@ -15,8 +16,20 @@ const WINDOW: usize = WINDOW_BYTES / 4;
 /// Floats that a uniform binding may begin at a multiple of.
 pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
-/// Dispatches of a stack whose matrix lies in blocks.
-pub fn lower(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
+impl Stack {
+    /// Returns the dispatches of the product: through windows if its matrix is laid out in blocks.
+    pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let spec = cx.tape.matrix_spec(self.matrix);
+        let n = cx.n_rows(self.rows);
+        if cx.caps.in_blocks(spec) {
+            return in_windows(self, cx, n);
+        }
+        self.lower_pieces(cx, &|piece| Shape::choose(cx, spec, piece, n), &spec.pieces(cx.caps.max_binding))
+    }
+}
+
+/// Returns the dispatches of a stack whose matrix is laid out in blocks.
+fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let blocks = spec.blocks(cx.caps.max_binding, GROUP);
     let mut dispatches = Vec::new();

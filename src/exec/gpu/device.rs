@@ -3,7 +3,8 @@
 use super::kernel::Kernels;
 use super::memory;
 use crate::error::{Error, Result};
-use crate::exec::{Memory, environment, host_memory};
+use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
+use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class};
 use std::fmt;
 use std::str::FromStr;
@@ -108,17 +109,6 @@ pub struct Adapter {
     pub max_storage_buffers: u32,
     pub(super) inner: wgpu::Adapter,
 }
-
-/// Environment variable that lowers the binding limit, in bytes: it makes small models exercise split matrices.
-pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
-/// Environment variable that forces a kernel family: `groups` or `lanes`.
-pub const KERNELS: &str = "WINGBEAT_KERNELS";
-/// Environment variable that forbids (`0`) or demands (`1`) reductions by subgroups.
-pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
-/// Environment variable that forbids (`0`) or demands (`1`) products on the units for cooperative matrices.
-pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
-/// Environment variable that keeps the shaders' bounds checks: `1`.
-pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
 
 impl Adapter {
     fn new(inner: wgpu::Adapter) -> Adapter {

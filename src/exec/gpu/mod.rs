@@ -22,9 +22,7 @@ mod weights;
 #[cfg(not(target_arch = "wasm32"))]
 pub use super::blocking::adapters;
 pub use compose::{Recipe, compose};
-pub use device::{
-    Adapter, AdapterKind, BINDING_LIMIT, Backend, CHECKED, COOPERATIVE, Device, KERNELS, SUBGROUPS, adapters_async, compiled_backends,
-};
+pub use device::{Adapter, AdapterKind, Backend, Device, adapters_async, compiled_backends};
 pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;
 pub use model::GpuModel;

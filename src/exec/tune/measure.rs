@@ -2,6 +2,7 @@
 
 use super::{Measured, file, read};
 use crate::error::{Error, Result};
+use crate::exec::environment::{self, TUNE};
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};

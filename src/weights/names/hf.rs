@@ -2,7 +2,7 @@
 
 use super::{block_and_part, outside, restore_row, web, zip};
 use crate::weights::Slot;
-use crate::weights::convert::Layout;
+use crate::weights::layout::Layout;
 use crate::weights::located::Located;
 use crate::weights::orient::{self, Facts};
 

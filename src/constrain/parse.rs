@@ -1,0 +1,95 @@
+//! A text that llguidance parses id by id, with what may come next.
+
+use super::Allowed;
+use super::deadline::within;
+use super::told::told;
+use crate::error::{Error, Result};
+use llguidance::Matcher;
+use std::time::Duration;
+use toktrie::SimpleVob;
+
+/// For one step of a text. Milliseconds are usual.
+const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+
+/// A text that is parsed id by id: tokens, or bytes.
+pub(super) struct Parse {
+    matcher: Matcher,
+    /// What may come next, where it is known.
+    next: Option<Next>,
+    n_ids: u32,
+}
+
+/// Deep: what one text makes the lexer learn, and where it fails, is nothing to another.
+impl Clone for Parse {
+    fn clone(&self) -> Parse {
+        Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
+    }
+}
+
+#[derive(Clone)]
+struct Next {
+    ids: SimpleVob,
+    may_end: bool,
+}
+
+impl Parse {
+    /// Begins a text, with the mask that all texts begin with: an error here is known before any begins. The error is the crate's.
+    pub fn new(matcher: Matcher, n_ids: u32) -> std::result::Result<Parse, String> {
+        let mut parse = Parse { matcher, next: None, n_ids };
+        parse.next = Some(parse.compute()?);
+        Ok(parse)
+    }
+
+    /// A second one for a look ahead: shares what the lexer learns, and where the lexer fails.
+    pub fn fork(&self) -> Parse {
+        Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
+    }
+
+    pub fn allowed(&mut self) -> Result<Allowed<'_>> {
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", told(&e))))?,
+        };
+        let Next { ids, may_end } = self.next.insert(next);
+        Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
+    }
+
+    pub fn accept(&mut self, id: u32) -> Result<()> {
+        self.next = None;
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        let n_ids = self.n_ids;
+        let is_taken = within(STEP, handle, || {
+            let is_allowed = id < n_ids && matcher.validate_tokens(&[id])? == 1;
+            if is_allowed { matcher.consume_token(id).map(|()| true) } else { Ok(false) }
+        });
+        match is_taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::input(format!("the grammar does not allow token {id} here"))),
+            Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", told(&e)))),
+        }
+    }
+
+    /// Goes on with ids that are known to be allowed.
+    pub fn read(&mut self, ids: &[u8]) -> Result<()> {
+        self.next = None;
+        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(told(&e)))
+    }
+
+    /// Whether the text may end after more ids.
+    pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
+        let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
+    }
+
+    /// The error is the crate's.
+    fn compute(&mut self) -> std::result::Result<Next, String> {
+        let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
+        let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;
+        let may_end = ids.is_allowed(self.n_ids);
+        ids.disallow_token(self.n_ids);
+        Ok(Next { ids, may_end })
+    }
+}
