@@ -2,7 +2,7 @@
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
-use wingbeat::exec::Plan;
+use wingbeat::exec::QuantPlan;
 use wingbeat::exec::gpu::Device;
 use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
 use wingbeat::tape::{Caps, Class};
@@ -49,7 +49,7 @@ fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
     for tiny in goldens() {
         let input = file(tiny, folder.path());
         let tokens = tiny.golden().prompt(20, 1);
-        for plan in Plan::names().chain(["i4,head=f16,low-rank=i8"]) {
+        for plan in QuantPlan::names().chain(["i4,head=f16,low-rank=i8"]) {
             let path = coded(&input, folder.path(), plan);
             // What devices do with codes does not depend on the model; slices, only the GLM has.
             let n_devices = if tiny.name == "rwkv7" || (tiny.name, plan) == ("glm4", "i8rc") { 3 } else { 1 };

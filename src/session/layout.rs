@@ -1,12 +1,11 @@
 //! From the options to where each layer lies and in which format: a strategy string, `auto`, parts that a caller names, or one device.
 
-use super::Options;
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
 use super::needs::{DeviceBytes, as_assigned, by_device};
 use super::needs::{Needs, Sizes};
+use super::options::{Options, PartOn};
 use super::pages::Pages;
-use super::place::PartOn;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
 #[cfg(not(target_arch = "wasm32"))]

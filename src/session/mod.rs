@@ -18,6 +18,7 @@ pub mod low_level;
 mod model;
 pub mod needs;
 mod opened;
+mod options;
 mod pages;
 mod place;
 mod prefill_bound;
@@ -37,11 +38,11 @@ pub use generate::{Event, Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
+pub use model::Model;
 #[cfg(feature = "embedded-model")]
-pub use model::embedded;
-pub use model::{DEFAULT_CONTEXT, Device, Model, ModelSource, Options};
-pub use opened::{StateOrientation, is_tuned, notes};
-pub use place::PartOn;
+pub use opened::embedded;
+pub use opened::{is_tuned, notes};
+pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, PartOn, StateOrientation};
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};

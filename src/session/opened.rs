@@ -1,6 +1,6 @@
 //! A model's file with what its shapes say, checked before anything is loaded.
 
-use super::{ModelSource, Options};
+use super::options::{ModelSource, Options, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result, filled};
 use crate::tape::{Bytes, Part, Source, Tape};
@@ -8,9 +8,7 @@ use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// How the names of tuned initial states end.
 pub const TUNED: &str = ".att.time_state";
@@ -18,42 +16,6 @@ pub const TUNED: &str = ".att.time_state";
 /// Whether a file is a tuned initial state, and no model.
 pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
     checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.tensor("emb.weight").is_none()
-}
-
-/// Which index of the matrices of a tuned initial state comes first. The file cannot tell: they are square.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StateOrientation {
-    /// `[H, value, key]`: the official trainer, and most others.
-    #[default]
-    ValueKey,
-    /// `[H, key, value]`
-    KeyValue,
-}
-
-impl StateOrientation {
-    pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            StateOrientation::ValueKey => "value-key",
-            StateOrientation::KeyValue => "key-value",
-        }
-    }
-}
-
-impl fmt::Display for StateOrientation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for StateOrientation {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<StateOrientation> {
-        let found = StateOrientation::ALL.into_iter().find(|orientation| orientation.name() == text);
-        found.ok_or_else(|| Error::usage("expected value-key or key-value").field("state_orientation"))
-    }
 }
 
 /// A source with its blueprint, recorded.
@@ -74,7 +36,7 @@ impl Opened {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
             #[cfg(feature = "embedded-model")]
-            ModelSource::Embedded => super::embedded()?,
+            ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
                 if options.rope_theta.is_some() {
                     return Err(
@@ -194,6 +156,15 @@ impl Shapes for Told<'_> {
         };
         told.or_else(|| Shapes::metadata(self.shapes, key))
     }
+}
+
+/// The tiny trained RWKV-7 that ships with the program.
+#[cfg(feature = "embedded-model")]
+pub fn embedded() -> Result<crate::weights::Checkpoint> {
+    crate::weights::Checkpoint::from_static(
+        "tiny-rwkv7",
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")),
+    )
 }
 
 /// What a GLM's configuration says, with another base of its rotary positions.

@@ -1,7 +1,7 @@
 //! Where a model's layers lie: all on one device, or in parts on several.
 
 use super::needs::{DeviceBytes, check};
-use super::{Device, Options};
+use super::options::{Device, Options, PartOn};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
 use crate::exec::strategy::Placed;
@@ -9,18 +9,6 @@ use crate::exec::{Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Consecutive layers of a model, and the device that has them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartOn {
-    /// Each part opens the device anew.
-    pub device: DeviceChoice,
-    /// The norm and the head behind the last layer count as one more; the embedding belongs to layer 0.
-    pub layers: Range<usize>,
-    /// So many of these, the first ones, stay on the device, at most all. The others stay in host memory and come to the device in every
-    /// step, one after another. On the CPU there is nothing to stream.
-    pub resident: usize,
-}
 
 impl PartOn {
     /// What of a model of so many layers is on that device. Layers that there are not are refused when the tape is cut.

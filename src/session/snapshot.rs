@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_restored_slot_goes_on_to_the_bit() {
-        let options = Options { device: "cpu".into(), ..Options::default() };
+        let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let mut session = Session::with_idle(&model, 1, Idle { slots: 1, tokens: 0 }).unwrap();
         let slot = session.open().unwrap();

@@ -57,7 +57,7 @@ fn compare(device: &str, backend: Backend) -> Result<Golden> {
     let expected: Vec<f32> = words("logits").map(f32::from_le_bytes).collect();
 
     let mut options = Options::default();
-    (options.device, options.backend) = (device.into(), backend);
+    (options.device, options.backend) = (device.parse()?, backend);
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?;
     let mut session = Session::new(&model, 1)?;
     let slot = session.open()?;

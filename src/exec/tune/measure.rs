@@ -6,7 +6,6 @@ use crate::exec::environment::{self, TUNE};
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
-use crate::exec::{TUNE, environment};
 use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
 use crate::weights::{NewFile, Readers};
 use crate::words::{Activation, Projection};
