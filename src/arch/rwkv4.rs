@@ -49,20 +49,19 @@ impl Blueprint for Rwkv4 {
 
 impl Rwkv4 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        let mixes = ["time_mix_r", "time_mix_k", "time_mix_v"].map(|m| l.att(m).map(of_current));
-        let ln1 = l.norm_and(t, "ln1", mixes);
-        let projections = vec![
-            l.projection("receptance", 0, Activation::Sigmoid),
-            l.projection("key", 1, Activation::None),
-            l.projection("value", 2, Activation::None),
-        ];
+        // r k v, each from its own lerp of LN1(x) with the token before
+        let mix = |name: &str| l.att(name).map(of_current);
+        let mut lerps = l.lerps("ln1");
+        lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::Sigmoid);
+        lerps.project(mix("time_mix_k"), l.matrix("key"), Activation::None);
+        lerps.project(mix("time_mix_v"), l.matrix("value"), Activation::None);
         let shift = l.att_shift(t);
-        let rkv = t.norm_shift_linear("proj", x, ln1, projections, shift);
+        let rkv = lerps.record(t, "proj", x, shift);
 
         // per channel: w = −exp(decay) is added to exponents, u to that of the current token
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
         t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);
-        l.channel_mix(t, x, ["time_mix_k", "time_mix_r"].map(|m| l.ffn(m).map(of_current)));
+        l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 }

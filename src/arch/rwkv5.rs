@@ -79,16 +79,17 @@ impl Blueprint for Rwkv5 {
 
 impl Rwkv5 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        let mut mixes = vec!["time_mix_r", "time_mix_k", "time_mix_v"];
-        let mut projections =
-            ["receptance", "key", "value"].into_iter().zip(0..).map(|(n, m)| l.projection(n, m, Activation::None)).collect::<Vec<_>>();
+        // r k v and the gate, each from its own lerp of LN1(x) with the token before
+        let mix = |name: &str| l.att(name).map(of_current);
+        let mut lerps = l.lerps("ln1");
+        lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::None);
+        lerps.project(mix("time_mix_k"), l.matrix("key"), Activation::None);
+        lerps.project(mix("time_mix_v"), l.matrix("value"), Activation::None);
         if self.is_gated {
-            mixes.push("time_mix_g");
-            projections.push(l.projection("gate", GATE, Activation::Silu));
+            lerps.project(mix("time_mix_g"), l.matrix("gate"), Activation::Silu);
         }
-        let ln1 = l.norm_and(t, "ln1", mixes.into_iter().map(|m| l.att(m).map(of_current)));
         let shift = l.att_shift(t);
-        let proj = t.norm_shift_linear("proj", x, ln1, projections, shift);
+        let proj = lerps.record(t, "proj", x, shift);
 
         // per head: a decay w = exp(−exp(decay)) that never changes, the bonus u for the current token
         let u = match self.bonus {
@@ -107,7 +108,7 @@ impl Rwkv5 {
         };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
-        l.channel_mix(t, x, ["time_mix_k", "time_mix_r"].map(|m| l.ffn(m).map(of_current)));
+        l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
     /// A number a channel, or one a head for all of its channels.

@@ -5,7 +5,7 @@ use super::stack::{Base, Layer, seven_halves};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Tape, Var};
-use crate::words::{Activation, DdLerp, Decay, Wkv6};
+use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 
 /// Blueprint.
 #[derive(Debug, Clone)]
@@ -82,17 +82,17 @@ impl Rwkv6 {
             mixes: t.vectors(base.n_embd, MIXES.map(|m| l.att(&format!("time_maa_{m}"))).into()),
         };
         let projections = vec![
-            l.projection("receptance", R, Activation::None),
-            l.projection("key", K, Activation::None),
-            l.projection("value", V, Activation::None),
-            l.projection("gate", G, Activation::Silu),
-            l.low_rank("time_decay_w1", self.decay_rank, W, Activation::Tanh),
+            Projection { part: l.matrix("receptance"), mix: R, activation: Activation::None },
+            Projection { part: l.matrix("key"), mix: K, activation: Activation::None },
+            Projection { part: l.matrix("value"), mix: V, activation: Activation::None },
+            Projection { part: l.matrix("gate"), mix: G, activation: Activation::Silu },
+            Projection { part: l.reduce("time_decay_w1", self.decay_rank), mix: W, activation: Activation::Tanh },
         ];
         let shift = l.att_shift(t);
         let proj = t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift);
 
         // per head: the decay of this token, w = exp(−exp(d + W2 tanh(W1 X_w))), the bonus u
-        let part = l.back("time_decay_w2", self.decay_rank);
+        let part = l.expand("time_decay_w2", self.decay_rank);
         let bias = t.vectors(a, vec![l.att("time_decay")]);
         let u = l.att("time_faaaa").shaped(base.n_head(), base.head_size);
         let vectors = t.vectors(a, [u].into_iter().chain(l.ln_x()).collect());
@@ -101,6 +101,6 @@ impl Rwkv6 {
         let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(GATE), state };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
-        l.channel_mix(t, x, ["time_maa_k", "time_maa_r"].map(|m| l.ffn(m)));
+        l.channel_mix(t, x, l.ffn("time_maa_k"), l.ffn("time_maa_r"));
     }
 }

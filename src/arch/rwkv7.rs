@@ -1,11 +1,36 @@
-//! RWKV-7 "Goose" (x070). Letters as in the paper.
+//! RWKV-7 "Goose" (x070). Letters as in the paper (arXiv 2503.14456, section 4); `W_o` and the like are the checkpoint's tensors.
+//!
+//! x is the residual stream, x̂ = LN(x), x̂₋ that of the token before. Of one block, with the words that compute each part:
+//!
+//! ```text
+//! time mix                                                                              Tape::norm_shift_linear
+//!   X_m = x̂ + (x̂₋ − x̂) ⊙ x_m                          for m of r, k, v, w, a, g
+//!   r = W_r X_r    k = W_k X_k    v = W_v X_v
+//!                                                                                         Tape::wkv7, per head
+//!   w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))            decay of each channel, in (0.545, 1)
+//!   a = σ(a0 + a2 a1 X_a)                                rate at which the state learns
+//!   g = g2 σ(g1 X_g)                                     gate
+//!   v ← v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)           after layer 0, whose v is v_first
+//!   κ = k ⊙ k_k / ‖k ⊙ k_k‖                              what is taken out of the state
+//!   k ← k ⊙ (1 + (a − 1) ⊙ k_a)                          what is put in
+//!   S ← S diag(w) − S κ (κ ⊙ a)ᵀ + v kᵀ                  state, [value][key]
+//!   y = g ⊙ (GroupNorm(S r) + (Σ r ⊙ k ⊙ r_k) v)
+//!                                                                                         Tape::linear_add
+//!   x ← x + W_o y
+//! channel mix                                                                           Tape::norm_shift_linear
+//!   X = x̂ + (x̂₋ − x̂) ⊙ x_k
+//!   k = relu²(W_k X)
+//!   x ← x + W_v k                                                                         Tape::linear_add_sparse
+//! ```
+//!
+//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`], [`Tape::linear_add_sparse`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Part, Tape, Var};
-use crate::words::{Activation, Projection, Wkv7};
+use crate::words::{Activation, Expansion, ValueResidual, Wkv7};
 
 /// Blueprint.
 #[derive(Debug, Clone)]
@@ -87,50 +112,50 @@ impl Blueprint for Rwkv7 {
 }
 
 impl Rwkv7 {
-    /// One block. Gives v of layer 0, which later layers mix into their own.
+    /// One block. Returns v of layer 0, which later layers mix into their own.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
-        let (c, f, base, r) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
+        let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
 
         // r k v and the inputs of the low-rank pairs, each from its own lerp of LN1(x) with the token before
-        let ln1 = l.norm_and(t, "ln1", ["x_r", "x_k", "x_v", "x_w", "x_a", "x_g"].map(|m| l.att(m)));
-        let mut projections = vec![
-            l.projection("receptance", 0, Activation::None),
-            l.projection("key", 1, Activation::None),
-            l.projection("value", 2, Activation::None),
-            l.low_rank("w1", r.w, 3, Activation::Tanh),
-            l.low_rank("a1", r.a, 4, Activation::None),
-            l.low_rank("g1", r.g, 5, Activation::Sigmoid),
-        ];
-        let mut lora = vec![l.back("w2", r.w), l.back("a2", r.a), l.back("g2", r.g)];
-        let mut bias = vec![l.att("w0"), l.att("a0")];
+        let mut lerps = l.lerps("ln1");
+        lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
+        lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);
+        lerps.project(l.att("x_v"), l.matrix("value"), Activation::None);
+        lerps.project(l.att("x_w"), l.reduce("w1", ranks.w), Activation::Tanh);
+        lerps.project(l.att("x_a"), l.reduce("a1", ranks.a), Activation::None);
+        lerps.project(l.att("x_g"), l.reduce("g1", ranks.g), Activation::Sigmoid);
         if v_first.is_some() {
-            projections.push(l.low_rank("v1", r.v, 2, Activation::None));
-            lora.push(l.back("v2", r.v));
-            bias.push(l.att("v0"));
+            lerps.project(l.att("x_v"), l.reduce("v1", ranks.v), Activation::None);
         }
         let shift = l.att_shift(t);
-        let proj = t.norm_shift_linear("proj", x, ln1, projections, shift);
+        let proj = lerps.record(t, "proj", x, shift);
 
-        // per head: decay, rate a, value residual, delta rule, group norm, bonus, gate
-        let r_k = l.att("r_k").shaped(base.n_head(), base.head_size);
-        let vectors = [l.att("k_k"), l.att("k_a"), r_k].into_iter().chain(l.ln_x()).collect();
         let wkv = Wkv7 {
             head_size: base.head_size,
             eps: base.group_norm_eps,
-            lora,
-            bias: t.vectors(c, bias),
-            vectors: t.vectors(c, vectors),
+            // w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
+            decay: Expansion { matrix: l.expand("w2", ranks.w), bias: l.att("w0") },
+            // a = σ(a0 + a2 a1 X_a)
+            rate: Expansion { matrix: l.expand("a2", ranks.a), bias: l.att("a0") },
+            // g = g2 σ(g1 X_g)
+            gate: l.expand("g2", ranks.g),
+            // v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
+            residual: v_first
+                .map(|v_first| ValueResidual { mix: Expansion { matrix: l.expand("v2", ranks.v), bias: l.att("v0") }, v_first }),
+            k_k: l.att("k_k"),
+            k_a: l.att("k_a"),
+            r_k: l.att("r_k").shaped(base.n_head(), base.head_size),
+            ln_x: l.ln_x(),
             state: l.wkv_state(t),
-            v_first,
         };
         let (y, v_first) = t.wkv7(proj, wkv);
         l.output(t, y, x);
 
-        // channel mix: relu²(W_k lerp(LN2(x))), then W_v
-        let ln2 = l.norm_and(t, "ln2", [l.ffn("x_k")]);
-        let key = Projection { part: Part::new(l.name("ffn.key.weight"), f, c), mix: 0, activation: Activation::ReluSquared };
+        // channel mix: x + W_v relu²(W_k X)
+        let mut lerps = l.lerps("ln2");
+        lerps.project(l.ffn("x_k"), Part::new(l.name("ffn.key.weight"), f, c), Activation::ReluSquared);
         let shift = l.ffn_shift(t);
-        let k = t.norm_shift_linear("ffn", x, ln2, vec![key], shift);
+        let k = lerps.record(t, "ffn", x, shift);
         t.linear_add_sparse(Part::new(l.name("ffn.value.weight"), c, f), k, x);
         v_first
     }

@@ -188,19 +188,23 @@ impl Layer<'_> {
         t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
     }
 
-    /// `att.NAME.weight [A, C]` on one of the mixes.
-    pub fn projection(&self, name: &str, mix: usize, activation: Activation) -> Projection {
-        let part = Part::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd);
-        Projection { part, mix, activation }
+    /// Matrices that each read their own lerp of a norm of x with the token before.
+    pub fn lerps(&self, norm: &str) -> Lerps<'_> {
+        Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
+    }
+
+    /// `att.NAME.weight [A, C]`
+    pub fn matrix(&self, name: &str) -> Part {
+        Part::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
     /// The first matrix of a low-rank pair, `att.NAME [C, rank]`.
-    pub fn low_rank(&self, name: &str, rank: usize, mix: usize, activation: Activation) -> Projection {
-        Projection { part: Part::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd), mix, activation }
+    pub fn reduce(&self, name: &str, rank: usize) -> Part {
+        Part::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
     /// The second, `att.NAME [rank, A]`.
-    pub fn back(&self, name: &str, rank: usize) -> Part {
+    pub fn expand(&self, name: &str, rank: usize) -> Part {
         Part::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
 
@@ -239,20 +243,42 @@ impl Layer<'_> {
         state
     }
 
-    /// Of RWKV-4 to 6: x += σ(W_r X_r) ⊙ W_v relu²(W_k X_k), X from LN2(x). `mixes`: how much of the token before k and r take.
-    pub fn channel_mix(&self, t: &mut Tape, x: Var, mixes: [VectorPart; 2]) {
+    /// Of RWKV-4 to 6: x += σ(W_r X_r) ⊙ W_v relu²(W_k X_k), X from LN2(x). `mix_k` and `mix_r`: how much of the token before k and r
+    /// take.
+    pub fn channel_mix(&self, t: &mut Tape, x: Var, mix_k: VectorPart, mix_r: VectorPart) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
-        let ln2 = self.norm_and(t, "ln2", mixes);
-        let projections = [("key", f, Activation::ReluSquared), ("receptance", c, Activation::Sigmoid)];
-        let projection = |(mix, (name, rows, activation)): (usize, (&str, usize, Activation))| Projection {
-            part: Part::new(self.name(&format!("ffn.{name}.weight")), rows, c),
-            mix,
-            activation,
-        };
-        let projections = projections.into_iter().enumerate().map(projection).collect();
+        let mut lerps = self.lerps("ln2");
+        lerps.project(mix_k, Part::new(self.name("ffn.key.weight"), f, c), Activation::ReluSquared);
+        lerps.project(mix_r, Part::new(self.name("ffn.receptance.weight"), c, c), Activation::Sigmoid);
         let shift = self.ffn_shift(t);
-        let kr = t.norm_shift_linear("ffn", x, ln2, projections, shift);
+        let kr = lerps.record(t, "ffn", x, shift);
         t.linear_add_sparse_gated(Part::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
+    }
+}
+
+/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix, x̂ a norm of x and x̂₋ that of the token before.
+pub struct Lerps<'a> {
+    layer: &'a Layer<'a>,
+    norm: String,
+    mixes: Vec<VectorPart>,
+    projections: Vec<Projection>,
+}
+
+impl Lerps<'_> {
+    /// Adds a projection: one more column of the result. A mix that an earlier projection reads is computed once.
+    pub fn project(&mut self, mix: VectorPart, matrix: Part, activation: Activation) {
+        let known = self.mixes.iter().position(|m| m.tensor == mix.tensor);
+        let mix = known.unwrap_or_else(|| {
+            self.mixes.push(mix);
+            self.mixes.len() - 1
+        });
+        self.projections.push(Projection { part: matrix, mix, activation });
+    }
+
+    /// Records the word that computes all of them. `shift`: the norm of the last token.
+    pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
+        let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
+        t.norm_shift_linear(name, x, vectors, self.projections, shift)
     }
 }
 

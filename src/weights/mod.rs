@@ -10,6 +10,7 @@ mod coded;
 mod config;
 pub mod convert;
 mod encode;
+mod families;
 mod folder;
 mod gguf;
 mod glm;
@@ -49,7 +50,7 @@ pub use write::{Entry, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Result};
 use crate::tensor::View;
-use config::Config;
+use config::ModelConfig;
 #[cfg(feature = "cli")]
 pub(crate) use folder::EXTENSIONS;
 use locate::FileKind;
@@ -57,6 +58,7 @@ use located::Located;
 use map::Map;
 use names::Style;
 use parts::Parts;
+use serde_json::{Map as Object, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -67,6 +69,33 @@ pub fn layer_of(name: &str) -> Option<usize> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("model.layers."))?;
     rest.split('.').next()?.parse().ok()
 }
+
+/// A family of models, as its files name it: what the official names are is the same for all its files.
+trait Family: Sync {
+    /// For messages.
+    fn name(&self) -> &'static str;
+
+    /// Whether a `config.json` with this `model_type`, or without one, describes a model of the family.
+    fn is_model_type(&self, model_type: Option<&str>) -> bool;
+
+    /// Reads a `config.json` of the family.
+    fn config(&self, config: Object<String, Value>) -> Result<Box<dyn ModelConfig>>;
+
+    /// What `general.architecture` of its GGUF files says.
+    fn gguf_architectures(&self) -> &'static [&'static str];
+
+    /// Lists the tensors of a GGUF file by their official names, and adds what the family needs to the metadata.
+    fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
+
+    /// Whether tensors of these names belong to the family. `glm` is what a configuration says, if it is a GLM's.
+    fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
+
+    /// Gives tensors their official names and orientations; and whose names the file has.
+    fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
+}
+
+/// All families. The first that recognises a file has it, so what takes any names comes last.
+static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
 /// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
 #[derive(Clone)]
@@ -136,9 +165,9 @@ impl Checkpoint {
             _ => metadata.get(layout::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };
-        let said = config.as_deref().map(Config::read).transpose()?;
-        let is_tied = said.as_ref().is_some_and(Config::is_tied);
-        let glm = match (said.as_ref().and_then(Config::glm), metadata.get(GLM)) {
+        let said = config.as_deref().map(config::read).transpose()?;
+        let is_tied = said.as_ref().is_some_and(|said| said.is_tied());
+        let glm = match (said.as_ref().and_then(|said| said.glm()), metadata.get(GLM)) {
             (Some(glm), _) => Some(("config.json", glm.clone())),
             (None, Some(json)) => Some(("metadata", Glm::parse(json).map_err(|e| e.at(GLM))?)),
             (None, None) => None,
@@ -148,7 +177,7 @@ impl Checkpoint {
             slot.view(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
         }
         if let Some(said) = said {
-            metadata.extend(said.metadata(&slots).map_err(|e| e.at("config.json"))?);
+            metadata.extend(config::metadata(said.as_ref(), &slots).map_err(|e| e.at("config.json"))?);
         }
         if let Some((whose, glm)) = glm {
             glm.check_tensors(&slots).map_err(|e| e.at(whose))?;

@@ -31,7 +31,7 @@ pub use norm_shift_linear::Projection;
 pub use stack::Activation;
 pub use windows::GROUP;
 pub use wkv6::{Decay, Wkv6};
-pub use wkv7::Wkv7;
+pub use wkv7::{Expansion, ValueResidual, Wkv7};
 
 use testing::Case;
 

@@ -5,7 +5,7 @@
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, VectorPart, Word, vector};
 
 /// Column of the projections from which on they are inputs of the low-rank pairs.
 const LORA: usize = 3;
@@ -22,16 +22,34 @@ pub struct Wkv7 {
     pub head_size: usize,
     /// Group-norm epsilon.
     pub eps: f32,
-    /// w2, a2, g2 and, except in layer 0, v2: `[C, rank]`.
-    pub lora: Vec<Part>,
-    /// w0, a0 and, except in layer 0, v0.
-    pub bias: Vector,
-    /// k_k, k_a, r_k, ln_x weight, ln_x bias.
-    pub vectors: Vector,
+    /// w = exp(−e^(−½) σ(bias + matrix · tanh(w1 X_w))), of w0 and w2.
+    pub decay: Expansion,
+    /// a = σ(bias + matrix · a1 X_a), of a0 and a2.
+    pub rate: Expansion,
+    /// g = matrix · σ(g1 X_g), g2.
+    pub gate: Part,
+    /// `None` in layer 0, whose v is the first.
+    pub residual: Option<ValueResidual>,
+    pub k_k: VectorPart,
+    pub k_a: VectorPart,
+    pub r_k: VectorPart,
+    /// Weight and bias of the group norm.
+    pub ln_x: [VectorPart; 2],
     /// `[heads, head_size (v), head_size (k)]`
     pub state: State,
-    /// v of layer 0; `None` in layer 0, which writes it.
-    pub v_first: Option<Var>,
+}
+
+/// The second matrix of a low-rank pair, `[C, rank]`, and the bias of its output.
+pub struct Expansion {
+    pub matrix: Part,
+    pub bias: VectorPart,
+}
+
+/// v + (v_first − v) ⊙ σ(bias + matrix · v1 X_v), of v0 and v2.
+pub struct ValueResidual {
+    pub mix: Expansion,
+    /// v of layer 0.
+    pub v_first: Var,
 }
 
 struct Word7 {
@@ -43,11 +61,20 @@ struct Word7 {
 }
 
 impl Tape {
-    /// `proj` has the columns r, k, v, then the inputs of w2, a2, g2 and v2. Gives `y [T, C]` and v of layer 0.
+    /// Records everything between the projections of a time mix and its output matrix. `proj` has the columns r, k, v, then the inputs
+    /// of w2, a2, g2 and, except in layer 0, v2. Returns `y [T, C]` and v of layer 0.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
-        let Wkv7 { head_size, eps, lora, bias, vectors, state, v_first } = spec;
-        let width = self.vector_spec(vectors).width;
-        let is_first_layer = v_first.is_none();
+        let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
+        let width = decay.matrix.rows;
+        let is_first_layer = residual.is_none();
+        let (mut lora, mut bias) = (vec![decay.matrix, rate.matrix, gate], vec![decay.bias, rate.bias]);
+        let v_first = residual.map(|ValueResidual { mix, v_first }| {
+            lora.push(mix.matrix);
+            bias.push(mix.bias);
+            v_first
+        });
+        let bias = self.vectors(width, bias);
+        let vectors = self.vectors(width, vec![k_k, k_a, r_k, norm, norm_bias]);
         let v_first = v_first.unwrap_or_else(|| self.var("v_first", Rows::Tokens, &[width]));
         let [feed, values, y] = recurrence::vars(self, Rule::Delta, width, head_size);
         let gates = self.internal("gates", Rows::Tokens, &[width; 4]);
@@ -181,14 +208,24 @@ pub fn cases() -> Vec<Case> {
             let width = heads * head_size;
             let mut tape = Tape::new();
             let proj = tape.var("proj", Rows::Tokens, &[width, width, width, rank, rank + 3, rank + 1, rank]);
-            let names = if first_layer { vec!["w", "a", "g"] } else { vec!["w", "a", "g", "v"] };
             let ranks = [rank, rank + 3, rank + 1, rank];
-            let lora = names.iter().zip(ranks).map(|(n, r)| Part::in_out(format!("{n}2"), width, r)).collect();
-            let bias = tape.vectors(width, vec![vector("w0"), vector("a0"), vector("v0")]);
-            let vectors = tape.vectors(width, ["k_k", "k_a", "r_k", "g_x", "b_x"].into_iter().map(vector).collect());
-            let state = tape.state("wkv".into(), &[heads, head_size, head_size], false);
+            let matrix = |i: usize, name: &str| Part::in_out(format!("{name}2"), width, ranks[i]);
+            let expansion = |i: usize, name: &str| Expansion { matrix: matrix(i, name), bias: vector(format!("{name}0")) };
             let v_first = (!first_layer).then(|| tape.var("v_first", Rows::Tokens, &[width]));
-            tape.wkv7(proj, Wkv7 { head_size, eps: 64e-5, lora, bias, vectors, state, v_first });
+            let spec = Wkv7 {
+                head_size,
+                eps: 64e-5,
+                decay: expansion(W, "w"),
+                rate: expansion(A, "a"),
+                gate: matrix(G, "g"),
+                residual: v_first.map(|v_first| ValueResidual { mix: expansion(MIX, "v"), v_first }),
+                k_k: vector("k_k"),
+                k_a: vector("k_a"),
+                r_k: vector("r_k"),
+                ln_x: ["g_x", "b_x"].map(vector),
+                state: tape.state("wkv".into(), &[heads, head_size, head_size], false),
+            };
+            tape.wkv7(proj, spec);
             cases.push(Case::new(format!("wkv7/{heads}x{head_size}/first={first_layer}"), tape, steps(2), 1e-9));
         }
     }

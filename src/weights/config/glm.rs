@@ -4,10 +4,11 @@
 //! the defaults in its code are those of none of its models. What changes the formulas and does not run is refused by name.
 
 use super::keys::{Keys, missing, unsupported};
-use super::{Shapes, agree};
+use super::{ModelConfig, Shapes, agree};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
+use std::collections::BTreeMap;
 
 /// Of `transformers`; a vocabulary that has no such id has no such default, nor that of `DEFAULT_EOS`.
 const DEFAULT_PAD: u32 = 151329;
@@ -28,12 +29,27 @@ pub(in crate::weights) struct Said {
 struct Size(&'static str, usize);
 
 /// Whether a configuration of this type is read here.
-pub(super) fn is_glm(model_type: &str) -> bool {
+pub(in crate::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type)
 }
 
+impl ModelConfig for Said {
+    fn is_tied(&self) -> bool {
+        self.is_tied
+    }
+
+    fn glm(&self) -> Option<&Glm> {
+        Some(&self.glm)
+    }
+
+    /// None: the metadata of a GLM are its whole configuration.
+    fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
+        self.check(shapes).map(|()| BTreeMap::new())
+    }
+}
+
 impl Said {
-    pub(super) fn read(keys: Keys) -> Result<Said> {
+    pub(in crate::weights) fn read(keys: Keys) -> Result<Said> {
         for key in ["vision_config", "quantization_config", "pre_seq_len"] {
             if keys.get(key).is_some() {
                 return Err(unsupported(format!("expected no {key}, found one")));

@@ -2,14 +2,13 @@
 //!
 //! Shapes decide; a configuration that contradicts them belongs to another model. A file here for each family.
 
-mod glm;
-mod keys;
-mod rwkv;
+pub(super) mod glm;
+pub(super) mod keys;
+pub(super) mod rwkv;
 
 use super::index::read_small;
-use super::{Glm, Slot, layer_of};
+use super::{FAMILIES, Glm, Slot, layer_of};
 use crate::error::{Error, Result, short};
-use keys::Keys;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,57 +20,46 @@ pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 /// Metadata: the ε of all layer norms, usually 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
-/// What we use of it; everything else is ignored.
-#[derive(Debug)]
-pub(super) enum Config {
-    Rwkv(rwkv::Rwkv),
-    Glm(glm::Said),
-}
-
-impl Config {
-    /// Reads one and refuses models that are none of ours.
-    pub fn read(path: &Path) -> Result<Config> {
-        Self::parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
-    }
-
-    fn parse(json: &[u8]) -> Result<Config> {
-        let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&e).caused_by(e))?;
-        match config.get("model_type") {
-            None | Some(Value::Null) => rwkv::Rwkv::read(config).map(Config::Rwkv),
-            Some(Value::String(found)) if rwkv::is_rwkv(found) => rwkv::Rwkv::read(config).map(Config::Rwkv),
-            Some(Value::String(found)) if glm::is_glm(found) => glm::Said::read(Keys::of(&config)).map(Config::Glm),
-            Some(Value::String(found)) => {
-                Err(Error::model(format!("expected an RWKV or GLM model, found the model_type {:?}", short(found, 80)))
-                    .hint("other models, hybrids, and GLM with vision or with experts do not run"))
-            }
-            Some(_) => Err(no_config(&"expected a text as model_type")),
-        }
-    }
-
+/// What the loader uses of a configuration; everything else in it is ignored.
+pub(super) trait ModelConfig {
     /// Whether the output matrix is the embedding, where the file has none of its own.
-    pub fn is_tied(&self) -> bool {
-        match self {
-            Config::Rwkv(rwkv) => rwkv.is_tied(),
-            Config::Glm(glm) => glm.is_tied,
-        }
-    }
+    fn is_tied(&self) -> bool;
 
     /// What it says of a GLM, if it is one's.
-    pub fn glm(&self) -> Option<&Glm> {
-        match self {
-            Config::Rwkv(_) => None,
-            Config::Glm(said) => Some(&said.glm),
-        }
+    fn glm(&self) -> Option<&Glm> {
+        None
     }
 
-    /// The metadata that an architecture may need, but for those of a GLM. What contradicts the shapes is refused.
-    pub fn metadata(&self, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
-        let shapes = Shapes(slots);
-        match self {
-            Config::Rwkv(rwkv) => rwkv.metadata(&shapes),
-            Config::Glm(said) => said.check(&shapes).map(|()| BTreeMap::new()),
+    /// The metadata that an architecture may need. What contradicts the shapes is refused.
+    fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>>;
+}
+
+/// Reads a `config.json`, and refuses models of no [family](super::Family).
+pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
+    parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
+}
+
+fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
+    let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&e).caused_by(e))?;
+    let model_type = match config.get("model_type") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(found)) => Some(found.as_str()),
+        Some(_) => return Err(no_config(&"expected a text as model_type")),
+    };
+    match FAMILIES.iter().find(|family| family.is_model_type(model_type)) {
+        Some(family) => family.config(config),
+        None => {
+            let known: Vec<&str> = FAMILIES.iter().rev().map(|family| family.name()).collect();
+            let found = short(model_type.unwrap_or_default(), 80);
+            Err(Error::model(format!("expected an {} model, found the model_type {found:?}", known.join(" or ")))
+                .hint("other models, hybrids, and GLM with vision or with experts do not run"))
         }
     }
+}
+
+/// The metadata that an architecture may need, by what the configuration says and the tensors show.
+pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
+    config.metadata(&Shapes(slots))
 }
 
 fn no_config(why: &dyn std::fmt::Display) -> Error {
@@ -79,7 +67,7 @@ fn no_config(why: &dyn std::fmt::Display) -> Error {
 }
 
 /// The shapes of a checkpoint's canonical tensors.
-struct Shapes<'a>(&'a [(String, Slot)]);
+pub(super) struct Shapes<'a>(&'a [(String, Slot)]);
 
 impl Shapes<'_> {
     fn of(&self, name: &str) -> Option<Vec<usize>> {
@@ -113,13 +101,13 @@ mod tests {
     use super::*;
 
     fn refusal(json: &str) -> String {
-        Config::parse(json.as_bytes()).unwrap_err().to_string()
+        parse(json.as_bytes()).err().unwrap().to_string()
     }
 
     #[test]
     fn other_models_are_refused_by_name() {
         for name in ["rwkv", "rwkv5", "rwkv6", "rwkv7", "RWKV7", "rwkv7_fla", "rwkv_v6", "rwkv-x070", "rwkv5-world"] {
-            Config::parse(format!(r#"{{"model_type":"{name}"}}"#).as_bytes()).unwrap();
+            parse(format!(r#"{{"model_type":"{name}"}}"#).as_bytes()).unwrap();
         }
         let others = ["llama", "qwen2", "rwkv6qwen2", "arwkv7", "rwkv7_hybrid", "rwkv7llama", "mamba", ""];
         let of_glm = ["glm4v", "glm4_moe", "glm4v_moe", "glm46v", "glm_ocr", "GLM", "chatglm2", "glm4v_text"];
@@ -139,6 +127,6 @@ mod tests {
             let text = refusal(&json);
             assert!(!text.contains('\n') && text.len() < 400, "{text}");
         }
-        assert!(Config::parse(b"{}").unwrap().metadata(&[]).unwrap().is_empty());
+        assert!(metadata(parse(b"{}").unwrap().as_ref(), &[]).unwrap().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What an RWKV's `config.json` says.
 
-use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, Shapes, agree, no_config};
+use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, ModelConfig, Shapes, agree, no_config};
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -25,12 +25,14 @@ impl Rwkv {
     pub fn read(config: Map<String, Value>) -> Result<Rwkv> {
         serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e).caused_by(e))
     }
+}
 
-    pub fn is_tied(&self) -> bool {
+impl ModelConfig for Rwkv {
+    fn is_tied(&self) -> bool {
         self.tie_word_embeddings == Some(true)
     }
 
-    pub(super) fn metadata(&self, shapes: &Shapes) -> Result<BTreeMap<String, String>> {
+    fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         let emb = shapes.matrix("emb.weight");
         agree("hidden_size", self.hidden_size, emb.map(|s| s[1]), "emb.weight")?;
         agree("vocab_size", self.vocab_size, emb.map(|s| s[0]), "emb.weight")?;
@@ -68,7 +70,7 @@ fn number(eps: f64) -> Result<String> {
 }
 
 /// `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and the like. Hybrids say the name of their other half: `rwkv6qwen2`, `arwkv7`.
-pub(super) fn is_rwkv(model_type: &str) -> bool {
+pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };
     rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))

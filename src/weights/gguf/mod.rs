@@ -1,24 +1,22 @@
 //! A GGUF file of llama.cpp: its own names and orientations become the canonical ones.
 //!
-//! Glue between `header` and a file for each family. Nothing is decoded here: tensors stay in the file, blocks and all.
+//! Reads the header; each [family](super::Family) has its map from names and keys in a file here. Nothing is decoded: tensors stay in
+//! the file, blocks and all.
 
-mod glm;
+pub(super) mod glm;
 mod header;
 mod names;
 mod reader;
-mod rwkv;
+pub(super) mod rwkv;
 #[cfg(test)]
 mod tests;
 
-use super::GLM;
-use super::config::LAYER_NORM_EPS;
+pub(super) use header::Header;
+
+use super::FAMILIES;
 use super::located::Located;
 use crate::error::{Error, Result, short};
-use header::Header;
 use std::collections::BTreeMap;
-
-/// All that are read, for messages.
-const ARCHITECTURES: &str = "rwkv6, rwkv7, chatglm or glm4";
 
 /// Lists a file's tensors by canonical name and in the canonical orientation, and its metadata but for arrays and long texts.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
@@ -31,23 +29,12 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     let Some(architecture) = header.metadata.get("general.architecture").cloned() else {
         return Err(Error::file("expected general.architecture in the metadata, found none"));
     };
-    if let Some(model) = rwkv::Model::of(&architecture, &header.metadata)? {
-        let mut tensors = Vec::new();
-        for listed in header.tensors()? {
-            tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
-        }
-        let eps = format!("{}.attention.layer_norm_epsilon", model.architecture());
-        if let Some(eps) = header.metadata.get(&eps).cloned() {
-            header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
-        }
-        // What was rescaled is not any more: a copy of this file must not say so.
-        header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
-        return Ok((tensors, header.metadata));
-    }
-    if !glm::ARCHITECTURES.contains(&architecture.as_str()) {
-        return Err(Error::model(format!("expected a GGUF of the architecture {ARCHITECTURES}, found {}", short(&architecture, 64))));
-    }
-    let (tensors, glm) = glm::read(&architecture, &header)?;
-    header.metadata.insert(GLM.to_string(), glm.to_json());
+    let Some(family) = FAMILIES.iter().find(|family| family.gguf_architectures().contains(&architecture.as_str())) else {
+        let known: Vec<&str> = FAMILIES.iter().rev().flat_map(|family| family.gguf_architectures()).copied().collect();
+        let (last, others) = known.split_last().expect("there are families");
+        let text = format!("expected a GGUF of the architecture {} or {last}, found {}", others.join(", "), short(&architecture, 64));
+        return Err(Error::model(text));
+    };
+    let tensors = family.gguf(&architecture, &mut header)?;
     Ok((tensors, header.metadata))
 }

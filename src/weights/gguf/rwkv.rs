@@ -47,7 +47,7 @@ enum Form {
 use Form::{Heads, Swapped, Vector};
 
 /// What one architecture has of its own.
-struct Family {
+struct Version {
     architecture: &'static str,
     /// Parameters of a block. The file adds `.weight`, which the official names do not have.
     own: &'static [(&'static str, &'static str, Form)],
@@ -62,8 +62,8 @@ struct Family {
 }
 
 #[rustfmt::skip] // A row a line, or a letter of the paper.
-const FAMILIES: [Family; 2] = [
-    Family {
+const VERSIONS: [Version; 2] = [
+    Version {
         architecture: "rwkv6",
         own: &[
             ("time_mix_lerp_x", "att.time_maa_x", Vector),
@@ -86,7 +86,7 @@ const FAMILIES: [Family; 2] = [
         unused: &[],
         rescaled: &["att.output", "ffn.value"],
     },
-    Family {
+    Version {
         architecture: "rwkv7",
         own: &[
             ("time_mix_w0", "att.w0", Vector), ("time_mix_w1", "att.w1", Swapped), ("time_mix_w2", "att.w2", Swapped),
@@ -103,25 +103,25 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
+/// What `general.architecture` says.
+pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
+
 /// What the metadata say that names and shapes depend on.
 pub struct Model {
-    family: &'static Family,
+    version: &'static Version,
     head_size: Option<usize>,
     /// P.
     rescale_every: Option<usize>,
 }
 
 impl Model {
-    pub fn architecture(&self) -> &'static str {
-        self.family.architecture
-    }
-
-    /// Of an architecture that is none of its own: none.
-    pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Option<Model>> {
-        let Some(family) = FAMILIES.iter().find(|f| f.architecture == architecture) else { return Ok(None) };
+    /// Of one of [`ARCHITECTURES`].
+    pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Model> {
+        let known = VERSIONS.iter().find(|version| version.architecture == architecture);
+        let version = known.ok_or_else(|| Error::model(format!("expected one of {}, found another", ARCHITECTURES.join(", "))))?;
         let head_size = whole(metadata, architecture, "wkv.head_size")?;
         let rescale_every = whole(metadata, architecture, "rescale_every_n_layers")?;
-        Ok(Some(Model { family, head_size, rescale_every }))
+        Ok(Model { version, head_size, rescale_every })
     }
 
     /// A tensor of the file as canonical ones: several of a fused one, none of a dummy. One that is not known keeps its name.
@@ -133,19 +133,19 @@ impl Model {
             return Ok(vec![located(t, t.name.to_string())]);
         };
         if let Some((_, name)) = KEPT.iter().find(|(ours, _)| *ours == stem) {
-            let scale = if self.family.rescaled.contains(name) { self.undo_rescale(block)? } else { 1.0 };
+            let scale = if self.version.rescaled.contains(name) { self.undo_rescale(block)? } else { 1.0 };
             return Ok(vec![Located { scale, ..located(t, format!("blocks.{block}.{name}.{end}")) }]);
         }
         if end != "weight" {
             return Ok(vec![located(t, t.name.to_string())]);
         }
-        if block == 0 && self.family.unused.contains(&stem) {
+        if block == 0 && self.version.unused.contains(&stem) {
             return Ok(vec![]);
         }
         if stem == "time_mix_lerp_fused" {
             return self.split(t, block);
         }
-        match self.family.own.iter().find(|(ours, _, _)| *ours == stem) {
+        match self.version.own.iter().find(|(ours, _, _)| *ours == stem) {
             Some((_, name, form)) => Ok(vec![self.formed(located(t, format!("blocks.{block}.{name}")), *form)?]),
             None => Ok(vec![located(t, t.name.to_string())]),
         }
@@ -161,7 +161,7 @@ impl Model {
     /// Rows are contiguous, so each vector is a range of bytes.
     fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
-        let (least, most) = (self.family.fused_least, self.family.fused.len());
+        let (least, most) = (self.version.fused_least, self.version.fused.len());
         if !(least..=most).contains(&n) {
             let text = if least == most { format!("{least}") } else { format!("{least} or {most}") };
             return Err(Error::file(format!("expected {text} vectors, found the shape {:?}", t.shape)));
@@ -182,7 +182,7 @@ impl Model {
                 file: 0,
             }
         };
-        Ok(self.family.fused.iter().take(n).enumerate().map(vector).collect())
+        Ok(self.version.fused.iter().take(n).enumerate().map(vector).collect())
     }
 
     fn formed(&self, mut t: Located, form: Form) -> Result<Located> {

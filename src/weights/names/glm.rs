@@ -42,7 +42,7 @@ pub(in crate::weights) fn recognises(tensors: &[Located]) -> bool {
 }
 
 /// Under their canonical names.
-pub(super) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+pub(in crate::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
         let text = "expected a config.json of a GLM beside it, found none: no shape tells how many heads there are and how they turn";
         return Err(Error::file(text).hint("download config.json into the same folder"));

@@ -13,7 +13,7 @@ pub(super) use web::to_web;
 
 use super::located::Located;
 use super::orient::{self, Facts};
-use super::{Glm, Slot};
+use super::{FAMILIES, Glm, Slot};
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
@@ -57,7 +57,8 @@ const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", 
 /// Canonical names with their tensors, in natural order, and whose names the file has. A model with tied embeddings gets its
 /// output matrix from there. `glm` is what the configuration says, if it is a GLM's.
 pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm: Option<&Glm>) -> Result<(Vec<(String, Slot)>, Style)> {
-    let (slots, style) = if glm.is_some() || glm::recognises(&tensors) { glm::slots(tensors, glm)? } else { rwkv(tensors, facts)? };
+    let family = FAMILIES.iter().find(|family| family.recognises(&tensors, glm)).expect("the last family takes any names");
+    let (slots, style) = family.slots(tensors, facts, glm)?;
     let mut slots: Vec<_> = slots.into_iter().map(|slot| (slot.located.name.clone(), slot)).collect();
     for (emb, head) in TIED {
         if is_tied && !slots.iter().any(|(name, _)| name == head) {
@@ -72,7 +73,8 @@ pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm
     }
 }
 
-fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
+/// Names of an RWKV.
+pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
     strip_prefixes(&mut tensors);
     if fla::recognises(&tensors) {
         return Ok((fla::slots(tensors)?, Style::Fla));

@@ -1,0 +1,45 @@
+//! ChatGLM3, GLM-4 and GLM-4-0414.
+
+use crate::error::Result;
+use crate::weights::config::glm::{Said, is_glm};
+use crate::weights::config::{ModelConfig, keys::Keys};
+use crate::weights::gguf::{self, Header};
+use crate::weights::located::Located;
+use crate::weights::names::{self, Style};
+use crate::weights::orient::Facts;
+use crate::weights::{Family, GLM, Glm, Slot};
+use serde_json::{Map, Value};
+
+pub struct GlmFiles;
+
+impl Family for GlmFiles {
+    fn name(&self) -> &'static str {
+        "GLM"
+    }
+
+    fn is_model_type(&self, model_type: Option<&str>) -> bool {
+        model_type.is_some_and(is_glm)
+    }
+
+    fn config(&self, config: Map<String, Value>) -> Result<Box<dyn ModelConfig>> {
+        Ok(Box::new(Said::read(Keys::of(&config))?))
+    }
+
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        &gguf::glm::ARCHITECTURES
+    }
+
+    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<Located>> {
+        let (tensors, glm) = gguf::glm::read(architecture, header)?;
+        header.metadata.insert(GLM.to_string(), glm.to_json());
+        Ok(tensors)
+    }
+
+    fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool {
+        glm.is_some() || names::glm::recognises(tensors)
+    }
+
+    fn slots(&self, tensors: Vec<Located>, _facts: &Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+        names::glm::slots(tensors, glm)
+    }
+}

@@ -1,0 +1,57 @@
+//! RWKV, all versions.
+
+use crate::error::Result;
+use crate::weights::config::rwkv::{Rwkv, is_rwkv};
+use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
+use crate::weights::gguf::Header;
+use crate::weights::gguf::rwkv::{ARCHITECTURES, Model};
+use crate::weights::located::Located;
+use crate::weights::names::{self, Style};
+use crate::weights::orient::Facts;
+use crate::weights::{Family, Glm, Slot};
+use serde_json::{Map, Value};
+
+pub struct RwkvFiles;
+
+impl Family for RwkvFiles {
+    fn name(&self) -> &'static str {
+        "RWKV"
+    }
+
+    /// Official files have no configuration, and ports of RWKV one without a type.
+    fn is_model_type(&self, model_type: Option<&str>) -> bool {
+        model_type.is_none_or(is_rwkv)
+    }
+
+    fn config(&self, config: Map<String, Value>) -> Result<Box<dyn ModelConfig>> {
+        Ok(Box::new(Rwkv::read(config)?))
+    }
+
+    fn gguf_architectures(&self) -> &'static [&'static str] {
+        ARCHITECTURES
+    }
+
+    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<Located>> {
+        let model = Model::of(architecture, &header.metadata)?;
+        let mut tensors = Vec::new();
+        for listed in header.tensors()? {
+            tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
+        }
+        let eps = format!("{architecture}.attention.layer_norm_epsilon");
+        if let Some(eps) = header.metadata.get(&eps).cloned() {
+            header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
+        }
+        // What was rescaled is not any more: a copy of this file must not say so.
+        header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
+        Ok(tensors)
+    }
+
+    /// Names that no other family claims are read as RWKV's.
+    fn recognises(&self, _tensors: &[Located], glm: Option<&Glm>) -> bool {
+        glm.is_none()
+    }
+
+    fn slots(&self, tensors: Vec<Located>, facts: &Facts, _glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+        names::rwkv(tensors, facts)
+    }
+}
