@@ -42,7 +42,7 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
         &["-n", "1", "In the"],
         &["-n", "2", "In the"],
         // Drawn on the host everywhere, and on the device.
-        &["-n", "40", "--typical", "0.8", "--tail-free", "0.95", "--dry-multiplier", "0.8", "In the"],
+        &["-n", "40", "--typical", "0.8", "--top-n-sigma", "2", "--dry-multiplier", "0.8", "In the"],
         &["-n", "40", "--mirostat", "4", "--repeat-penalty", "1.2", "--repeat-last-n", "20", "--trials", "3", "And it came"],
         &["-n", "60", "--top-n-sigma", "1.2", "--temp", "1.4", "Moses said"],
         &[

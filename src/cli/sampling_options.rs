@@ -165,7 +165,7 @@ mod tests {
         assert!(args.list_presets().is_none());
         let random = parse(&["--seed", "-1"]);
         assert!(random.seed().is_some() && random.seed() == random.seed() && random.seed() != parse(&["--seed", "-1"]).seed());
-        for wrong in [["--typical", "1.1"], ["--tail-free", "nan"], ["--preset", "best"], ["--dry-base", "x"]] {
+        for wrong in [["--typical", "1.1"], ["--min-p", "nan"], ["--preset", "best"], ["--dry-base", "x"]] {
             let said = command().try_get_matches_from(wrong).unwrap_err().to_string();
             assert!(said.contains(wrong[0]) && said.contains("expected"), "{said}");
         }

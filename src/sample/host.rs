@@ -8,7 +8,6 @@ use super::settings::Sampling;
 /// None of them is off. Shares are in units of 2^-32.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
-    pub tail_free: Option<u32>,
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
@@ -25,15 +24,15 @@ impl OnHost {
         } else {
             let mirostat = Mirostat::of(s);
             let below_one = |x: f32| (x < 1.0 && mirostat.is_none()).then(|| share(x));
-            OnHost { tail_free: below_one(s.tail_free), typical: below_one(s.typical), mirostat, ..OnHost::default() }
+            OnHost { typical: below_one(s.typical), mirostat, ..OnHost::default() }
         };
         OnHost { dry: Dry::of(s), repeat_last_n: s.repeat_last_n.filter(|_| s.repeat_penalty != 1.0), ..filters }
     }
 
     /// Whether there is nothing that the kernel does not know.
     pub fn is_nothing(&self) -> bool {
-        let OnHost { tail_free, typical, mirostat, dry, repeat_last_n } = self;
-        tail_free.is_none() && typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
+        let OnHost { typical, mirostat, dry, repeat_last_n } = self;
+        typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
     /// How many tokens of the text it looks back at.

@@ -74,7 +74,6 @@ static SETTINGS: &[Setting] = &[
         "Keep tokens whose surprise is closest to the entropy, up to this total probability; 1 turns it off [default: 1]",
         |s| &mut s.typical,
     ),
-    share("tail-free", "Cut the tail where the curve of probabilities becomes flat; 1 turns it off [default: 1]", |s| &mut s.tail_free),
     positive("top-n-sigma", "Keep logits at most X standard deviations below the largest; 0 turns it off [default: 0]", |s| {
         &mut s.top_n_sigma
     }),

@@ -318,9 +318,6 @@ impl Sampler {
         if is_hf {
             list.top_k(row.top_k);
         }
-        if let Some(z) = on_host.tail_free {
-            list.tail_free(z, filter);
-        }
         if let Some(p) = on_host.typical {
             list.typical(p, filter);
         }

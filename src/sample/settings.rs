@@ -14,13 +14,13 @@ pub enum Order {
 /// First the logits are changed: penalties of what was generated, those of [DRY](Self::dry_multiplier), `logit_bias`, `ban`. Then come
 /// the filters, each of what the one before it left, in one of two orders:
 ///
-/// * [`Order::Pip`]: `top_n_sigma`, `tail_free`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
-/// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `tail_free`, `typical`, `top_p`, `min_p`.
+/// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
+/// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
 ///
 /// So it is in llama.cpp, but that it biases first, and for the place of `temperature` in `Hf` and of `top_k` in `Pip`. With `mirostat` it
 /// is, as there, the temperature in both orders, then mirostat in place of all filters.
 ///
-/// A GPU's kernel knows everything but `tail_free`, `typical`, `mirostat`, DRY and `repeat_last_n`; with these the host draws, by itself. The
+/// A GPU's kernel knows everything but `typical`, `mirostat`, DRY and `repeat_last_n`; with these the host draws, by itself. The
 /// ids are the same either way. A logit of negative infinity is drawn by no setting, and counts for none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
@@ -35,9 +35,6 @@ pub struct Sampling {
     /// Keeps the tokens whose surprise is nearest to what it is on average, up to this share of the probability, in 0 ..= 1; the most
     /// likely token may go. 1 is off.
     pub typical: f32,
-    /// Keeps the most likely tokens up to this share of the probabilities' second differences: what comes before the curve gets flat.
-    /// In 0 ..= 1. 1 is off, 0 keeps the largest.
-    pub tail_free: f32,
     /// Keeps tokens whose logit is at most this many standard deviations of all logits below the largest. 0 is off.
     pub top_n_sigma: f32,
     /// The surprise in bits that mirostat (its version 2) holds a text to. 0 is off.
@@ -105,7 +102,6 @@ impl Sampling {
             top_k: 0,
             min_p: 0.0,
             typical: 1.0,
-            tail_free: 1.0,
             top_n_sigma: 0.0,
             mirostat: 0.0,
             mirostat_rate: 0.1,

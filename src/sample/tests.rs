@@ -380,8 +380,6 @@ fn settings_are_checked_by_name() {
         ("repeat_penalty", Sampling { repeat_penalty: 0.0, ..base() }),
         ("typical", Sampling { typical: f32::NAN, ..base() }),
         ("typical", Sampling { typical: 1.1, ..base() }),
-        ("tail_free", Sampling { tail_free: -0.1, ..base() }),
-        ("tail_free", Sampling { tail_free: f32::NAN, ..base() }),
         ("top_n_sigma", Sampling { top_n_sigma: -1.0, ..base() }),
         ("top_n_sigma", Sampling { top_n_sigma: f32::INFINITY, ..base() }),
         ("mirostat", Sampling { mirostat: -1.0, ..base() }),

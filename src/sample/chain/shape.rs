@@ -18,31 +18,6 @@ impl Shortlist {
         self.within(n.times(deviation));
     }
 
-    /// Cuts the tail where the curve of the masses gets flat: keeps the likeliest tokens until their second differences have more than the
-    /// share `z / 2^32` of the sum of all, without the one with which they do, but at least one token.
-    pub(in super::super) fn tail_free(&mut self, z: u32, scale: Scale) {
-        self.weigh(scale);
-        self.edge.clear();
-        self.edge.extend((0..).zip(&self.distances).map(|(place, &d)| u64::from(d) << 32 | place));
-        self.edge.sort_unstable();
-        let mass = |i: usize| i64::from(self.masses[self.edge[i] as u32 as usize]);
-        let curvature = |i: usize| (mass(i) - 2 * mass(i + 1) + mass(i + 2)).unsigned_abs();
-        let n = self.edge.len().saturating_sub(2);
-        let total: u64 = (0..n).map(curvature).sum();
-        let is_straight = total == 0; // then it is no flatter here than there
-        let limit = u128::from(if is_straight { n as u64 } else { total }) * u128::from(z);
-        let mut sum = 0;
-        let end = (0..n).find(|&i| {
-            sum += u128::from(if is_straight { 1 } else { curvature(i) }) << 32;
-            i > 0 && sum > limit
-        });
-        if let Some(end) = end {
-            let last = self.edge[end - 1];
-            let (distance, id) = ((last >> 32) as u32, self.ids[last as u32 as usize]);
-            self.retain(|i, d| d < distance || d == distance && i <= id);
-        }
-    }
-
     /// Keeps the tokens whose surprise is nearest to the mean, which is the entropy, until they have at least the share `p / 2^32` of the
     /// mass; the lower id of equals. Distances are from the likeliest that is left then.
     pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {

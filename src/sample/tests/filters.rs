@@ -24,14 +24,11 @@ fn settings(order: Order) -> Vec<Sampling> {
         Sampling { typical: 0.2, temperature: 0.8, ..plain() },
         Sampling { typical: 0.6, temperature: 1.4, ..plain() },
         Sampling { typical: 0.95, ..plain() },
-        Sampling { tail_free: 0.3, temperature: 0.9, ..plain() },
-        Sampling { tail_free: 0.9, temperature: 1.4, ..plain() },
-        Sampling { tail_free: 0.99, ..plain() },
         Sampling { top_n_sigma: 0.7, ..plain() },
         Sampling { top_n_sigma: 1.5, temperature: 2.0, ..plain() },
         Sampling { mirostat: 2.0, ..plain() },
         Sampling { mirostat: 1.2, temperature: 1.5, ..plain() },
-        Sampling { top_n_sigma: 2.1, tail_free: 0.95, typical: 0.9, top_p: 0.9, top_k: 20, min_p: 0.02, temperature: 0.8, ..plain() },
+        Sampling { top_n_sigma: 2.1, typical: 0.9, top_p: 0.9, top_k: 20, min_p: 0.02, temperature: 0.8, ..plain() },
         Sampling { typical: 0.5, top_p: 0.7, min_p: 0.3, temperature: 1.2, ..plain() },
     ]
 }
@@ -82,14 +79,12 @@ fn filters_at_their_ends() {
         // off
         for off in [1.0, f32::NAN, 1.5] {
             assert_eq!(kept(&|s| s.typical = off), possible);
-            assert_eq!(kept(&|s| s.tail_free = off), possible);
         }
         for off in [0.0, f32::NAN, -1.0] {
             assert_eq!(kept(&|s| s.top_n_sigma = off), possible);
             assert_eq!(kept(&|s| s.mirostat = off), possible);
         }
         // as little as they can: one token, or those that are equal to it
-        assert_eq!(kept(&|s| s.tail_free = 0.0), [300]);
         assert_eq!(kept(&|s| s.top_n_sigma = 1e-9), [300, 301]);
         assert_eq!(kept(&|s| s.mirostat = 1e-5), [300]);
         assert_eq!(kept(&|s| s.typical = 0.0).len(), 1);
@@ -105,8 +100,6 @@ fn equal_logits_are_no_special_case() {
         assert_eq!(kept(&Sampling { typical: 0.5, ..plain(order) }, &equal), first(5));
         // a deviation of 0
         assert_eq!(kept(&Sampling { top_n_sigma: 1.0, ..plain(order) }, &equal), first(9));
-        // a straight line: half of its seven second differences
-        assert_eq!(kept(&Sampling { tail_free: 0.5, ..plain(order) }, &equal), first(3));
         assert_eq!(kept(&Sampling { mirostat: 1.0, ..plain(order) }, &equal), first(1));
         assert_eq!(kept(&Sampling { mirostat: 2.0, ..plain(order) }, &equal), first(9));
     }
@@ -149,7 +142,7 @@ fn filters_come_in_their_places() {
     assert_eq!(of(Order::Pip), of(Order::Hf));
     assert!(of(Order::Pip).iter().filter(|p| **p > 0.0).count() > 1);
     // greedy is greedy
-    let greedy = Sampling { typical: 0.1, tail_free: 0.1, mirostat: 3.0, temperature: 0.0, ..plain(Order::Pip) };
+    let greedy = Sampling { typical: 0.1, mirostat: 3.0, temperature: 0.0, ..plain(Order::Pip) };
     assert_eq!(kept(&greedy, &FOUR), [1]);
 }
 
@@ -187,7 +180,7 @@ fn a_device_draws_what_it_knows() {
     };
     assert!(fits(&|_| ()) && fits(&|s| s.top_n_sigma = 1.0) && fits(&|s| s.repeat_penalty = 1.1));
     assert!(fits(&|s| s.repeat_last_n = Some(3)) && fits(&|s| s.dry_base = 3.0) && fits(&|s| s.mirostat_rate = 0.2));
-    assert!(!fits(&|s| s.typical = 0.9) && !fits(&|s| s.tail_free = 0.9) && !fits(&|s| s.mirostat = 5.0));
+    assert!(!fits(&|s| s.typical = 0.9) && !fits(&|s| s.mirostat = 5.0));
     assert!(!fits(&|s| s.dry_multiplier = 0.8) && !fits(&|s| (s.repeat_penalty, s.repeat_last_n) = (1.1, Some(64))));
     // greedy has nothing to filter, but what is penalised counts
     assert!(fits(&|s| (s.temperature, s.typical) = (0.0, 0.5)) && !fits(&|s| (s.temperature, s.dry_multiplier) = (0.0, 1.0)));
@@ -199,7 +192,6 @@ fn the_twin_objects_to_another_setting() {
     let plain = || plain(Order::Pip);
     let pairs = [
         (Sampling { typical: 0.6, ..plain() }, Sampling { typical: 0.5, ..plain() }),
-        (Sampling { tail_free: 0.9, ..plain() }, Sampling { tail_free: 0.3, ..plain() }),
         (Sampling { top_n_sigma: 1.5, ..plain() }, Sampling { top_n_sigma: 1.2, ..plain() }),
         (Sampling { mirostat: 3.5, ..plain() }, Sampling { mirostat: 3.8, ..plain() }),
         (Sampling { typical: 0.5, top_k: 20, ..plain() }, Sampling { typical: 0.5, top_k: 20, order: Order::Hf, ..plain() }),

@@ -15,8 +15,8 @@ pub(super) fn distribution(s: &Sampling, logits: &[f32], mu: f64) -> Vec<f64> {
     let finite = logits.iter().enumerate().filter(|(_, x)| x.is_finite());
     let mut list: Vec<Token> = finite.map(|(id, &x)| Token { id, logit: x.into() }).collect();
     let (mut filters, mut last): (Vec<Filter>, f64) = match s.order {
-        Order::Pip => (vec![top_n_sigma, tail_free, typical, top_p, top_k, min_p], t),
-        Order::Hf => (vec![top_n_sigma, top_k, tail_free, typical, top_p, min_p], 1.0),
+        Order::Pip => (vec![top_n_sigma, typical, top_p, top_k, min_p], t),
+        Order::Hf => (vec![top_n_sigma, top_k, typical, top_p, min_p], 1.0),
     };
     if s.mirostat > 0.0 {
         (filters, last) = (Vec::new(), 1.0);
@@ -69,23 +69,6 @@ fn top_n_sigma(s: &Sampling, list: &mut Vec<Token>) {
 fn top_k(s: &Sampling, list: &mut Vec<Token>) {
     if s.top_k > 0 {
         list.truncate(s.top_k);
-    }
-}
-
-fn tail_free(s: &Sampling, list: &mut Vec<Token>) {
-    if s.tail_free == 1.0 || list.len() < 3 {
-        return;
-    }
-    let p = softmax(list, 1.0);
-    let first: Vec<f64> = p.windows(2).map(|p| p[0] - p[1]).collect();
-    let second: Vec<f64> = first.windows(2).map(|d| (d[0] - d[1]).abs()).collect();
-    let total: f64 = second.iter().sum();
-    let mut sum = 0.0;
-    for (i, d) in second.iter().enumerate() {
-        sum += if total > 1e-12 { d / total } else { 1.0 / second.len() as f64 };
-        if i >= 1 && sum > f64::from(s.tail_free) {
-            return list.truncate(i);
-        }
     }
 }
 
