@@ -4,6 +4,8 @@
 SHELL   := bash
 CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
+# Which tests `make test` runs: those with this in their path (CONTRIBUTING.md has the parts); all, if it is empty.
+T       ?=
 # What `make bench` measures, and where: make bench DEVICE=gpu MODEL="-m model.pth"
 DEVICE  ?= auto
 MODEL   ?= --synthetic rwkv7-0.1b
@@ -25,9 +27,9 @@ demo: ## build, install a software Vulkan driver if there is no adapter, and let
 	@tools/setup.sh vulkan $(TARGET)/release/wingbeat
 	$(TARGET)/release/wingbeat generate --device gpu --seed 6 --temperature 0.7 --stop $$'\n\n' -n 80 $$'User: light\n\nAssistant:'
 
-test: ## run all tests on the CPU and on the first adapter; install a software Vulkan driver if there is none
+test: ## run all tests on the CPU and on the first adapter; install a software Vulkan driver if there is none; T=words:: runs a part
 	@tools/setup.sh compiler
-	@tools/test.sh
+	@tools/test.sh $(T)
 
 test-docs: ## run every console block of the README and of docs/, and compare the output; part of `make test`
 	@tools/setup.sh compiler

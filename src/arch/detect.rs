@@ -22,8 +22,9 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// The model's hyper-parameters, or what it is instead.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
-    let hint = "wingbeat runs RWKV-4, 5.0 to 5.2, 6 (x060) and 7 (x070), and GLM-4";
-    let refuse = |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(hint));
+    let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
+    let refuse =
+        |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(format!("wingbeat runs {}", runs())));
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);
     }

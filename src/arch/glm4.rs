@@ -44,6 +44,10 @@ impl Architecture for Family {
         "glm4"
     }
 
+    fn about(&self) -> &'static str {
+        "GLM-4"
+    }
+
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
         shapes.metadata(GLM).is_some()
     }

@@ -56,6 +56,9 @@ pub trait Architecture: Sync {
     /// Its name in reports: `rwkv7`.
     fn name(&self) -> &'static str;
 
+    /// The versions that run, for messages: `RWKV-7 (x070)`.
+    fn about(&self) -> &'static str;
+
     /// Whether these names are its own. Any of several tells: what a broken file lacks is then named as missing.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 

@@ -18,6 +18,10 @@ impl Architecture for Family {
         "rwkv4"
     }
 
+    fn about(&self) -> &'static str {
+        "RWKV-4"
+    }
+
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
         ["time_first", "time_decay", "time_mix_k", "time_mix_v", "time_mix_r"].iter().any(|n| shapes.has_att(n))
     }

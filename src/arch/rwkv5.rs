@@ -37,6 +37,10 @@ impl Architecture for Family {
         "rwkv5"
     }
 
+    fn about(&self) -> &'static str {
+        "RWKV-5.0 to 5.2"
+    }
+
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
         ["ln_x.weight", "gate.weight", "time_faaaa"].iter().any(|n| shapes.has_att(n))
     }

@@ -35,6 +35,10 @@ impl Architecture for Family {
         "rwkv6"
     }
 
+    fn about(&self) -> &'static str {
+        "RWKV-6 (x060)"
+    }
+
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
         ["time_maa_w1", "time_maa_x", "time_decay_w1"].iter().any(|n| shapes.has_att(n))
     }

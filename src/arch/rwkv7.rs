@@ -55,6 +55,10 @@ impl Architecture for Family {
         "rwkv7"
     }
 
+    fn about(&self) -> &'static str {
+        "RWKV-7 (x070)"
+    }
+
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
         ["r_k", "x_r", "k_k"].iter().any(|n| shapes.has_att(n))
     }

@@ -29,7 +29,9 @@ impl From<&Dispatch> for Recipe {
 /// The whole text of a shader.
 pub fn compose(recipe: &Recipe) -> Result<String> {
     let mut text = String::new();
-    Composer { recipe, done: Vec::new() }.splice(recipe.shader, &mut text)?;
+    let mut composer = Composer { recipe, done: Vec::new(), wanted: Vec::new() };
+    composer.splice(recipe.shader, &mut text)?;
+    composer.check()?;
     Ok(hoist(&text))
 }
 
@@ -85,22 +87,22 @@ struct Import<'a> {
 
 struct Composer<'a> {
     recipe: &'a Recipe,
-    /// Modules that are spliced in already, and the names that each offers.
+    /// Modules that are spliced in already, and the names that each defines or imports.
     done: Vec<(String, Vec<String>)>,
+    /// Who imports which name of which module. Modules may import each other, so names are checked at the end.
+    wanted: Vec<(String, String, String)>,
 }
 
 impl Composer<'_> {
-    /// Appends a module behind those that it imports, once. Returns the names that it offers.
-    fn splice(&mut self, module: &str, text: &mut String) -> Result<Vec<String>> {
-        if let Some((_, names)) = self.done.iter().find(|(done, _)| done == module) {
-            return Ok(names.clone());
+    /// Appends a module behind those that it imports, once.
+    fn splice(&mut self, module: &str, text: &mut String) -> Result<()> {
+        if self.done.iter().any(|(done, _)| done == module) {
+            return Ok(());
         }
-        // A circle of imports finds nothing here, and its names are missing.
         self.done.push((module.to_string(), Vec::new()));
         let at = self.done.len() - 1;
-        let names = if module == "constants" { self.constants(text) } else { self.file(module, text)? };
-        self.done[at].1.clone_from(&names);
-        Ok(names)
+        self.done[at].1 = if module == "constants" { self.constants(text) } else { self.file(module, text)? };
+        Ok(())
     }
 
     fn constants(&self, text: &mut String) -> Vec<String> {
@@ -108,6 +110,7 @@ impl Composer<'_> {
         self.recipe.constants.iter().map(|(name, _)| (*name).to_string()).collect()
     }
 
+    /// Returns the names that the file defines or imports.
     fn file(&mut self, module: &str, text: &mut String) -> Result<Vec<String>> {
         let Some((_, source)) = SHADERS.iter().find(|(path, _)| *path == module) else {
             return Err(self.wrong(format!("no shader file {module}.wgsl")));
@@ -119,16 +122,22 @@ impl Composer<'_> {
                 continue;
             };
             let Import { module: imported, names } = self.import(import)?;
-            let defined = self.splice(&imported, text)?;
-            if let Some(name) = names.iter().find(|name| !defined.iter().any(|d| d == *name)) {
-                return Err(self.wrong(format!("{module}.wgsl imports {name} of {imported}, which does not define it")));
-            }
+            self.splice(&imported, text)?;
+            self.wanted.extend(names.iter().map(|name| (module.to_string(), imported.clone(), (*name).to_string())));
             offered.extend(names.into_iter().map(str::to_string));
         }
         let own = unroll(&own, self.recipe)?;
         offered.extend(definitions(&own));
         text.push_str(&own);
         Ok(offered)
+    }
+
+    fn check(&self) -> Result<()> {
+        let offers = |module: &str, name: &str| self.done.iter().any(|(done, names)| done == module && names.iter().any(|n| n == name));
+        match self.wanted.iter().find(|(_, module, name)| !offers(module, name)) {
+            Some((file, module, name)) => Err(self.wrong(format!("{file}.wgsl imports {name} of {module}, which does not define it"))),
+            None => Ok(()),
+        }
     }
 
     /// `package::lib::cursor::{n_tokens, row_at};` names two of the file `lib/cursor`; `package::slot::weight::decode;` one of the module
@@ -170,7 +179,7 @@ fn definitions(text: &str) -> Vec<String> {
 /// Returns the name that a line at module scope defines: of a function, a type, a constant or a variable.
 fn definition(line: &str) -> Option<&str> {
     let mut rest = line.trim_start();
-    // Attributes: `@group(1) @binding(0)`, `@compute @workgroup_size(WG)`.
+    // Attributes: `@compute @workgroup_size(WG)`.
     while let Some(attribute) = rest.strip_prefix('@') {
         let name_ends = attribute.find(|c: char| !c.is_alphanumeric() && c != '_')?;
         let end = if attribute[name_ends..].starts_with('(') { attribute.find(')')? + 1 } else { name_ends };
@@ -220,7 +229,7 @@ mod tests {
 
     #[test]
     fn definitions_are_those_of_the_module() {
-        let text = "const A: u32 = 1u;\n@group(1) @binding(0) var<storage, read> w0: array<u32>;\nvar<private> p: f32;\n// fn no() {\n\
+        let text = "const A: u32 = 1u;\n@group(1) @location(0) var<storage, read> w0: array<u32>;\nvar<private> p: f32;\n// fn no() {\n\
                     @compute @workgroup_size(WG)\nfn main() {\n    const inner = 1u;\n}\nstruct S {\n    x: f32,\n}\nalias T = f32;\n";
         assert_eq!(definitions(text), ["A", "w0", "p", "main", "S", "T"]);
     }
