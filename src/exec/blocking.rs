@@ -2,21 +2,11 @@
 
 use super::Progress;
 use super::choose::{Choice, DeviceChoice, choose_async};
-use super::gpu::{Adapter, Backend, Device, GpuModel, adapters_async};
+use super::gpu::{Adapter, Backend, Device, GpuModel};
+use super::wait::block_on;
 use crate::error::Result;
 use crate::tape::{Section, Source};
-use std::future::Future;
 use std::sync::Arc;
-
-/// Blocks the thread until a future is done. For futures that only wait for adapters, devices and channels.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    pollster::block_on(future)
-}
-
-/// As [`adapters_async`].
-pub fn adapters(backend: Backend) -> Vec<Adapter> {
-    block_on(adapters_async(backend))
-}
 
 /// As [`choose_async`].
 pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<Choice> {

@@ -3,7 +3,7 @@
 //! `gpu` is the only place that names wgpu; `cpu` plays the twins. Both take plain data and give plain data back.
 
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) mod blocking;
+mod blocking;
 mod chain;
 mod choose;
 pub mod cpu;
@@ -19,6 +19,8 @@ pub mod selftest;
 mod stored;
 pub mod strategy;
 pub mod tune;
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod wait;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;

@@ -44,7 +44,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
 /// As [`open_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
-    super::blocking::block_on(open_async(adapter, batch_invariant, cache))
+    super::wait::block_on(open_async(adapter, batch_invariant, cache))
 }
 
 fn read(path: &Path) -> Option<Measured> {

@@ -86,7 +86,7 @@ pub fn bytes_by_device(
     options: &Options,
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
-    let layout = crate::exec::blocking::block_on(lay_out(tape, n_layer, source, options, context))?;
+    let layout = crate::exec::wait::block_on(lay_out(tape, n_layer, source, options, context))?;
     let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
     let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &needs))

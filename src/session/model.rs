@@ -53,7 +53,7 @@ impl Model {
     /// Opens a model. Progress: bytes of weights on the device, bytes in all.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
-        crate::exec::blocking::block_on(Self::load_async(source, options, progress))
+        crate::exec::wait::block_on(Self::load_async(source, options, progress))
     }
 
     /// As [`load`](Self::load), and the only way in a browser, which has to be awaited for adapters, devices and uploads.

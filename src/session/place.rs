@@ -5,7 +5,9 @@ use super::options::{Device, Options, PartOn};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;
 use crate::exec::strategy::Placed;
-use crate::exec::{Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune};
+use crate::exec::{
+    Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
+};
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::Arc;

@@ -207,6 +207,12 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
+/// As [`adapters_async`], on a thread that may block.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn adapters(backend: Backend) -> Vec<Adapter> {
+    crate::exec::wait::block_on(adapters_async(backend))
+}
+
 /// Returns the names of the graphics APIs that are compiled in, as the option `backend` takes them. The API that does nothing is left out.
 pub fn compiled_backends() -> Vec<&'static str> {
     let compiled = wgpu::Instance::enabled_backend_features();
@@ -327,7 +333,7 @@ impl Device {
     }
 
     /// Blocks until that submission is done, and all before it. In a browser, returns at once.
-    pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+    pub fn block_on(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 

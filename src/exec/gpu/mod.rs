@@ -19,9 +19,9 @@ mod table;
 mod upload;
 mod weights;
 
-#[cfg(not(target_arch = "wasm32"))]
-pub use super::blocking::adapters;
 pub use compose::{Recipe, compose};
+#[cfg(not(target_arch = "wasm32"))]
+pub use device::adapters;
 pub use device::{Adapter, AdapterKind, Backend, Device, adapters_async, compiled_backends};
 pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;
