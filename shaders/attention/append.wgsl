@@ -1,4 +1,4 @@
-// New tokens enter the caches. q and k are turned by their position p, pairs of neighbours of the first `rotary` components:
+// New tokens enter the caches. q and k are rotated by their position p, pairs of neighbours of the first `rotary` components:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(2i / rotary)
 // q stays where it is, times 1 / sqrt(D). A lane takes eight numbers of a head.
 import package::lib::cursor::{n_tokens, row_at, run_at};
@@ -9,7 +9,7 @@ import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
 struct Params {
     // Of a row of qkv, in units of 4.
     stride: u32,
-    // Pairs of a head that are turned.
+    // Pairs of a head that are rotated.
     pairs: u32,
     scale: f32,
     // Workgroups that share a token.
@@ -22,7 +22,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> keys: array<Eight>;
 @group(0) @binding(5) var<storage, read_write> values: array<Two>;
 
-fn turn(x: vec2<f32>, position: u32, pair: u32) -> vec2<f32> {
+fn rotate(x: vec2<f32>, position: u32, pair: u32) -> vec2<f32> {
     if pair >= params.pairs { return x; }
     let a = angles[position * params.pairs + pair];
     return vec2(x.x * a.x - x.y * a.y, x.y * a.x + x.x * a.y);
@@ -55,8 +55,8 @@ fn append(t: u32, i: u32, position: u32, block: u32) {
         values[to + 3u] = pack2(b.zw);
         return;
     }
-    a = vec4(turn(a.xy, position, 4u * u), turn(a.zw, position, 4u * u + 1u));
-    b = vec4(turn(b.xy, position, 4u * u + 2u), turn(b.zw, position, 4u * u + 3u));
+    a = vec4(rotate(a.xy, position, 4u * u), rotate(a.zw, position, 4u * u + 1u));
+    b = vec4(rotate(b.xy, position, 4u * u + 2u), rotate(b.zw, position, 4u * u + 3u));
     if head >= N_HEADS {
         keys[key_at(block, head - N_HEADS, u, token)] = pack8(a, b);
         return;

@@ -12,7 +12,7 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     var b = b0;
     var c = vec4(0u);
     var d = d0;
-    // a row of four words a vector: the quarter rounds of columns, then, with the rows turned, those of diagonals
+    // a row of four words a vector: the quarter rounds of columns, then, with the rows rotated, those of diagonals
     for (var i = 0u; i < 8u; i++) {
         a += b; d = rotate4(d ^ a, 16u);
         c += d; b = rotate4(b ^ c, 12u);

@@ -31,7 +31,7 @@ pub struct Labels {
     pub has_bias: bool,
 }
 
-pub struct Family;
+pub struct Glm4Arch;
 
 const EMBED: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
@@ -39,7 +39,7 @@ const HEAD: &str = "lm_head.weight";
 const SCORE: &str = "score";
 const MAX_LABELS: usize = 65536;
 
-impl Architecture for Family {
+impl Architecture for Glm4Arch {
     fn name(&self) -> &'static str {
         "glm4"
     }

@@ -76,7 +76,7 @@ pub trait Architecture: Sync {
 
 /// All architectures that run. Detection, benchmarks and tests walk this list; the first that recognises a file has it, so what is
 /// most particular comes first.
-pub static ARCHS: &[&dyn Architecture] = &[&glm4::Family, &rwkv7::Family, &rwkv6::Family, &rwkv5::Family, &rwkv4::Family];
+pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
 /// Hyper-parameters of one model.
 pub trait Blueprint: Send + Sync {

@@ -11,9 +11,9 @@ use crate::words::Activation;
 #[derive(Debug, Clone)]
 pub struct Rwkv4(pub Base);
 
-pub struct Family;
+pub struct Rwkv4Arch;
 
-impl Architecture for Family {
+impl Architecture for Rwkv4Arch {
     fn name(&self) -> &'static str {
         "rwkv4"
     }

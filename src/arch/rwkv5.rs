@@ -30,9 +30,9 @@ pub enum Bonus {
 /// Index of the gate among mixes and projections: behind r, k and v.
 const GATE: usize = 3;
 
-pub struct Family;
+pub struct Rwkv5Arch;
 
-impl Architecture for Family {
+impl Architecture for Rwkv5Arch {
     fn name(&self) -> &'static str {
         "rwkv5"
     }

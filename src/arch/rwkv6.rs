@@ -28,9 +28,9 @@ const G: usize = 4;
 const GATE: usize = 3;
 const DECAY: usize = 4;
 
-pub struct Family;
+pub struct Rwkv6Arch;
 
-impl Architecture for Family {
+impl Architecture for Rwkv6Arch {
     fn name(&self) -> &'static str {
         "rwkv6"
     }

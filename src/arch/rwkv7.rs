@@ -48,9 +48,9 @@ pub struct Ranks {
     pub g: usize,
 }
 
-pub struct Family;
+pub struct Rwkv7Arch;
 
-impl Architecture for Family {
+impl Architecture for Rwkv7Arch {
     fn name(&self) -> &'static str {
         "rwkv7"
     }

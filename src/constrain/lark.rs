@@ -2,7 +2,7 @@
 
 use super::gbnf::Rules;
 use super::lexemes;
-use super::parts::{Part, Parts};
+use super::parts::{Node, Parts};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
@@ -91,19 +91,19 @@ impl Writer<'_> {
             return Vec::new();
         }
         let below = self.parts.below(part);
-        if let (Part::Sequence(all), Within::Lexeme) = (&self.parts.all[part], within) {
+        if let (Node::Sequence(all), Within::Lexeme) = (&self.parts.all[part], within) {
             return self.define_text(part, all);
         }
         let names: Vec<String> = below.iter().map(|&c| self.name(c, within)).collect();
         let body = match &self.parts.all[part] {
-            Part::Char(chars) => format!("/{}/", lexemes::class(chars)),
-            Part::Either(_) => names.join(" | "),
-            Part::Sequence(_) if names.is_empty() => "\"\"".into(),
-            Part::Sequence(_) | Part::Rule(_) => names.join(" "),
-            Part::Repeat(_, 0, None) => format!("{}*", names[0]),
-            Part::Repeat(_, 1, None) => format!("{}+", names[0]),
-            Part::Repeat(_, least, None) => format!("{}{{{least},}}", names[0]),
-            Part::Repeat(_, least, Some(most)) => format!("{}{{{least},{most}}}", names[0]),
+            Node::Char(chars) => format!("/{}/", lexemes::class(chars)),
+            Node::Either(_) => names.join(" | "),
+            Node::Sequence(_) if names.is_empty() => "\"\"".into(),
+            Node::Sequence(_) | Node::Rule(_) => names.join(" "),
+            Node::Repeat(_, 0, None) => format!("{}*", names[0]),
+            Node::Repeat(_, 1, None) => format!("{}+", names[0]),
+            Node::Repeat(_, least, None) => format!("{}{{{least},}}", names[0]),
+            Node::Repeat(_, least, Some(most)) => format!("{}{{{least},{most}}}", names[0]),
         };
         let _ = writeln!(self.text, "{}: {body}", self.name(part, within));
         below.iter().map(|&c| (c, within)).collect()
@@ -112,7 +112,7 @@ impl Writer<'_> {
     fn define_text(&mut self, part: usize, all: &[usize]) -> Vec<(usize, Within)> {
         let (mut body, mut text, mut needed) = (Vec::new(), String::new(), Vec::new());
         for &child in all {
-            if let Part::Char(chars) = &self.parts.all[child]
+            if let Node::Char(chars) = &self.parts.all[child]
                 && let Some(c) = chars.only()
             {
                 text.push(c);

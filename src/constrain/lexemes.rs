@@ -6,7 +6,7 @@
 //! of any lexeme. What fails that is taken apart; single characters never fail among themselves, since no character's UTF-8 begins
 //! another's. Long lexemes are what makes masks fast: strings and numbers of JSON pass, for example.
 
-use super::parts::{Bytes, Part, Parts};
+use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
@@ -79,7 +79,7 @@ impl Finder<'_> {
         let texts: Vec<Option<Vec<u8>>> = is_lexeme.iter().enumerate().map(|(p, &is)| is.then(|| self.text(p)).flatten()).collect();
         let all: Vec<usize> = (0..is_lexeme.len()).filter(|&p| is_lexeme[p]).collect();
         let shorts: Vec<usize> = all.iter().copied().filter(|&p| !follow[p].is_empty()).collect();
-        let longs: Vec<usize> = all.iter().copied().filter(|&p| !matches!(parts.all[p], Part::Char(_))).collect();
+        let longs: Vec<usize> = all.iter().copied().filter(|&p| !matches!(parts.all[p], Node::Char(_))).collect();
         let mut clashes = lost_texts(&texts, &shorts, &longs, &follow);
         let not_texts: Vec<usize> = shorts.iter().copied().filter(|&p| texts[p].is_none()).collect();
         for &long in &longs {
@@ -101,8 +101,8 @@ impl Finder<'_> {
         }
         while let Some(part) = wait.pop() {
             match &self.parts.all[part] {
-                Part::Char(chars) => text.extend(chars.only()?.encode_utf8(&mut [0; 4]).as_bytes()),
-                Part::Sequence(all) => wait.extend(all.iter().rev()),
+                Node::Char(chars) => text.extend(chars.only()?.encode_utf8(&mut [0; 4]).as_bytes()),
+                Node::Sequence(all) => wait.extend(all.iter().rev()),
                 _ => return None,
             }
         }
@@ -168,10 +168,10 @@ impl Made<'_> {
         let all: Option<Vec<RegexAst>> = parts.below(part).iter().map(|&c| self.part(c).map(RegexAst::ExprRef)).collect();
         let all = all?;
         let ast = match &parts.all[part] {
-            Part::Char(chars) => RegexAst::Regex(class(chars)),
-            Part::Repeat(_, least, most) => RegexAst::Repeat(Box::new(RegexAst::Concat(all)), *least, most.unwrap_or(u32::MAX)),
-            Part::Either(_) => RegexAst::Or(all),
-            Part::Sequence(_) | Part::Rule(_) => RegexAst::Concat(all),
+            Node::Char(chars) => RegexAst::Regex(class(chars)),
+            Node::Repeat(_, least, most) => RegexAst::Repeat(Box::new(RegexAst::Concat(all)), *least, most.unwrap_or(u32::MAX)),
+            Node::Either(_) => RegexAst::Or(all),
+            Node::Sequence(_) | Node::Rule(_) => RegexAst::Concat(all),
         };
         let made = self.builder.mk(&ast).ok()?;
         self.known.insert(part, made);

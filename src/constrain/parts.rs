@@ -4,7 +4,7 @@ mod extent;
 
 use super::gbnf::{Chars, Expr, Rules};
 use crate::error::{Error, Result, short};
-use extent::{Extent, Made, extents};
+use extent::{Made, NodeExtent, extents};
 use std::collections::HashMap;
 
 /// Choices between parts at one place, those apart that are one regular expression. The crate compares each with all others at every byte.
@@ -40,7 +40,7 @@ impl Bytes {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum Node {
     Char(Chars),
     /// A rule that needs itself, by its number, or one that needs such a rule.
     Rule(usize),
@@ -49,23 +49,23 @@ pub enum Part {
     Repeat(usize, u32, Option<u32>),
 }
 
-impl Part {
+impl Node {
     /// The parts it is made of.
     pub fn children(&self) -> &[usize] {
         match self {
-            Part::Char(_) | Part::Rule(_) => &[],
-            Part::Sequence(all) | Part::Either(all) => all,
-            Part::Repeat(one, ..) => std::slice::from_ref(one),
+            Node::Char(_) | Node::Rule(_) => &[],
+            Node::Sequence(all) | Node::Either(all) => all,
+            Node::Repeat(one, ..) => std::slice::from_ref(one),
         }
     }
 }
 
 /// Parts by number, equal ones once; what a part is made of comes before it, rules apart.
 pub struct Parts {
-    pub all: Vec<Part>,
+    pub all: Vec<Node>,
     /// Whether a regular expression says the same.
     pub is_regular: Vec<bool>,
-    /// What each rule stands for, by its number; only of those that [`Part::Rule`] names.
+    /// What each rule stands for, by its number; only of those that [`Node::Rule`] names.
     pub bodies: Vec<usize>,
     pub root: usize,
     /// Whether a part may be the empty text.
@@ -94,7 +94,7 @@ impl Parts {
         parts.learn();
         match parts.all.iter().zip(&parts.has_text).find(|(_, has_text)| !**has_text) {
             None => Ok(parts),
-            Some((Part::Rule(rule), _)) => {
+            Some((Node::Rule(rule), _)) => {
                 let name = short(&rules.names[*rule], 60);
                 Err(Error::input(format!(
                     "expected a rule that some text follows, found {name}, which never ends: it always needs itself again"
@@ -120,7 +120,7 @@ impl Parts {
     /// What a part is made of, with a rule's body for the rule.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
-            Part::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
+            Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
             other => other.children(),
         }
     }
@@ -129,12 +129,12 @@ impl Parts {
     fn check_lengths(&self) -> Result<()> {
         for (part, _) in self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular) {
             match part {
-                Part::Either(all) if all.len() > MAX_CHOICES => {
+                Node::Either(all) if all.len() > MAX_CHOICES => {
                     let text =
                         format!("a rule has {} alternatives that are not plain text, at most {MAX_CHOICES} are supported", all.len());
                     return Err(Error::input(text).hint("group alternatives that begin alike"));
                 }
-                Part::Sequence(all) if all.len() > MAX_ELEMENTS => {
+                Node::Sequence(all) if all.len() > MAX_ELEMENTS => {
                     let text = format!("a rule has {} elements in a row, at most {MAX_ELEMENTS} are supported", all.len());
                     return Err(Error::input(text).hint("write a repetition, such as x* or x{2,5}, or split a long text"));
                 }
@@ -156,12 +156,12 @@ impl Parts {
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
         for part in 0..n {
             match &self.all[part] {
-                Part::Char(chars) => {
+                Node::Char(chars) => {
                     self.first[part] = first_bytes(chars);
                     self.has_text[part] = !self.first[part].is_empty();
                 }
-                Part::Repeat(_, 0, _) => (self.is_nullable[part], self.has_text[part]) = (true, true),
-                Part::Sequence(all) if all.is_empty() => (self.is_nullable[part], self.has_text[part]) = (true, true),
+                Node::Repeat(_, 0, _) => (self.is_nullable[part], self.has_text[part]) = (true, true),
+                Node::Sequence(all) if all.is_empty() => (self.is_nullable[part], self.has_text[part]) = (true, true),
                 _ => {}
             }
             wait.push(part);
@@ -172,7 +172,7 @@ impl Parts {
             let is_new_text = has_text && !std::mem::replace(&mut is_counted[part], has_text);
             for &(user, place) in &users[part] {
                 let before = (self.is_nullable[user], self.has_text[user], self.first[user]);
-                if let Part::Sequence(all) = &self.all[user] {
+                if let Node::Sequence(all) = &self.all[user] {
                     n_missing[user] -= usize::from(is_new_text);
                     self.has_text[user] = n_missing[user] == 0;
                     if place <= n_empty[user] {
@@ -236,16 +236,16 @@ impl Parts {
                 }
             };
             match &self.all[part] {
-                Part::Char(_) => {}
-                Part::Sequence(all) => {
+                Node::Char(_) => {}
+                Node::Sequence(all) => {
                     let mut next = behind;
                     for &child in all.iter().rev() {
                         tell(child, next);
                         next = self.first_of(&[child], next);
                     }
                 }
-                Part::Repeat(child, _, most) if *most != Some(1) => tell(*child, behind.or(self.first[*child])),
-                Part::Rule(_) | Part::Either(_) | Part::Repeat(..) => self.below(part).iter().for_each(|&c| tell(c, behind)),
+                Node::Repeat(child, _, most) if *most != Some(1) => tell(*child, behind.or(self.first[*child])),
+                Node::Rule(_) | Node::Either(_) | Node::Repeat(..) => self.below(part).iter().for_each(|&c| tell(c, behind)),
             }
         }
         follow
@@ -254,13 +254,13 @@ impl Parts {
 
 struct Maker<'r> {
     rules: &'r Rules,
-    rule_extents: &'r [Option<Extent>],
+    rule_extents: &'r [Option<NodeExtent>],
     /// Of the parts.
-    extents: Vec<Option<Extent>>,
+    extents: Vec<Option<NodeExtent>>,
     /// The bodies of rules, where they were made.
     made: Vec<Option<usize>>,
     parts: Parts,
-    numbers: HashMap<Part, usize>,
+    numbers: HashMap<Node, usize>,
 }
 
 impl Maker<'_> {
@@ -276,18 +276,18 @@ impl Maker<'_> {
 
     fn part(&mut self, expr: &Expr) -> usize {
         match expr {
-            Expr::Char(chars) => self.number(Part::Char(chars.clone())),
+            Expr::Char(chars) => self.number(Node::Char(chars.clone())),
             Expr::Rule(rule) if self.rule_extents[*rule].is_some() => self.body(*rule),
-            Expr::Rule(rule) => self.number(Part::Rule(*rule)),
+            Expr::Rule(rule) => self.number(Node::Rule(*rule)),
             Expr::Sequence(all) => {
                 let all: Vec<usize> = all.iter().map(|e| self.part(e)).collect();
                 let mut runs = Vec::new();
                 for run in
                     all.chunk_by(|&a, &b| self.parts.is_regular[a] && self.parts.is_regular[b]).map(<[usize]>::to_vec).collect::<Vec<_>>()
                 {
-                    runs.push(if run.len() == 1 { run[0] } else { self.number(Part::Sequence(run)) });
+                    runs.push(if run.len() == 1 { run[0] } else { self.number(Node::Sequence(run)) });
                 }
-                if runs.len() == 1 { runs[0] } else { self.number(Part::Sequence(runs)) }
+                if runs.len() == 1 { runs[0] } else { self.number(Node::Sequence(runs)) }
             }
             Expr::Either(all) => {
                 let all: Vec<usize> = all.iter().map(|e| self.part(e)).collect();
@@ -295,26 +295,26 @@ impl Maker<'_> {
                 match regular.len() {
                     0 => {}
                     1 => others.extend(regular),
-                    _ => others.push(self.number(Part::Either(regular))),
+                    _ => others.push(self.number(Node::Either(regular))),
                 }
-                if others.len() == 1 { others[0] } else { self.number(Part::Either(others)) }
+                if others.len() == 1 { others[0] } else { self.number(Node::Either(others)) }
             }
             Expr::Repeat(one, least, most) => {
                 let one = self.part(one);
-                self.number(Part::Repeat(one, *least, *most))
+                self.number(Node::Repeat(one, *least, *most))
             }
         }
     }
 
-    fn number(&mut self, part: Part) -> usize {
+    fn number(&mut self, part: Node) -> usize {
         let Maker { parts, numbers, extents, .. } = self;
         *numbers.entry(part).or_insert_with_key(|part| {
             let extent = match part {
-                Part::Char(_) => Some(Extent::CHAR),
-                Part::Rule(_) => None,
-                Part::Sequence(all) => Extent::around(Made::Sequence, all.iter().map(|&c| extents[c])),
-                Part::Either(all) => Extent::around(Made::Either, all.iter().map(|&c| extents[c])),
-                Part::Repeat(one, least, _) => Extent::around(Made::repeated(*least), [extents[*one]]),
+                Node::Char(_) => Some(NodeExtent::CHAR),
+                Node::Rule(_) => None,
+                Node::Sequence(all) => NodeExtent::around(Made::Sequence, all.iter().map(|&c| extents[c])),
+                Node::Either(all) => NodeExtent::around(Made::Either, all.iter().map(|&c| extents[c])),
+                Node::Repeat(one, least, _) => NodeExtent::around(Made::repeated(*least), [extents[*one]]),
             };
             extents.push(extent);
             parts.is_regular.push(extent.is_some());

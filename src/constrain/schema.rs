@@ -27,7 +27,7 @@ const QUOTED: usize = 60;
 /// `Input`: the JSON pointer of the part, what is wrong or unsupported there, and what to do.
 pub fn check(root: &Value) -> Result<()> {
     let mut walk = Walk { root, wait: Vec::new(), referred: HashSet::new(), n_parts: 0, n_bytes: 0, n_levels: 0 };
-    walk.wait.push(Part { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
+    walk.wait.push(Node { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
     let mut parts = Vec::new();
     while let Some(part) = walk.wait.pop() {
         walk.part(&part)?;
@@ -68,7 +68,7 @@ impl std::fmt::Display for Pointer {
 }
 
 /// A subschema that a text can meet.
-struct Part<'s> {
+struct Node<'s> {
     at: Pointer,
     schema: &'s Value,
     depth: usize,
@@ -78,7 +78,7 @@ struct Part<'s> {
 
 struct Walk<'s> {
     root: &'s Value,
-    wait: Vec<Part<'s>>,
+    wait: Vec<Node<'s>>,
     /// Targets of references, as they are written.
     referred: HashSet<&'s str>,
     n_parts: usize,
@@ -87,7 +87,7 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn part(&mut self, part: &Part<'s>) -> Result<()> {
+    fn part(&mut self, part: &Node<'s>) -> Result<()> {
         self.count(1, 0)?;
         if part.depth > MAX_DEPTH {
             return Err(Error::input(format!("schemas are nested more than {MAX_DEPTH} deep")).at(&part.at));
@@ -96,7 +96,7 @@ impl<'s> Walk<'s> {
             Value::Bool(_) => Ok(()),
             Value::Object(all) => {
                 for (at, schema) in below(&part.at, part.schema) {
-                    self.wait.push(Part { at, schema, depth: part.depth + 1, levels: part.levels + 1 });
+                    self.wait.push(Node { at, schema, depth: part.depth + 1, levels: part.levels + 1 });
                     self.n_levels = self.n_levels.max(part.levels + 1);
                 }
                 all.iter().try_for_each(|(name, value)| self.keyword(part, all, name, value))
@@ -105,7 +105,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn keyword(&mut self, part: &Part<'s>, all: &'s Map<String, Value>, name: &'s str, value: &'s Value) -> Result<()> {
+    fn keyword(&mut self, part: &Node<'s>, all: &'s Map<String, Value>, name: &'s str, value: &'s Value) -> Result<()> {
         self.count(0, name.len())?;
         keyword::check(name, value, all, part.at.is_root()).map_err(|e| e.at(&part.at))?;
         match (name, value) {
@@ -119,7 +119,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Looks at a reference's target, once.
-    fn refer(&mut self, part: &Part, target: &'s str) -> Result<()> {
+    fn refer(&mut self, part: &Node, target: &'s str) -> Result<()> {
         if !self.referred.insert(target) {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl<'s> Walk<'s> {
             return Err(Error::input(format!("schemas refer to one another more than {MAX_LEVELS} deep")).at(&part.at));
         }
         self.n_levels = levels;
-        self.wait.push(Part { at, schema, depth: 0, levels });
+        self.wait.push(Node { at, schema, depth: 0, levels });
         Ok(())
     }
 

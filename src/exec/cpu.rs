@@ -53,7 +53,7 @@ fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
     let stored = match Stored::of(part, axis, source)? {
         Stored::Floats => Some((part.k, Arc::default())),
         Stored::Coded(halves) => Some((padded(part.k), scales(&halves))),
-        Stored::Otherwise | Stored::Turned(_) => None,
+        Stored::Otherwise | Stored::Transposed(_) => None,
     };
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?

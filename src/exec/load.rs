@@ -15,7 +15,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
 const BLOCK_FLOATS: usize = 1 << 18;
 /// The same where rows become columns, and a multiple of how many numbers of a row are read together there: a block of any block type.
-const TURNED: usize = 1 << 21;
+const TRANSPOSED: usize = 1 << 21;
 const RUN: usize = 256;
 
 /// The scales and offsets of a whole matrix, for formats that have such.
@@ -26,7 +26,7 @@ pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
     // Along which axis is nothing to it.
     match Stored::of(part, Axis::Row, source)? {
         Stored::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
-        Stored::Turned(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).turned())),
+        Stored::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
         Stored::Otherwise | Stored::Floats => {}
     }
     let mut survey = Survey::new(part.rows, part.k);
@@ -77,7 +77,7 @@ fn write_stored(
     let scales = match Stored::of(part, axis, source)? {
         Stored::Floats if part.k == k => Vec::new(),
         Stored::Coded(scales) => scales,
-        Stored::Turned(scales) => {
+        Stored::Transposed(scales) => {
             read_part(part, Reading::Codes, first, rows, source, &mut |row, values| {
                 encoded.codes.clear();
                 part.format.encode(values, &mut encoded.codes)?;
@@ -117,7 +117,7 @@ fn own_scales(part: &Part, axis: Axis, scales: &[f16], first: usize, rows: usize
 /// How many rows are read together.
 fn rows_at_once(part: &Part, rows: usize) -> usize {
     // Rows of a tensor that lies the other way come from a little of each of its own: the more at once, the more of what is read.
-    let n = if part.transposed { (TURNED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
+    let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(BLOCK).clamp(1, rows.max(1))
 }
 
@@ -154,7 +154,7 @@ fn read_part(
             let rows = &mut numbers[..at_once.min(end - row) * k];
             let at = part.first_row() + row;
             if part.transposed {
-                read_turned(stored, part, at, rows)?;
+                read_transposed(stored, part, at, rows)?;
             } else {
                 for (i, padded_row) in rows.chunks_exact_mut(k).enumerate() {
                     view.read_f32((at + i) * part.k, &mut padded_row[..part.k])?;
@@ -168,12 +168,12 @@ fn read_part(
 }
 
 /// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way, by several threads.
-fn read_turned(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
-    out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| turn(view, part, first + i * RUN, out))
+fn read_transposed(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+    out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
 
 /// The same by one: a few of the tensor's own rows at a time, so that neither what is read nor what is written jumps about in memory.
-fn turn(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+fn transpose(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();
     let (k, width) = (padded(part.k), shape[shape.len() - 1]);

@@ -25,7 +25,7 @@ pub enum Stored {
     /// Its codes, padded; and scales for all rows.
     Coded(Vec<f16>),
     /// The codes of the matrix with rows and columns swapped; scales as the part has them.
-    Turned(Vec<f16>),
+    Transposed(Vec<f16>),
 }
 
 impl Stored {
@@ -46,21 +46,21 @@ impl Stored {
 
 fn coded(part: &Part, axis: Axis, matrix: &Coded<'_>) -> Stored {
     let (index, of) = part.slice.map_or((0, 1), |s| (s.index, s.of));
-    let is_turned = matrix.coding.turned != part.transposed;
-    let (k, own) = if is_turned { (part.rows, axis.turned()) } else { (part.k, axis) };
+    let is_transposed = matrix.coding.transposed != part.transposed;
+    let (k, own) = if is_transposed { (part.rows, axis.transposed()) } else { (part.k, axis) };
     let has_blocks = part.format.scaling() == Scaling::Blocks;
-    if matrix.coding.slices != of || matrix.k != k || is_turned && of > 1 || has_blocks && matrix.coding.axis != own {
+    if matrix.coding.slices != of || matrix.k != k || is_transposed && of > 1 || has_blocks && matrix.coding.axis != own {
         return Stored::Otherwise;
     }
-    match (matrix.scales(index), is_turned) {
+    match (matrix.scales(index), is_transposed) {
         (scales, false) => Stored::Coded(scales),
-        (scales, true) if has_blocks => Stored::Turned(turned(&scales, part, axis)),
-        (scales, true) => Stored::Turned(scales),
+        (scales, true) if has_blocks => Stored::Transposed(transposed(&scales, part, axis)),
+        (scales, true) => Stored::Transposed(scales),
     }
 }
 
 /// The scales of blocks for a part, from those of the matrix with rows and columns swapped.
-fn turned(scales: &[f16], part: &Part, axis: Axis) -> Vec<f16> {
+fn transposed(scales: &[f16], part: &Part, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // A row of what there is, and of what is wanted: those of columns are padded.
     let (theirs, ours) = match axis {

@@ -17,8 +17,8 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// Which offset is taken off first.
     columns_first: bool,
-    /// Of the turned matrix: columns are divided by their scales before rows are, so that codes are the same to the bit.
-    is_turned: bool,
+    /// Of the transposed matrix: columns are divided by their scales before rows are, so that codes are the same to the bit.
+    is_transposed: bool,
 }
 
 impl Affine {
@@ -32,13 +32,20 @@ impl Affine {
             ry: some(2 * rows, columns, 16.0),
             my: some(2 * rows + k, columns, 1.0),
             columns_first: columns > rows,
-            is_turned: false,
+            is_transposed: false,
         }
     }
 
-    /// Of the turned matrix.
-    pub fn turned(self) -> Affine {
-        Affine { rx: self.ry, mx: self.my, ry: self.rx, my: self.mx, columns_first: !self.columns_first, is_turned: !self.is_turned }
+    /// Of the transposed matrix.
+    pub fn transposed(self) -> Affine {
+        Affine {
+            rx: self.ry,
+            mx: self.my,
+            ry: self.rx,
+            my: self.mx,
+            columns_first: !self.columns_first,
+            is_transposed: !self.is_transposed,
+        }
     }
 
     /// Of `n` columns from `first` on; there may be fewer.
@@ -51,7 +58,7 @@ impl Affine {
     pub fn normalise(&self, i: usize, row: &mut [f32]) {
         for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
             let (rx, ry) = (divisor(self.rx[i]), divisor(*ry));
-            let (first, second) = if self.is_turned { (ry, rx) } else { (rx, ry) };
+            let (first, second) = if self.is_transposed { (ry, rx) } else { (rx, ry) };
             *x = 256.0 * (self.shift(*x, i, *my) / first / second);
         }
     }
@@ -90,7 +97,7 @@ impl Survey {
             ry: vec![0.0; columns],
             my: vec![f32::INFINITY; columns],
             columns_first: columns > rows,
-            is_turned: false,
+            is_transposed: false,
         };
         Survey { found }
     }

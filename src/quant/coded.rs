@@ -12,7 +12,7 @@ pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
     /// Rows of codes are columns of the tensor that the matrix is of.
-    pub turned: bool,
+    pub transposed: bool,
     /// Of rows under one another, as many each, whose scales were found one by one.
     pub slices: usize,
 }
@@ -21,7 +21,7 @@ impl Coding {
     /// Rows and width of the matrix that a tensor of this shape is kept as.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
-            [.., k, _] if self.turned => *k,
+            [.., k, _] if self.transposed => *k,
             _ => shape.last().copied().unwrap_or(0),
         };
         (shape.iter().product::<usize>() / k.max(1), k)
@@ -185,7 +185,7 @@ mod tests {
             halves.extend(own);
         }
         codes.extend(halves.iter().flat_map(|h: &f16| h.to_le_bytes()));
-        (Coding { format, axis, turned: false, slices }, codes, expected)
+        (Coding { format, axis, transposed: false, slices }, codes, expected)
     }
 
     #[test]

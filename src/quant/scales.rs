@@ -43,8 +43,8 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// The same axis of the turned matrix.
-    pub fn turned(self) -> Axis {
+    /// The same axis of the transposed matrix.
+    pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,
             Axis::Column => Axis::Row,

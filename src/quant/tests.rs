@@ -77,7 +77,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
         (0..rows).for_each(|i| w[i * k + 3] = -0.5);
         let (codes, scales) = encoded(format, Axis::Row, &w, rows, k);
         let affine = affine(format, &w, rows, k).unwrap();
-        let turned: Vec<f32> = (0..k * rows).map(|i| w[i % rows * k + i / rows]).collect();
+        let transposed: Vec<f32> = (0..k * rows).map(|i| w[i % rows * k + i / rows]).collect();
         let mut row = vec![0.0; k];
         for i in 0..rows {
             Weights { format, k, codes: &codes, scales: &scales }.row(i, &mut row);
@@ -87,9 +87,9 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
                 assert!((row[j] - w[i * k + j]).abs() <= bound, "{rows}x{k} {i},{j}: {} for {}", row[j], w[i * k + j]);
             }
         }
-        // Turned, the same codes belong to the same numbers.
+        // Transposed, the same codes belong to the same numbers.
         let mut columns = Encoded::default();
-        encode_rows(format, Axis::Row, Some(&affine.turned()), 0, &mut turned.clone(), rows, &mut columns).unwrap();
+        encode_rows(format, Axis::Row, Some(&affine.transposed()), 0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
     }
 }

@@ -31,7 +31,7 @@ pub struct InspectReport {
     /// Bytes of weights that one token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
     /// With weights as the file or the option `quant` has them in few bits, the others in f16.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryReport>,
     /// The formats of those weights.
     pub weights: String,
     /// Of a strategy: what each device holds.
@@ -59,7 +59,7 @@ pub struct Hyper {
 
 /// Bytes on a device.
 #[derive(Debug, Clone, Serialize)]
-pub struct Memory {
+pub struct MemoryReport {
     pub weights: u64,
     /// Recurrent state; or keys and values, of the whole context.
     pub state_per_slot: u64,
@@ -175,11 +175,11 @@ fn by_strategy(
     Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
 }
 
-fn memory(tape: &Tape, context: usize) -> Memory {
+fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
     let needs = Needs::of(tape, &sizes, &as_assigned);
     let all = 0..needs.layers.len();
-    Memory { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
+    MemoryReport { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
 }

@@ -23,6 +23,6 @@ pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceReport, Features, Limits, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
-pub use inspect::{DeviceMemory, Hyper, InspectReport, Memory, TensorReport, inspect};
+pub use inspect::{DeviceMemory, Hyper, InspectReport, MemoryReport, TensorReport, inspect};
 pub use quality::{QualityReport, VariantReport, WeightsReport};
 pub use score::ScoreReport;

@@ -40,14 +40,14 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
     let mut found: Parts<'a> = BTreeMap::new();
     for (spec, part) in matrices.iter().flat_map(|spec| spec.parts.iter().map(move |part| (spec, part))) {
         let slices = part.slice.map_or(1, |s| s.of);
-        let coding = Coding { format: part.format, axis: spec.axis(), turned: part.transposed, slices };
+        let coding = Coding { format: part.format, axis: spec.axis(), transposed: part.transposed, slices };
         if source.has(&part.tensor) {
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
     // A tensor whose slices are not all kept alike stays a float.
     found.retain(|_, (coding, parts)| {
-        let alike = |p: &&Part| p.format == coding.format && p.transposed == coding.turned;
+        let alike = |p: &&Part| p.format == coding.format && p.transposed == coding.transposed;
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
     });
     found.values_mut().for_each(|(_, parts)| parts.sort_by_key(|p| p.first_row()));

@@ -16,7 +16,7 @@ pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));
     }
-    // Keys are kept turned: with another base they are of another model.
+    // Keys are kept rotated: with another base they are of another model.
     if let Some(rotary) = tape.rotary {
         hash.update(format!("rotary {} {}\n", rotary.size, rotary.base));
     }

@@ -180,14 +180,14 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),
-        StateOrientation::KeyValue => Box::new(Turned(checkpoint)),
+        StateOrientation::KeyValue => Box::new(Transposed(checkpoint)),
     }
 }
 
 /// A checkpoint whose initial states lie the other way round.
-struct Turned(Checkpoint);
+struct Transposed(Checkpoint);
 
-impl Source for Turned {
+impl Source for Transposed {
     fn has(&self, name: &str) -> bool {
         self.0.has(name)
     }

@@ -1,5 +1,5 @@
 //! What attention remembers: keys and values of every token, in blocks that slots share until one of them writes; and the angles
-//! that turn with a token's position.
+//! that rotate with a token's position.
 
 use crate::error::{Result, room};
 use crate::quant::PAD;
@@ -64,7 +64,7 @@ impl Room {
     }
 }
 
-/// Rotary position embedding: pair i of a head turns by `position / base^(2 i / size)`.
+/// Rotary position embedding: pair i of a head is rotated by `position / base^(2 i / size)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
     /// R, components that are rotated; even.

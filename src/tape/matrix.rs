@@ -5,7 +5,7 @@
 //! of 64 KiB, the largest uniform binding of WebGPU. *Columns*: for inputs that are mostly zeros, `[k, rows]` with the weights of
 //! one input channel contiguous, cut by output rows so that each piece holds every channel.
 
-use super::region::{Order, Region, WORD};
+use super::region::{Order, Region, WORD_BYTES};
 use crate::quant::{self, Axis, BLOCK, Format, PAD, Scaling, padded};
 
 /// One matrix of a stack: `[rows, k]`, k contiguous.
@@ -106,7 +106,7 @@ impl Part {
     }
 
     /// The same matrix `[k, rows]`: a row an input channel.
-    pub fn turned(&self) -> Part {
+    pub fn transposed(&self) -> Part {
         assert!(self.slice.is_none(), "{}: a slice of a tensor is not stored by columns", self.tensor);
         Part { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
     }
@@ -187,7 +187,7 @@ pub struct PieceSegment {
 
 impl Piece {
     pub fn size_bytes(&self) -> usize {
-        self.words * WORD
+        self.words * WORD_BYTES
     }
 
     fn new(format: &'static dyn Format) -> Piece {
@@ -230,7 +230,7 @@ impl MatrixSpec {
             while first_row < spec.rows {
                 let left = spec.rows - first_row;
                 let used = pieces.last().filter(|p| p.format == spec.format).map_or(usize::MAX, |p| p.words);
-                let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD;
+                let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD_BYTES;
                 // All of them, or as many as there is room for.
                 let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
                 if room == 0 && used > 0 {
@@ -257,7 +257,7 @@ impl MatrixSpec {
         let together = if part.format.scaling() == Scaling::Blocks { BLOCK } else { PAD };
         let region =
             |rows: usize| Region { format: part.format, axis: Axis::Row, order: Order::Plain, rows: part.k, units: padded(rows) / PAD };
-        let fits = |n: usize| region(n * together).words() * WORD <= limit;
+        let fits = |n: usize| region(n * together).words() * WORD_BYTES <= limit;
         let step = partition(part.rows.div_ceil(together), |n| fits(n + 1)).max(1) * together;
         let piece = |first_row: usize| {
             let rows = step.min(part.rows - first_row);
@@ -282,8 +282,8 @@ impl MatrixSpec {
             for first_row in (0..spec.rows).step_by(step) {
                 let rows = step.min(spec.rows - first_row);
                 let region = self.region(spec, rows);
-                let tile_bytes = (Region { units: tile_units, ..region }.code_words() * WORD).next_multiple_of(WINDOW_ALIGN);
-                let scale_bytes = (region.scale_words() * WORD).next_multiple_of(WINDOW_ALIGN);
+                let tile_bytes = (Region { units: tile_units, ..region }.code_words() * WORD_BYTES).next_multiple_of(WINDOW_ALIGN);
+                let scale_bytes = (region.scale_words() * WORD_BYTES).next_multiple_of(WINDOW_ALIGN);
                 let mut block = Block { part, first_row, rows, tile_units, n_tiles, buffer, at, tile_bytes, scale_bytes };
                 if at > 0 && block.end() > limit {
                     buffer += 1;
@@ -303,7 +303,8 @@ impl MatrixSpec {
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
         // A scale is an 8th of a byte a code at the most, and only those of whole columns do not become fewer with the rows.
-        let scales_fit = |p: &Part| p.format.scaling() != Scaling::Affine || self.region(p, BLOCK).scale_words() * WORD <= WINDOW_BYTES / 2;
+        let scales_fit =
+            |p: &Part| p.format.scaling() != Scaling::Affine || self.region(p, BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2;
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 

@@ -18,7 +18,7 @@ mod word;
 pub use cache::{BLOCK, Cache, CacheSpec, Room, Rotary};
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, Kind, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
-pub use region::{Region, WORD};
+pub use region::{Region, WORD_BYTES};
 pub use section::{Extent, Held, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};
@@ -162,7 +162,7 @@ pub struct Tape {
     pub caches: Vec<CacheSpec>,
     /// How all caches are stored. Chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// How tokens are turned by their position; all words share it.
+    /// How tokens are rotated by their position; all words share it.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
     /// The last word's output. `[outputs, vocab]`.

@@ -4,7 +4,7 @@ use crate::quant::{Affine, Axis, BLOCK, Format, PAD, Scaling};
 use half::f16;
 
 /// Bytes of what kernels load at once.
-pub const WORD: usize = 16;
+pub const WORD_BYTES: usize = 16;
 
 /// How units of eight codes follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Region {
     /// Rows that share a word.
     fn sharers(&self) -> usize {
         match self.order {
-            Order::Quads => (WORD / self.unit_bytes()).max(1),
+            Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
             Order::Plain => 1,
         }
     }
@@ -45,7 +45,7 @@ impl Region {
     /// Words of codes.
     pub fn code_words(&self) -> usize {
         let rows = if self.order == Order::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
-        (rows * self.units * self.unit_bytes()).div_ceil(WORD)
+        (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
     /// Words of scales, eight halves each: `[rows / 8, blocks of columns]` of eight rows, or `[blocks of rows, units]` of eight columns;
@@ -84,7 +84,7 @@ impl Region {
     /// Units `first ..` of each row, `n` at the most, as a region of so many units.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, sharers) = (self.unit_bytes(), self.sharers());
-        let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD];
+        let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
         for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
             let own = codes[first * size..].chunks_exact(size).take(n);
             if sharers == 1 {

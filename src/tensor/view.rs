@@ -44,20 +44,20 @@ impl<'a> View<'a> {
     }
 
     /// A tensor of `shape` that is read from a matrix: its rows under one another, or those of the tensor with its last two dimensions
-    /// swapped, where the matrix is turned.
+    /// swapped, where the matrix is transposed.
     pub fn coded(mut matrix: Coded<'a>, shape: &[usize]) -> Result<Self> {
-        let turned = matrix.coding.turned;
+        let transposed = matrix.coding.transposed;
         let mut stored = shape.to_vec();
-        if let (true, &mut [.., ref mut rows, ref mut columns]) = (turned, &mut stored[..]) {
+        if let (true, &mut [.., ref mut rows, ref mut columns]) = (transposed, &mut stored[..]) {
             std::mem::swap(rows, columns);
         }
         if n_elements(shape) != matrix.rows.checked_mul(matrix.k) || stored.last() != Some(&matrix.k) {
             return Err(Error::file(format!("expected {shape:?} from {} rows of {}", matrix.rows, matrix.k)));
         }
-        matrix.coding.turned = false; // until `transposed` says so
+        matrix.coding.transposed = false; // until `transposed` says so
         let dtype = DType::Coded(matrix.coding.format.name());
         let view = View { dtype, strides: dense_strides(&stored), shape: stored, bytes: &[], scale: 1.0, coded: Some(matrix) };
-        Ok(if turned { view.transposed() } else { view })
+        Ok(if transposed { view.transposed() } else { view })
     }
 
     /// The same tensor with every number multiplied when it is read: undoes a rescale, so a power of two.
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// The matrix in few bits, where the numbers are read from one: turned, if it is the tensor's with the last two dimensions swapped.
+    /// The matrix in few bits, where the numbers are read from one: transposed, if it is the tensor's with the last two dimensions swapped.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
@@ -111,7 +111,7 @@ impl<'a> View<'a> {
         if n >= 2 {
             self.shape.swap(n - 1, n - 2);
             self.strides.swap(n - 1, n - 2);
-            self.coded.iter_mut().for_each(|c| c.coding.turned = !c.coding.turned);
+            self.coded.iter_mut().for_each(|c| c.coding.transposed = !c.coding.transposed);
         }
         self
     }

@@ -22,7 +22,8 @@ struct Said {
     shape: Vec<usize>,
     /// Along which the numbers of a block lie.
     axis: Along,
-    turned: bool,
+    #[serde(rename = "turned")]
+    transposed: bool,
     slices: usize,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
         .map(|(name, coding, shape)| {
             let axis = if coding.axis == Axis::Row { Along::Row } else { Along::Column };
             let format = coding.format.name().to_string();
-            (name, Said { format, shape: shape.to_vec(), axis, turned: coding.turned, slices: coding.slices })
+            (name, Said { format, shape: shape.to_vec(), axis, transposed: coding.transposed, slices: coding.slices })
         })
         .collect();
     let json = || serde_json::to_string(&said).expect("texts and numbers");
@@ -67,7 +68,7 @@ pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String,
             Along::Row => Axis::Row,
             Along::Column => Axis::Column,
         };
-        tensor.coding = Some(Coding { format, axis, turned: said.turned, slices: said.slices });
+        tensor.coding = Some(Coding { format, axis, transposed: said.transposed, slices: said.slices });
         tensor.dtype = DType::Coded(format.name());
         tensor.strides = dense_strides(&said.shape);
         tensor.shape = said.shape;

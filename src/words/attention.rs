@@ -1,6 +1,6 @@
 //! Grouped-query attention over a cache of keys and values, with rotary positions.
 //!
-//!   q, k turned by their position; k, v appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j up to i
+//!   q, k rotated by their position; k, v appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j up to i
 //! GLM: arXiv 2406.12793; query head h reads key head h / (H / G).
 
 use super::testing::{BLOCKS, Case};
@@ -45,7 +45,7 @@ const ENOUGH: usize = 256;
 const MIN_BLOCKS: usize = 4;
 
 impl Tape {
-    /// `[T, H D]` from columns q, k, v. Turned as the tape's `rotary` says. Names of the caches in state files:
+    /// `[T, H D]` from columns q, k, v. Rotated as the tape's `rotary` says. Names of the caches in state files:
     /// `NAME.k`, `NAME.v`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
@@ -268,11 +268,11 @@ impl Attend {
             let row = &mut qkv[t * stride..][..stride];
             let of = |column: usize| spec.column(column)..spec.column(column) + spec.columns[column];
             row[of(Q)].chunks_exact_mut(size).for_each(|head| {
-                turn(head, angles);
+                rotate(head, angles);
                 head.iter_mut().for_each(|x| *x *= scale);
             });
             let mut k = row[of(K)].to_vec();
-            k.chunks_exact_mut(size).for_each(|head| turn(head, angles));
+            k.chunks_exact_mut(size).for_each(|head| rotate(head, angles));
             keys.write(format, block, position % BLOCK, &k);
             values.write(format, block, position % BLOCK, &row[of(V)]);
         }
@@ -288,7 +288,7 @@ fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
 }
 
 /// Turns the first pairs of neighbours, as many as there are angles (cos, sin).
-fn turn(head: &mut [f32], angles: &[f32]) {
+fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
     }

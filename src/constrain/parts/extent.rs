@@ -4,7 +4,7 @@ use super::super::gbnf::{Expr, Rules};
 
 /// How large a regular expression is, with what it refers to written out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct NodeExtent {
     depth: usize,
     pub n_chars: usize,
     /// Parts that may be left out. A sequence of many takes the square of their number.
@@ -21,7 +21,7 @@ pub enum Form {
     Any,
 }
 
-impl Extent {
+impl NodeExtent {
     /// A regular expression nests no deeper: whoever works with one goes down by calling itself.
     const MAX_DEPTH: usize = 120;
     /// Nor is it longer: rules of two rules each double it with every line. A repeated one counts once.
@@ -29,12 +29,12 @@ impl Extent {
     /// Of all texts, where it is one of several.
     const MAX_TEXTS: usize = 500_000;
     const MAX_OPTIONAL: usize = 300;
-    pub const CHAR: Extent = Extent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
+    pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
 
     /// Of what is made of these; none where it is too large or one of them is.
-    pub fn around(made: Made, below: impl IntoIterator<Item = Option<Extent>>) -> Option<Extent> {
+    pub fn around(made: Made, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
         let n_optional = usize::from(made == Made::Optional);
-        let mut all = Extent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
+        let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
         for extent in below {
             let extent = extent?;
             all.depth = all.depth.max(extent.depth + 1);
@@ -72,10 +72,10 @@ impl Made {
 }
 
 /// Of every rule; none where it needs a rule that needs itself, or is too large.
-pub fn extents(rules: &Rules) -> Vec<Option<Extent>> {
-    let mut known: Vec<Option<Extent>> = vec![None; rules.bodies.len()];
+pub fn extents(rules: &Rules) -> Vec<Option<NodeExtent>> {
+    let mut known: Vec<Option<NodeExtent>> = vec![None; rules.bodies.len()];
     // A rule's is known one round after those that it needs.
-    for _ in 0..Extent::MAX_DEPTH {
+    for _ in 0..NodeExtent::MAX_DEPTH {
         let before = known.clone();
         for (rule, body) in rules.bodies.iter().enumerate() {
             known[rule] = known[rule].or_else(|| extent(body, &before));
@@ -87,12 +87,12 @@ pub fn extents(rules: &Rules) -> Vec<Option<Extent>> {
     known
 }
 
-fn extent(expr: &Expr, rules: &[Option<Extent>]) -> Option<Extent> {
+fn extent(expr: &Expr, rules: &[Option<NodeExtent>]) -> Option<NodeExtent> {
     match expr {
-        Expr::Char(_) => Some(Extent::CHAR),
+        Expr::Char(_) => Some(NodeExtent::CHAR),
         Expr::Rule(rule) => rules[*rule],
-        Expr::Sequence(all) => Extent::around(Made::Sequence, all.iter().map(|e| extent(e, rules))),
-        Expr::Either(all) => Extent::around(Made::Either, all.iter().map(|e| extent(e, rules))),
-        Expr::Repeat(one, least, _) => Extent::around(Made::repeated(*least), [extent(one, rules)]),
+        Expr::Sequence(all) => NodeExtent::around(Made::Sequence, all.iter().map(|e| extent(e, rules))),
+        Expr::Either(all) => NodeExtent::around(Made::Either, all.iter().map(|e| extent(e, rules))),
+        Expr::Repeat(one, least, _) => NodeExtent::around(Made::repeated(*least), [extent(one, rules)]),
     }
 }

@@ -1,7 +1,7 @@
 //! What several schemas want together: `allOf`, `anyOf`, `oneOf` and `$ref` are merged into the schema that has them.
 
 use super::keyword::{MAX_DIVISOR, divisor};
-use super::{Part, find};
+use super::{Node, find};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const MAX_COUNTED: usize = 50;
 const MAX_NAMES: usize = 50;
 
 /// Checks every part together with what it is merged with.
-pub fn check(root: &Value, parts: &[Part]) -> Result<()> {
+pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
         let sum = merger.sum(part.schema, 0);

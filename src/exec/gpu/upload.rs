@@ -4,7 +4,7 @@ use super::Device;
 use crate::error::{Result, filled};
 use crate::exec::load::{Progress, encode_part, survey};
 use crate::quant::{Affine, BLOCK, Encoded, PAD};
-use crate::tape::{Block, MatrixSpec, Piece, PieceSegment, Region, Source, WORD};
+use crate::tape::{Block, MatrixSpec, Piece, PieceSegment, Region, Source, WORD_BYTES};
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
@@ -80,7 +80,7 @@ impl<'a> Upload<'a> {
                     self.rows(&mut buffer, s, row - s.first_row, encoded)
                 })?;
                 if let Some(affine) = affine {
-                    self.write(&mut buffer, s.scales * WORD, &s.region.place_affine(affine, s.first_row))?;
+                    self.write(&mut buffer, s.scales * WORD_BYTES, &s.region.place_affine(affine, s.first_row))?;
                 }
             }
             buffers.push(buffer);
@@ -98,17 +98,17 @@ impl<'a> Upload<'a> {
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
         // Row after row, what lies before need not end with a word.
-        self.write(to, s.codes * WORD + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
+        self.write(to, s.codes * WORD_BYTES + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());
         }
-        self.write(to, (s.scales + before.scale_words()) * WORD, &region.place_scales(&encoded.scales))
+        self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
     /// A row an input channel, of which every storage buffer has some columns.
     fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
-        let affine = survey(&spec.parts[0], source)?.map(Affine::turned);
-        let (part, axis) = (spec.parts[0].turned(), spec.axis().turned());
+        let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
+        let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
         let pieces = spec.column_pieces(self.device.caps.max_binding);
         let mut buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<S>>>()?;
         let bytes_of = |units: usize| part.format.size_bytes(units * PAD);
@@ -133,7 +133,7 @@ impl<'a> Upload<'a> {
         for (piece, buffer) in pieces.iter().zip(&mut buffers).filter(|_| affine.is_some()) {
             let s = &piece.segments[0];
             let affine = affine.as_ref().expect("filtered").columns(s.first_row, s.region.units * PAD);
-            self.write(buffer, s.scales * WORD, &s.region.place_affine(&affine, 0))?;
+            self.write(buffer, s.scales * WORD_BYTES, &s.region.place_affine(&affine, 0))?;
         }
         Ok(buffers)
     }

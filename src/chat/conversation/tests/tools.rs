@@ -136,6 +136,6 @@ fn failing(path: &std::path::Path) -> Model {
         Entry { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
     };
     write_safetensors(path, checkpoint.metadata(), checkpoint.names().map(entry).collect(), &mut |_, _| ()).unwrap();
-    let options = Options { device: "cpu".into(), vocab: Some("tiny".into()), ..Default::default() };
+    let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), ..Default::default() };
     Model::load(&ModelSource::Path(path.into()), &options, &mut |_, _| ()).unwrap()
 }
