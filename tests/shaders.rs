@@ -127,7 +127,7 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     let stage = Some((naga::ShaderStage::Compute, "main"));
     let (module, info) = process_overrides(module, &info, stage, &PipelineConstants::default()).unwrap();
 
-    let cooperative = recipe.modules.iter().find(|(from, _)| *from == "lib::cooperative16").map(|(_, to)| to.as_str());
+    let cooperative = recipe.modules.iter().find(|(slot, _)| *slot == "cooperative").map(|(_, module)| module.as_str());
     let version = if cooperative.is_some() { (1, 6) } else { (1, 3) };
     let options = spv::Options { lang_version: version, ..spv::Options::default() };
     let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{recipe:?}: SPIR-V: {e}"));
