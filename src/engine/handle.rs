@@ -88,7 +88,7 @@ impl Engine {
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
-        let work = move || crate::exec::blocking::block_on(scheduler.run());
+        let work = move || crate::exec::wait::block_on(scheduler.run());
         let thread = std::thread::Builder::new().name("engine".into()).spawn(work);
         thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
         Ok(engine)

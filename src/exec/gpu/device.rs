@@ -333,7 +333,7 @@ impl Device {
     }
 
     /// Blocks until that submission is done, and all before it. In a browser, returns at once.
-    pub fn block_on(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+    pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
