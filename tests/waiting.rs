@@ -34,6 +34,11 @@ fn until(mut is_ready: impl FnMut() -> wingbeat::error::Result<bool>) {
     }
 }
 
+fn keep(rows: &mut Vec<(usize, Vec<f32>)>, t: usize, row: &[f32]) -> wingbeat::error::Result<()> {
+    rows.push((t, row.to_vec()));
+    Ok(())
+}
+
 #[test]
 fn what_is_begun_and_finished_is_what_blocking_gives() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +49,7 @@ fn what_is_begun_and_finished_is_what_blocking_gives() {
         let after_prompt = blocking.prefill(slot, &tokens).unwrap().to_vec();
         let mut scored = Vec::new();
         let other = blocking.open().unwrap();
-        blocking.score(other, &tokens[..4], &mut |t, row| Ok(scored.push((t, row.to_vec()))), &mut |_, _| ()).unwrap();
+        blocking.score(other, &tokens[..4], &mut |t, row| keep(&mut scored, t, row), &mut |_, _| ()).unwrap();
         let after_token = blocking.decode(slot, 7).unwrap().to_vec();
 
         let mut session = Session::new(&model, 2).unwrap();
@@ -57,7 +62,7 @@ fn what_is_begun_and_finished_is_what_blocking_gives() {
         let other = session.open().unwrap();
         let mut found = Vec::new();
         let reading = session.begin_score(other, &tokens[..4]).unwrap();
-        reading.finish_with(&mut |t, row| Ok(found.push((t, row.to_vec())))).unwrap();
+        reading.finish_with(&mut |t, row| keep(&mut found, t, row)).unwrap();
         assert!(found == scored, "{device}");
         // A slot that is forked, or closed, while the device works.
         drop(session.begin_decode(&[(other, 3)]).unwrap());

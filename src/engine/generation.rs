@@ -1,7 +1,11 @@
 //! The caller's end of a request.
 
-use super::{Completion, Event};
-use crate::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
+use super::Completion;
+use super::Event;
+use crate::error::Error;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::error::Result;
 use async_channel::Receiver;
 use futures_core::Stream;
 use std::pin::Pin;

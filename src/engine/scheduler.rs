@@ -96,6 +96,10 @@ impl Scheduler {
         }
     }
 
+    /// There is no folder in a browser.
+    #[cfg(target_arch = "wasm32")]
+    fn flush(&mut self) {}
+
     /// Writes the prefix cache to its folder, for the next engine.
     #[cfg(not(target_arch = "wasm32"))]
     fn flush(&mut self) {

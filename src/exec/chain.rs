@@ -219,7 +219,10 @@ impl Executor for ChainExecutor {
         for (i, player) in self.players.iter_mut().enumerate() {
             let own: Vec<Excerpt<'_>> =
                 excerpts.iter().zip(&owners).filter(|(_, owner)| **owner == i).map(|(excerpt, _)| *excerpt).collect();
-            player.act(|executor| if own.is_empty() { Ok(executor.cancel()) } else { executor.begin_read(&own) })?;
+            player.executor.cancel();
+            if !own.is_empty() {
+                player.act(|executor| executor.begin_read(&own))?;
+            }
         }
         self.begun = Begun::Read(owners);
         Ok(())
