@@ -4,15 +4,18 @@
 //!
 //! 1. Throughput of 16 requests through `Engine` against 16 jobs in a `Batcher` that is stepped by hand, in turns.
 //! 2. Time between tokens of 8 sequences, alone and while a prompt of 4096 tokens arrives, with and without the bound on prefill.
+//! 3. Time to the first token of each turn of a conversation, with and without the prefix cache.
 
 use std::time::Instant;
-use wingbeat::engine::{Engine, EngineOptions, Event, Generation, Request};
+use wingbeat::chat::Message;
+use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Generation, Request};
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Job, Model, ModelSource, Options, Request as Limits, Session};
 
 const SLOTS: usize = 16;
 const TOKENS: usize = 128;
 const ROUNDS: usize = 7;
+const TURNS: usize = 20;
 const PROMPT: &str = "In the beginning";
 
 fn main() {
@@ -22,14 +25,15 @@ fn main() {
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model");
     println!("device: {device}");
     throughput(&model);
-    for slowdown in [f64::INFINITY, 2.0] {
+    for slowdown in [None, Some(2.0)] {
         between_tokens(&model, slowdown);
     }
+    conversation(&model);
 }
 
 fn throughput(model: &Model) {
     let mut batcher = Batcher::new(Session::new(model, SLOTS).expect("slots")).expect("a model of tokens");
-    let mut engine = Engine::start(model, engine_options(SLOTS, 2.0)).expect("slots");
+    let mut engine = Engine::start(model, engine_options(SLOTS, None)).expect("slots");
     let (mut by_hand, mut through) = (Vec::new(), Vec::new());
     // The first round warms both up.
     for round in 0..=ROUNDS {
@@ -68,7 +72,7 @@ fn through_engine(engine: &mut Engine) -> f64 {
     n as f64 / began.elapsed().as_secs_f64()
 }
 
-fn between_tokens(model: &Model, slowdown: f64) {
+fn between_tokens(model: &Model, slowdown: Option<f64>) {
     let engine = Engine::start(model, engine_options(9, slowdown)).expect("slots");
     let mut running: Vec<Generation> = (0..8).map(|i| engine.submit(&endless(usize::MAX).set("seed", i)).expect("room")).collect();
     let alone = gaps(&mut running[0], |n| n < 100);
@@ -77,7 +81,7 @@ fn between_tokens(model: &Model, slowdown: f64) {
     let reader = std::thread::spawn(move || long.wait().map(|_| began.elapsed().as_secs_f64()));
     let beside = gaps(&mut running[0], |_| !reader.is_finished());
     let took = reader.join().expect("no panic").expect("a text");
-    let name = if slowdown.is_finite() { format!("at most {slowdown} times") } else { "no bound".into() };
+    let name = slowdown.map_or_else(|| "no bound".into(), |slowdown| format!("at most {slowdown} times"));
     let (a, b) = (median(alone), median(beside.clone()));
     let worst = beside.into_iter().fold(0.0, f64::max);
     println!(
@@ -87,6 +91,37 @@ fn between_tokens(model: &Model, slowdown: f64) {
         b / a,
         worst * 1e3,
     );
+}
+
+fn conversation(model: &Model) {
+    let mut without = engine_options(1, None);
+    without.cache = CacheOptions::off();
+    let engines = [without, engine_options(1, None)].map(|options| Engine::start(model, options).expect("slots"));
+    let mut messages = Vec::new();
+    let mut first_tokens: [Vec<f64>; 2] = Default::default();
+    let mut prompt_tokens = Vec::new();
+    for turn in 0..TURNS {
+        messages.push(Message::user(format!("And in turn {turn}: {}", "the king of the land said unto all the people, ".repeat(8))));
+        let request = Request::messages(messages.clone()).max_tokens(24).set("seed", turn);
+        let mut answer = String::new();
+        for (engine, times) in engines.iter().zip(&mut first_tokens) {
+            let done = engine.submit(&request).expect("room").wait().expect("an answer").remove(0);
+            times.push(done.timings.prefill_ms);
+            prompt_tokens.push(done.usage.prompt_tokens);
+            answer = done.text;
+        }
+        messages.push(Message::assistant(answer));
+    }
+    let [without, with] = first_tokens;
+    for turn in [0, 1, TURNS / 2, TURNS - 1] {
+        println!(
+            "turn {:2}, {:4} tokens: first token after {:6.1} ms, with the prefix cache after {:5.1} ms",
+            turn + 1,
+            prompt_tokens[2 * turn],
+            without[turn],
+            with[turn]
+        );
+    }
 }
 
 /// Times between texts of a generation.
@@ -108,7 +143,7 @@ fn endless(n: usize) -> Request {
     request
 }
 
-fn engine_options(slots: usize, prefill_slowdown: f64) -> EngineOptions {
+fn engine_options(slots: usize, prefill_slowdown: Option<f64>) -> EngineOptions {
     let mut options = EngineOptions::default();
     (options.slots, options.prefill_slowdown) = (slots, prefill_slowdown);
     options

@@ -273,6 +273,36 @@ fn a_line_has_a_grammar_of_its_own() {
 }
 
 #[test]
+fn a_line_has_several_texts_and_their_log_probabilities() {
+    let line = |more: Value| {
+        let mut line = json!({"id": 1, "prompt": "In the beginning", "max_tokens": 4, "seed": 5});
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        batch(&line.to_string(), "--slots 3 --device cpu")["1"].clone()
+    };
+    let one = line(json!({}));
+    let three = line(json!({"n": 3, "logprobs": 2}));
+    let choices = three["choices"].as_array().unwrap();
+    assert!(choices.len() == 3 && three.get("text").is_none() && three["usage"]["completion_tokens"] == 12, "{three}");
+    assert_eq!((&choices[0]["tokens"], &choices[0]["text"]), (&one["tokens"], &one["text"]));
+    assert_eq!(choices.iter().map(|choice| choice["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 6, 7]);
+    for choice in choices {
+        let of: Vec<Value> = choice["logprobs"].as_array().unwrap().iter().map(|found| found["token"].clone()).collect();
+        assert_eq!(&Value::from(of), &choice["tokens"]);
+        assert!(choice["logprobs"][0]["top"][1][1].as_f64().unwrap() < 0.0 && choice["logprobs"][0]["logprob"].as_f64().unwrap() <= 0.0);
+    }
+    // More texts than slots, and tools where a format has no place for them.
+    let error = |input: Value| {
+        let output = feed(&words("batch - --slots 2 --device cpu"), input.to_string().as_bytes());
+        assert_eq!(code(&output), 1);
+        lines(&String::from_utf8(output.stdout).unwrap())[0]["error"].to_string()
+    };
+    assert!(error(json!({"id": 1, "prompt": "a", "n": 3})).contains("at most 2 continuations"));
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let said = error(json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools}));
+    assert!(said.contains("line 1: tools") && said.contains("no place"), "{said}");
+}
+
+#[test]
 fn a_line_says_that_it_is_no_json() {
     let line = |more: &str| format!(r#"{{"id":1,"prompt":"In the beginning","max_tokens":9{more}}}"#);
     let free = batch(&line(""), "");

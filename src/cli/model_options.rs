@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::StrategyChoice;
 use crate::exec::{Chosen, DeviceChoice, QuantPlan, choose, tune};
-use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, StateOrientation};
+use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, Snapshot, StateOrientation};
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::PathBuf;
 
@@ -216,14 +216,22 @@ impl ModelArgs {
         load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
     }
 
-    /// A slot at the beginning, or where the state file ends.
-    pub fn open_slot(&self, session: &mut Session) -> Result<(Slot, LoadedState)> {
-        let Some(path) = &self.state else { return Ok((session.open()?, LoadedState::default())) };
-        let (slot, loaded) = session.load(path, self.state_any)?;
+    /// What the state file holds, where one is given.
+    pub fn read_state(&self, model: &Model) -> Result<Option<(Snapshot, LoadedState)>> {
+        let Some(path) = &self.state else { return Ok(None) };
+        let (snapshot, loaded) = Snapshot::load(model, path, self.state_any)?;
         if let Some(note) = &loaded.note {
             say(format_args!("note: {}: {note}", path.display()));
         }
-        Ok((slot, loaded))
+        Ok(Some((snapshot, loaded)))
+    }
+
+    /// A slot at the beginning, or where the state file ends.
+    pub fn open_slot(&self, session: &mut Session) -> Result<(Slot, LoadedState)> {
+        match self.read_state(session.model())? {
+            Some((snapshot, loaded)) => Ok((session.restore(&snapshot)?, loaded)),
+            None => Ok((session.open()?, LoadedState::default())),
+        }
     }
 }
 

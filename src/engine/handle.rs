@@ -8,7 +8,7 @@ use super::request::Request;
 use super::scheduler::{Command, Scheduler, Submission};
 use super::states::{State as NamedState, StateInfo, States};
 use crate::error::{Error, Kind, Result};
-use crate::session::{Batcher, Idle, Model, Session};
+use crate::session::{Batcher, Idle, LoadedState, Model, Session, Snapshot, nothing_to_continue};
 use crate::vocab::Vocab;
 use async_channel::Sender;
 use std::path::Path;
@@ -31,6 +31,8 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Prompts and texts in the prefix cache.
     pub cached: usize,
+    /// Tokens that were drawn since the engine began.
+    pub drawn: u64,
 }
 
 /// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
@@ -108,7 +110,7 @@ impl Engine {
     fn open(model: &Model, options: EngineOptions) -> Result<(Engine, Scheduler)> {
         let idle = prefix::idle(model, &options.cache);
         let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
-        batcher.bound_prefill(Some(options.prefill_slowdown));
+        batcher.bound_prefill(options.prefill_slowdown);
         let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
@@ -179,6 +181,14 @@ impl Engine {
     /// `File`: it is no state. `Model`: it was made with other weights. `Memory`: there is no room for it.
     pub fn load_state(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.shared.states.load(namespace, name, path)
+    }
+
+    /// Keeps a state under a name, such as [`Snapshot::load`] reads one.
+    ///
+    /// # Errors
+    /// `Input`: the name is none. `Memory`, `File`: there is no room for it.
+    pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
+        self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
 
     /// Writes a named state to a file, which any engine with these weights can load.
@@ -259,7 +269,7 @@ fn spare(idle: Idle) -> Idle {
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request) -> Result<Prepared> {
     let n = prepared.prompt.len();
     if n == 0 && !state.snapshot.has_logits() {
-        return Err(Error::input("expected at least one token: the state gives nothing to continue").field(request.input.field()));
+        return Err(nothing_to_continue().field(request.input.field()));
     }
     Ok(prepared)
 }

@@ -10,8 +10,9 @@ pub struct EngineOptions {
     pub slots: usize,
     /// Requests that wait for a slot, at most; one more is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt.
-    pub prefill_slowdown: f64,
+    /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt. `None`: as long as
+    /// a chunk of the prompt takes, for the most tokens in all.
+    pub prefill_slowdown: Option<f64>,
     /// What earlier prompts and texts leave for requests that begin alike.
     pub cache: CacheOptions,
     /// Where named states are kept.
@@ -27,7 +28,7 @@ impl Default for EngineOptions {
         EngineOptions {
             slots: 8,
             queue: 256,
-            prefill_slowdown: 2.0,
+            prefill_slowdown: Some(2.0),
             cache: CacheOptions::default(),
             states: StateOptions::default(),
             max_tokens: 4096,

@@ -6,7 +6,7 @@ use crate::chat::{Format, Message, Question, Role, Tool};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Model, Request as Limits};
+use crate::session::{Model, Request as Limits, nothing_to_continue};
 use crate::vocab::Vocab;
 
 /// Makes the constraint of one continuation.
@@ -93,7 +93,7 @@ impl Preparer {
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
-            return Err(Error::input("expected at least one token, found none").field(request.input.field()));
+            return Err(nothing_to_continue().field(request.input.field()));
         }
         Ok(prepared)
     }

@@ -56,13 +56,27 @@ pub(super) struct Scheduler {
     sequences: HashMap<JobId, Sequence>,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
+    /// Tokens since the beginning.
+    n_drawn: u64,
 }
 
 impl Scheduler {
     /// Over a session of `slots`, and the idle ones of the cache.
     pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cache: PrefixCache) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
-        Scheduler { batcher, inbox, shared, waiting: Vec::new(), slots, cache, running, sequences, draining: Vec::new(), n_requests: 0 }
+        Scheduler {
+            batcher,
+            inbox,
+            shared,
+            waiting: Vec::new(),
+            slots,
+            cache,
+            running,
+            sequences,
+            draining: Vec::new(),
+            n_requests: 0,
+            n_drawn: 0,
+        }
     }
 
     /// Works until all handles are dropped and nothing is left to do.
@@ -273,7 +287,7 @@ impl Scheduler {
         let n_reading = self.sequences.values().filter(|sequence| sequence.first_token.is_none()).count();
         // Without room they leave none.
         self.cache.make_room(n_reading, self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
-        let Scheduler { batcher, sequences, running, .. } = self;
+        let Scheduler { batcher, sequences, running, n_drawn, .. } = self;
         let begun = batcher.begin_step();
         // What goes wrong meanwhile, the end of the step says.
         let _ = batcher.ready().await;
@@ -281,6 +295,7 @@ impl Scheduler {
             let Some(sequence) = sequences.get_mut(&job) else { return };
             let Some(request) = running.get(&sequence.request) else { return };
             if event.token.is_some() {
+                *n_drawn += 1;
                 sequence.first_token.get_or_insert_with(Instant::now);
             }
             if let Some(logprobs) = event.logprobs {
@@ -328,7 +343,7 @@ impl Scheduler {
         state.stats.waiting = self.waiting.len() + self.inbox.len();
         state.stats.running = self.running.len();
         state.stats.free_slots = self.slots - self.sequences.len();
-        state.stats.cached = self.cache.len();
+        (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
     }
 }
 

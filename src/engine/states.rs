@@ -19,7 +19,7 @@ const MAX_NAME: usize = 100;
 #[derive(Debug)]
 pub(super) struct State {
     pub snapshot: Snapshot,
-    loaded: LoadedState,
+    pub loaded: LoadedState,
 }
 
 impl State {

@@ -4,24 +4,69 @@ use super::ErrorBody;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A text.
+/// What came of a line.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchLine<'a> {
     pub id: &'a Value,
+    /// The continuation, where there is one.
+    #[serde(flatten)]
+    pub only: Option<BatchChoice<'a>>,
+    /// The continuations, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<BatchChoice<'a>>,
+    /// The prompt's tokens once, and those of all continuations.
+    pub usage: Usage,
+}
+
+/// A continuation.
+#[derive(Debug, Clone, Serialize)]
+pub struct BatchChoice<'a> {
     /// Without a vocabulary there is none.
     pub text: Option<&'a str>,
     /// What the model thought before it answered messages, where it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<&'a str>,
+    /// Calls of tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<BatchCall<'a>>,
     /// Generated ids only.
     pub tokens: &'a [u32],
+    /// One for each token, where the line asks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprobs<'a>>,
     pub finish: &'static str,
     /// Whether the text follows its grammar or schema to the end. Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     /// With which the text can be made again.
     pub seed: u64,
-    pub usage: Usage,
+}
+
+/// A call of a tool, its arguments as the model wrote them.
+#[derive(Debug, Clone, Serialize)]
+pub struct BatchCall<'a> {
+    pub name: &'a str,
+    pub arguments: &'a str,
+}
+
+impl<'a> From<(&'a str, &'a str)> for BatchCall<'a> {
+    fn from((name, arguments): (&'a str, &'a str)) -> BatchCall<'a> {
+        BatchCall { name, arguments }
+    }
+}
+
+/// Natural logarithms of the probabilities of a token, and of the likeliest ones at its place: `[id, logarithm]`.
+#[derive(Debug, Clone, Serialize)]
+pub struct TokenLogprobs<'a> {
+    pub token: u32,
+    pub logprob: f32,
+    pub top: &'a [(u32, f32)],
+}
+
+impl<'a> From<(u32, f32, &'a [(u32, f32)])> for TokenLogprobs<'a> {
+    fn from((token, logprob, top): (u32, f32, &'a [(u32, f32)])) -> TokenLogprobs<'a> {
+        TokenLogprobs { token, logprob, top }
+    }
 }
 
 /// What a text took.

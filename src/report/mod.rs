@@ -15,7 +15,7 @@ mod inspect;
 mod quality;
 mod score;
 
-pub use batch::{BatchFailure, BatchLine, BatchReport, Usage};
+pub use batch::{BatchCall, BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use build::BuildReport;
 pub use chat::ChatReport;

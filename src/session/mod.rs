@@ -32,7 +32,6 @@ mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Made};
 pub use convert::convert_coded;
-#[cfg(feature = "cli")]
 pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]

@@ -29,8 +29,8 @@ enum Id {
     Whole(Number),
 }
 
-/// Fields that a request has and a line has not: a line is one text, and all wait their turn.
-const NOT_IN_LINES: [&str; 7] = ["n", "priority", "logprobs", "no_cache", "echo", "state", "save_state"];
+/// Fields that a request has and a line has not: all lines begin alike and wait their turn.
+const NOT_IN_LINES: [&str; 5] = ["priority", "no_cache", "echo", "state", "save_state"];
 
 /// The request of the other fields.
 ///
@@ -42,7 +42,7 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
     match other {
         None => Ok(request),
         Some(name) => Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
-            "id, prompt, messages, tokens, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
+            "id, prompt, messages, tokens, tools, format, thinking, n, logprobs, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
              the sampler as its flags are called, such as top_p",
         )),
     }
@@ -76,7 +76,7 @@ mod tests {
             (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
-            (r#"{"id":1,"prompt":"x","n":2}"#, "expected a field that batch knows, found \"n\""),
+            (r#"{"id":1,"prompt":"x","priority":2}"#, "expected a field that batch knows, found \"priority\""),
         ] {
             let said = read(line).unwrap_err().to_string();
             assert!(said.starts_with(want), "{line}: {said}");

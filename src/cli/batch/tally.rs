@@ -16,8 +16,6 @@ pub struct Tally {
     /// How the texts of this run ended.
     pub endings: Endings,
     pub usage: Usage,
-    /// Tokens, of texts that have not ended too.
-    pub n_drawn: usize,
 }
 
 impl Tally {
