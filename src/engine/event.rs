@@ -14,6 +14,8 @@ pub enum Event {
         /// Tokens of the prompt that need not be read, because a state holds them.
         cached_tokens: usize,
     },
+    /// Log-probabilities of the prompt's tokens but the first, where the request asks for `echo` and for log-probabilities.
+    Prompt { logprobs: Vec<Logprobs> },
     /// More of a continuation's text. An answer to messages comes without blanks around it.
     Text { index: usize, text: String },
     /// More of what the model thinks before it answers messages.
@@ -43,6 +45,8 @@ pub struct Completion {
     pub tokens: Vec<u32>,
     /// One for each token, where the request asks for them; else none.
     pub logprobs: Vec<Logprobs>,
+    /// One for each token of the prompt but the first, where the request asks for `echo` and for log-probabilities; else none.
+    pub prompt_logprobs: Vec<Logprobs>,
     pub finish: Finish,
     /// Whether the text is all that its rules want; `None` without rules.
     pub complete: Option<bool>,

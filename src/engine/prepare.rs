@@ -46,6 +46,9 @@ fn check_counts(request: &Request) -> Result<()> {
         false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).field(name)),
     };
     check("n", request.n, 1..=MAX_N)?;
+    if request.echo && matches!(request.input, Input::Messages(_)) {
+        return Err(Error::input("expected a prompt or tokens to echo, found messages").field("echo"));
+    }
     if request.save_state.is_some() && request.n > 1 {
         return Err(Error::input(format!("expected one continuation where its state is saved, found {}", request.n)).field("save_state"));
     }

@@ -4,12 +4,12 @@ use super::event::Event;
 use super::handle::Shared;
 use super::prefix::PrefixCache;
 use super::prepare::Prepared;
-use super::request::Request;
+use super::request::{Input, Request};
 use super::sequence::{Running, Sequence};
 use super::states::State;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::session::{self, Batcher, Done, Job, JobId, Keeps, KeptSlot, Slot};
+use crate::session::{self, Batcher, Done, Job, JobId, Keeps, KeptSlot, Model, Slot};
 use crate::vocab::Utf8Stream;
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
@@ -176,10 +176,12 @@ impl Scheduler {
         let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
         let constraints = (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
         let uses_cache = !request.no_cache && state.is_none();
+        let scores_prompt = request.echo && request.logprobs.is_some();
         self.cache.make_room(request.n + 1, self.batcher.session_mut())?;
         let from = match &state {
             Some(state) => self.after_state(state)?,
-            None if uses_cache => self.cached(&request.namespace, &prompt)?,
+            // Tokens that an entry spares have no logits.
+            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt)?,
             None => Beginning::default(),
         };
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
@@ -194,6 +196,7 @@ impl Scheduler {
             sampler.read(&prompt[..from.n_tokens]);
             let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
+            job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
             job.constraint = constraint;
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
@@ -213,18 +216,29 @@ impl Scheduler {
         }
         let ids = added?;
         let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens: from.n_tokens });
+        let echoed = match &request.input {
+            Input::Text(text) => text.clone(),
+            _ => text_of(&self.shared.model, &prompt),
+        };
         let id = self.n_requests;
         self.n_requests += 1;
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            self.sequences.insert(job, Sequence::new(id, index, seed, reader));
+            let mut sequence = Sequence::new(id, index, seed, reader);
+            if request.echo {
+                sequence.echo(&echoed, &events);
+            }
+            self.sequences.insert(job, sequence);
         }
         let namespace = uses_cache.then(|| request.namespace.clone());
         let saves = request.save_state.map(|name| (request.namespace, name));
         let queue_ms = (began - at).as_secs_f64() * 1e3;
         let (cached_tokens, n_left) = (from.n_tokens, request.n);
-        self.running.insert(id, Running { events, prompt, cached_tokens, namespace, state, saves, queue_ms, began, n_left });
+        self.running.insert(
+            id,
+            Running { events, prompt, cached_tokens, namespace, state, saves, queue_ms, began, prompt_logprobs: Vec::new(), n_left },
+        );
         Ok(())
     }
 
@@ -304,6 +318,12 @@ impl Scheduler {
             sequence.on_token(event.token, event.piece, &request.events);
         };
         let stepped = begun.and_then(|()| batcher.finish_step(&mut hear));
+        for (job, logprobs) in batcher.take_prompt_logprobs() {
+            if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
+                request.prompt_logprobs.clone_from(&logprobs);
+                let _ = request.events.try_send(Event::Prompt { logprobs });
+            }
+        }
         match stepped.and_then(|ended| self.keep(&ended).map(|()| ended)) {
             Ok(ended) => ended.into_iter().for_each(|done| self.end(done)),
             // None of them can go on: what their slots hold is not known any more.
@@ -345,6 +365,11 @@ impl Scheduler {
         state.stats.free_slots = self.slots - self.sequences.len();
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
     }
+}
+
+/// The text of tokens, as far as it is known.
+fn text_of(model: &Model, tokens: &[u32]) -> String {
+    model.vocab().map_or_else(String::new, |vocab| String::from_utf8_lossy(&vocab.decode(tokens)).into_owned())
 }
 
 /// Comes back after the browser's other tasks: those that take the events are among them.

@@ -23,6 +23,8 @@ pub struct Running {
     pub queue_ms: f64,
     /// When it got its slots.
     pub began: Instant,
+    /// Of the prompt's tokens but the first, where they are asked for.
+    pub prompt_logprobs: Vec<Logprobs>,
     /// Continuations that have not ended.
     pub n_left: usize,
 }
@@ -56,6 +58,13 @@ impl Running {
 impl Sequence {
     pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
+    }
+
+    /// Begins the text with the prompt's.
+    pub fn echo(&mut self, prompt: &str, events: &Sender<Event>) {
+        if !prompt.is_empty() {
+            self.emit(AnswerPart::Text(prompt), events);
+        }
     }
 
     /// Hands out log-probabilities of a token.
@@ -123,6 +132,7 @@ impl Sequence {
             calls: self.calls,
             tokens: made.tokens,
             logprobs: self.logprobs,
+            prompt_logprobs: request.prompt_logprobs.clone(),
             finish: made.finish,
             state: self.state,
             complete: made.complete,

@@ -34,6 +34,9 @@ pub struct BatchChoice<'a> {
     /// One for each token, where the line asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs<'a>>,
+    /// One for each token of the prompt but the first, where the line asks for log-probabilities and `echo`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prompt_logprobs: Vec<TokenLogprobs<'a>>,
     pub finish: &'static str,
     /// Whether the text follows its grammar or schema to the end. Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]

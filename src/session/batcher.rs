@@ -10,6 +10,7 @@ pub use job::{Done, Job, JobId, Keeps, KeptSlot, Made};
 use super::Session;
 use super::ahead::Ahead;
 use super::generate::nothing_to_continue;
+use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
 use super::stream::{Finish, Request, Stream};
@@ -59,6 +60,8 @@ pub struct Batcher {
     /// Of prompts, while others decode.
     prefill: Option<PrefillBound>,
     kept: Vec<KeptSlot>,
+    /// Of prompts that were read: see [`Batcher::take_prompt_logprobs`].
+    prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
     /// The step that was begun and not finished. No stream is removed meanwhile.
     flight: Option<Flight>,
 }
@@ -73,6 +76,10 @@ struct Sequence {
     continuations: Vec<(JobId, Stream, bool)>,
     /// Where the slot is forked for [`Batcher::take_kept`]: how many tokens are unread there. The next one is last.
     marks: Vec<usize>,
+    /// Log-probabilities of the prompt's tokens are wanted, with so many likeliest ones.
+    n_prompt_logprobs: Option<usize>,
+    /// Of the prompt's tokens after the first, as far as it is read.
+    prompt_logprobs: Vec<Logprobs>,
     /// The slot outlives the job.
     keeps_slot: bool,
     /// The device found nothing to draw: the slot reads token by token, as the device did, and the host draws or says why not.
@@ -85,14 +92,29 @@ struct Sequence {
 
 impl Sequence {
     fn new(job: JobId, unread: Vec<u32>, keeps_slot: bool) -> Sequence {
-        let (continuations, marks) = (Vec::new(), Vec::new());
-        Sequence { job, unread, continuations, marks, keeps_slot, is_stuck: false, is_cancelled: false, error: None }
+        Sequence {
+            job,
+            unread,
+            continuations: Vec::new(),
+            marks: Vec::new(),
+            n_prompt_logprobs: None,
+            prompt_logprobs: Vec::new(),
+            keeps_slot,
+            is_stuck: false,
+            is_cancelled: false,
+            error: None,
+        }
     }
 
     /// What the next step reads at most: as far as the next mark.
     fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
         &self.unread[..n.min(self.unread.len())]
+    }
+
+    /// Whether log-probabilities of the prompt are still to be found, whatever became of its text.
+    fn is_scored(&self) -> bool {
+        self.n_prompt_logprobs.is_some() && self.error.is_none() && !self.is_cancelled
     }
 
     /// Whether one step reads all of it.
@@ -117,6 +139,7 @@ impl Batcher {
             n_jobs: 0,
             prefill: None,
             kept: Vec::new(),
+            prompt_logprobs: Vec::new(),
             flight: None,
         })
     }
@@ -235,6 +258,11 @@ impl Batcher {
         std::mem::take(&mut self.kept)
     }
 
+    /// Log-probabilities of prompts that were read since the last call, where their jobs ask for them: one for each token but the first.
+    pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
+        std::mem::take(&mut self.prompt_logprobs)
+    }
+
     /// Bounds what reading prompts may cost texts that go on: a step with a prompt takes at most about `slowdown` times as long as one
     /// without. `None`, as at first: a step reads as much as a chunk has room for.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
@@ -242,7 +270,7 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, keeps, .. } = job;
+        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, n_prompt_logprobs, keeps, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
@@ -253,6 +281,7 @@ impl Batcher {
         stream.keeps_end = keeps.pending;
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &request, prompt.len())?;
+        let n_prompt_logprobs = n_prompt_logprobs.filter(|_| !prompt.is_empty());
         let mut marks: Vec<usize> = keeps.at.iter().filter(|at| (1..=prompt.len()).contains(*at)).map(|at| prompt.len() - at).collect();
         marks.sort_unstable();
         marks.dedup();
@@ -260,7 +289,7 @@ impl Batcher {
         self.n_jobs += 1;
         self.has_samplers = false;
         self.streams.push(stream);
-        self.sequences.push(Sequence { marks, ..Sequence::new(job, prompt, keeps.end) });
+        self.sequences.push(Sequence { marks, n_prompt_logprobs, ..Sequence::new(job, prompt, keeps.end) });
         Ok(job)
     }
 
@@ -293,7 +322,11 @@ impl Batcher {
     /// Frees the slots of the jobs that ended.
     fn retire(&mut self) -> Result<Vec<Done>> {
         let mut all = Vec::new();
-        while let Some(i) = (0..self.streams.len()).find(|&i| self.streams[i].finish.is_some() || self.sequences[i].error.is_some()) {
+        let has_ended = |batcher: &Batcher, i: usize| {
+            let sequence = &batcher.sequences[i];
+            sequence.error.is_some() || batcher.streams[i].finish.is_some() && !sequence.is_scored()
+        };
+        while let Some(i) = (0..self.streams.len()).find(|&i| has_ended(self, i)) {
             let (stream, Sequence { job, error, is_cancelled, .. }) = self.remove(i)?;
             if !is_cancelled {
                 let made = error.map_or_else(|| Ok(Made::of(stream).expect("it ended, with an error or without")), Err);

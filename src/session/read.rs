@@ -260,11 +260,16 @@ impl Session {
 
     /// Hands over the logits that came back last.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
+        self.each_row(&mut |_, t, row| each(t, row))
+    }
+
+    /// The same for several pieces of work: which one, the token's place among its tokens, the logits after it.
+    pub(super) fn each_row(&self, each: &mut dyn FnMut(usize, usize, &[f32]) -> Result<()>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
         let mut all = logits.chunks_exact(self.model.facts().n_logits());
         for (part, &n_rows) in parts.iter().zip(rows) {
             for (t, row) in all.by_ref().take(n_rows).enumerate() {
-                each(part.from + part.len - n_rows + t, row)?;
+                each(part.work, part.from + part.len - n_rows + t, row)?;
             }
         }
         Ok(())

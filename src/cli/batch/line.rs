@@ -30,7 +30,7 @@ enum Id {
 }
 
 /// Fields that a request has and a line has not: all lines begin alike and wait their turn.
-const NOT_IN_LINES: [&str; 5] = ["priority", "no_cache", "echo", "state", "save_state"];
+const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
 
 /// The request of the other fields.
 ///
@@ -42,7 +42,7 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
     match other {
         None => Ok(request),
         Some(name) => Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
-            "id, prompt, messages, tokens, tools, format, thinking, n, logprobs, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
+            "id, prompt, messages, tokens, tools, format, thinking, n, logprobs, echo, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
              the sampler as its flags are called, such as top_p",
         )),
     }

@@ -8,8 +8,8 @@ use crate::cli::lines::{self, Held, Numbered};
 use crate::cli::{Failure, flags, panics};
 use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request};
 use crate::error::{Error, Kind, Result, short};
-use crate::report::{BatchChoice, BatchFailure, BatchLine, BatchReport, Usage};
-use crate::session::{LoadedState, Model, Snapshot};
+use crate::report::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
+use crate::session::{LoadedState, Logprobs, Model, Snapshot};
 use futures_core::Stream;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -217,11 +217,16 @@ fn choice(done: &Completion, has_vocab: bool) -> BatchChoice<'_> {
         thought: done.thought.as_deref(),
         calls: done.calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str()).into()).collect(),
         tokens: &done.tokens,
-        logprobs: done.logprobs.iter().map(|found| (found.token, found.logprob, found.top.as_slice()).into()).collect(),
+        logprobs: logprobs(&done.logprobs),
+        prompt_logprobs: logprobs(&done.prompt_logprobs),
         finish: done.finish.name(),
         complete: done.complete,
         seed: done.seed,
     }
+}
+
+fn logprobs(all: &[Logprobs]) -> Vec<TokenLogprobs<'_>> {
+    all.iter().map(|found| (found.token, found.logprob, found.top.as_slice()).into()).collect()
 }
 
 /// Wakes the thread that waits for news.

@@ -303,3 +303,41 @@ fn the_cache_never_takes_a_slot_from_a_request() {
         assert!(engine.stats().cached <= 2, "{:?}", engine.stats());
     }
 }
+
+#[test]
+fn an_echoed_prompt_has_its_log_probabilities() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 3, ..EngineOptions::default() }).unwrap();
+    let beside = engine.submit(&Request::text("And Moses said").max_tokens(20).set("seed", 0)).unwrap();
+    let prompt = "In the beginning God created the heaven";
+    let ask = |n: usize| Request { echo: true, logprobs: Some(2), n: 2, ..Request::text(prompt).max_tokens(n).set("seed", 4) };
+    let mut session = Session::new(&model, 1).unwrap();
+    let tokens = session.encode(&prompt.into()).unwrap();
+    let slot = session.open().unwrap();
+    let mut want = Vec::new();
+    let each = &mut |t: usize, row: &[f32]| {
+        want.extend(tokens.get(t + 1).map(|&next| (next, crate::session::logprob(row, next).unwrap())));
+        Ok(())
+    };
+    session.score(slot, &tokens, each, &mut |_, _| ()).unwrap();
+    for n in [0, 3, 0] {
+        let events: Vec<Event> = engine.submit(&ask(n)).unwrap().into_iter().collect();
+        let done: Vec<&Completion> = events.iter().filter_map(|e| if let Event::Done(done) = e { Some(&**done) } else { None }).collect();
+        assert_eq!(done.len(), 2);
+        for done in done {
+            let text = events.iter().filter_map(|e| match e {
+                Event::Text { index, text } if *index == done.index => Some(text.as_str()),
+                _ => None,
+            });
+            assert_eq!(text.collect::<String>(), done.text);
+            assert!(done.text.starts_with(prompt) && done.tokens.len() == n && done.logprobs.len() == n, "{done:?}");
+            assert_eq!(done.usage.cached_tokens, 0, "what an entry spares has no logits");
+            let found: Vec<u32> = done.prompt_logprobs.iter().map(|found| found.token).collect();
+            assert_eq!(found, want.iter().map(|(token, _)| *token).collect::<Vec<_>>());
+            assert!(done.prompt_logprobs.iter().zip(&want).all(|(a, b)| (f64::from(a.logprob) - b.1).abs() < 1e-5 && a.top.len() == 2));
+        }
+    }
+    let messages = Request { echo: true, ..Request::messages([Message::user("a")]) };
+    assert_eq!(engine.submit(&messages).unwrap_err().field_name(), Some("echo"));
+    assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1, "what runs beside it changes nothing");
+}

@@ -24,6 +24,8 @@ pub struct Job {
     pub pending: Vec<u8>,
     /// Log-probabilities of each token and of so many likeliest ones, as [`Stream::n_logprobs`].
     pub n_logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's tokens and of so many likeliest ones: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
+    pub n_prompt_logprobs: Option<usize>,
     /// Which slots of the job outlive it: see [`Batcher::take_kept`].
     pub keeps: Keeps,
 }
@@ -61,6 +63,7 @@ impl Job {
             from: None,
             pending: Vec::new(),
             n_logprobs: None,
+            n_prompt_logprobs: None,
             keeps: Keeps::default(),
         }
     }

@@ -4,6 +4,7 @@ use super::{Batcher, Done, JobId};
 use crate::error::{Error, Result};
 use crate::session::ahead::Live;
 use crate::session::generate::{Batch, Event};
+use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
 use crate::session::stream::Finish;
 use crate::session::work::Wanted;
@@ -52,7 +53,10 @@ impl Batcher {
         if self.flight.is_some() {
             return Ok(());
         }
-        let is_running = |i: &usize| self.streams[*i].finish.is_none() && self.sequences[*i].error.is_none();
+        let is_running = |i: &usize| {
+            let sequence = &self.sequences[*i];
+            sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.is_scored())
+        };
         let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
         let draws_on_device = |i: &usize| {
             let sequence = &self.sequences[*i];
@@ -117,7 +121,13 @@ impl Batcher {
 
     fn begin_reading(&mut self, running: Vec<usize>) -> Result<Flight> {
         // A token of each that decodes comes first: they are few, and none of them waits for a prompt.
-        let (mut order, prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
+        let (mut order, mut prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
+        // Prompts whose logits are all wanted are read without the others: a step brings all logits of what it reads, or the last ones.
+        let mut wanted = Wanted::Last;
+        if prompts.iter().any(|&i| self.sequences[i].n_prompt_logprobs.is_some()) {
+            prompts.retain(|&i| self.sequences[i].n_prompt_logprobs.is_some());
+            wanted = Wanted::All;
+        }
         let n_first = order.len();
         let n_decoding = order.iter().filter(|&&i| !self.sequences[i].unread.is_empty()).count();
         let most = match &mut self.prefill {
@@ -128,7 +138,7 @@ impl Batcher {
             order.extend(prompts);
         }
         let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.sequences[i].next())).collect();
-        let has_begun = self.session.begin_some(work.as_slice(), most, Wanted::Last)? > 0;
+        let has_begun = self.session.begin_some(work.as_slice(), most, wanted)? > 0;
         self.has_samplers = false;
         Ok(Flight::Reading { order, n_first, n_decoding, has_begun })
     }
@@ -140,8 +150,20 @@ impl Batcher {
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
             bound.learn(n_prompt, took);
         }
+        let Batcher { session, sequences, .. } = self;
+        session.each_row(&mut |k, t, row| {
+            let sequence = &mut sequences[order[k]];
+            if let (Some(n), Some(&next)) = (sequence.n_prompt_logprobs, sequence.unread.get(t + 1)) {
+                sequence.prompt_logprobs.push(Logprobs::of(row, next, n));
+            }
+            Ok(())
+        })?;
         for (k, &i) in order.iter().enumerate() {
-            self.sequences[i].unread.drain(..self.session.n_read()[k]);
+            let sequence = &mut self.sequences[i];
+            sequence.unread.drain(..self.session.n_read()[k]);
+            if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
+                self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
+            }
             self.keep_marked(i)?;
         }
         Ok(())
