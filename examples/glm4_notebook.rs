@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use wingbeat::chat::{AnswerPart, Conversation, Format};
 use wingbeat::error::{Error, Result};
+use wingbeat::low_level::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
 use wingbeat::session::{Model, ModelSource, Options, Prompt, Request, Session};
-use wingbeat::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
 use wingbeat::vocab::Vocab;
 
 fn main() -> Result<()> {

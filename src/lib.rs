@@ -31,41 +31,32 @@
 //! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
 //! | [`engine`] | requests in, events out: many generations at once over one model |
 //! | [`chat`] | conversations with a model: formats, settings, turns, branches |
-//! | [`template`] | messages and tools, and the templates that make a prompt of them |
 //! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
 //! | [`constrain`] | which ids may come next: grammars and JSON schemas |
-//! | [`weights`] | checkpoints as named tensors, and writing them |
-//! | [`arch`] | architectures: from names and shapes to a tape |
-//! | [`words`], [`tape`] | fused steps with kernels and twins; the program they are recorded on |
-//! | [`exec`] | executors: `gpu` on wgpu, `cpu` on the twins |
-//! | [`quant`], [`tensor`] | weight formats; plain tensors over bytes |
 //! | [`error`] | one error type, grouped by who can act |
+//! | [`low_level`] | checkpoints, architectures, words and their kernels, executors, formats: documented, not promised |
 //!
-//! A module imports only from those below it; a test holds that. Only `exec::gpu` names wgpu.
+//! `docs/library.md` has the types that programs use, on one page. A module imports only from those below it; a test holds that.
 //!
 //! # Features
 //!
 //! `cli` (default) is the program and implies `embedded-model`, the tiny trained model with its vocabulary and the World
 //! vocabulary. Without both, the crate pulls in no argument parser, no logger and no assets but a few kilobytes of prompts for `chat`.
 
-pub mod arch;
 pub mod chat;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod constrain;
 pub mod engine;
 pub mod error;
-pub mod exec;
-pub mod quant;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod report;
+pub mod low_level;
 pub mod sample;
 #[cfg(all(test, feature = "cli"))]
 mod seeds;
 pub mod session;
-pub mod tape;
-pub mod template;
-pub mod tensor;
 pub mod vocab;
-pub mod weights;
-pub mod words;
+
+#[cfg(not(target_arch = "wasm32"))]
+use low_level::report;
+use low_level::{arch, exec, quant, tape, template, tensor, weights, words};

@@ -3,9 +3,9 @@
 use crate::support::{adapter, caps, devices};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use wingbeat::exec::gpu::Device;
-use wingbeat::exec::selftest;
-use wingbeat::tape::{Caps, Class};
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::exec::selftest;
+use wingbeat::low_level::tape::{Caps, Class};
 
 /// `generate` with tokens drawn there; the state goes to that file.
 fn generate(args: &[&str], draws: &str, state: &std::path::Path) -> Output {

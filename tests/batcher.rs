@@ -4,10 +4,10 @@ use crate::support::{adapter, caps, devices, draws_ahead, glm4, golden, options,
 use std::collections::HashMap;
 use wingbeat::constrain::{Follower, Grammar, Pieces};
 use wingbeat::error::Kind;
-use wingbeat::exec::gpu::Device;
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::Class;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Finish, Job, JobId, Made, Model, Request, Session};
-use wingbeat::tape::Class;
 
 /// A prompt of its own length for every number, how it is drawn and how long it may be.
 fn case(i: usize) -> (Vec<u32>, Sampling, Request) {

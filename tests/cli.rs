@@ -146,7 +146,7 @@ fn a_saved_state_goes_on_exactly() {
         assert_eq!(Value::Array(both), whole["tokens"], "{seeded}");
     }
     let bytes = std::fs::read(state).unwrap();
-    let (tensors, _) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    let (tensors, _) = wingbeat::low_level::weights::read_safetensors(&bytes).unwrap();
     assert_eq!(tensors["tokens"].1, [13]);
     refused(&run(&["generate", "x", "--state", tiny().to_str().unwrap()]), 1, "state");
     refused(&run(&["generate", "x", "--trials", "2", "--save-state", state]), 2, "--trials");
@@ -259,7 +259,7 @@ fn scores_are_natural_logarithms_and_logits_go_to_a_file() {
     assert!(((nll / n).exp() - report["perplexity"].as_f64().unwrap()).abs() < 1e-9);
 
     let bytes = std::fs::read(&out).unwrap();
-    let (tensors, _) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    let (tensors, _) = wingbeat::low_level::weights::read_safetensors(&bytes).unwrap();
     assert_eq!(tensors["logits"].1, [golden.tokens.len(), row.len()]);
     let found: Vec<f32> = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(crate::support::nmse(&found, &golden.logits) < 1e-7);
@@ -363,10 +363,11 @@ fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
 
 /// A safetensors file of F32 tensors with seeded numbers, `scale` large.
 fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
-    use wingbeat::tensor::DType;
-    use wingbeat::weights::{Entry, write_safetensors};
+    use wingbeat::low_level::tensor::DType;
+    use wingbeat::low_level::weights::{Entry, write_safetensors};
     let entry = |(name, shape, scale): &(String, Vec<usize>, f32)| {
-        let numbers = wingbeat::words::testing::numbers(wingbeat::words::testing::seed_of(name)).map(move |x| x * scale);
+        let numbers =
+            wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name)).map(move |x| x * scale);
         let bytes: Vec<u8> = numbers.take(shape.iter().product()).flat_map(f32::to_le_bytes).collect();
         let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
         Entry { name: name.clone(), dtype: DType::F32, shape: shape.clone(), data: Box::new(data) }
@@ -425,7 +426,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
 
 /// The tensors of both files in one.
 fn merge(a: &str, b: &str, to: &str) -> String {
-    use wingbeat::weights::{Checkpoint, Entry, write_safetensors, write_view};
+    use wingbeat::low_level::weights::{Checkpoint, Entry, write_safetensors, write_view};
     let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
     let entry = |c: &'static Checkpoint, name: &str| {
         let view = c.tensor(name).unwrap();

@@ -2,12 +2,12 @@
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
-use wingbeat::exec::QuantPlan;
-use wingbeat::exec::gpu::Device;
+use wingbeat::low_level::exec::QuantPlan;
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
 use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
-use wingbeat::tape::{Caps, Class};
-use wingbeat::tensor::DType;
-use wingbeat::weights::{Checkpoint, Conversion, convert, write_safetensors};
 
 /// A tiny model as a file.
 fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
@@ -139,7 +139,7 @@ fn hostile_files_are_refused_in_one_line() {
     let path = folder.path().join("x.safetensors");
     let tensor = |json: &str, bytes: usize| {
         let data = vec![0u8; bytes];
-        let entry = wingbeat::weights::Entry {
+        let entry = wingbeat::low_level::weights::Entry {
             name: "emb.weight".into(),
             dtype: DType::U8,
             shape: vec![bytes],

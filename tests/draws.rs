@@ -1,11 +1,11 @@
 //! The kernel that draws tokens against the sampler of the host: ids and counts are equal, whatever the logits and settings.
 
 use crate::support::adapter;
-use wingbeat::exec::NOTHING;
-use wingbeat::exec::gpu::{Device, DrawSizes, Draws, Recipe, compose};
+use wingbeat::low_level::exec::NOTHING;
+use wingbeat::low_level::exec::gpu::{Device, DrawSizes, Draws, Recipe, compose};
+use wingbeat::low_level::tape::{CURSOR_WORDS, Run, Step};
 use wingbeat::sample::fixed::{Scale, key_of, mass, ordered, share_of, uniform_below};
 use wingbeat::sample::{Order, SEEN, Sampler, Sampling, number};
-use wingbeat::tape::{CURSOR_WORDS, Run, Step};
 
 /// Numbers that look random and are the same everywhere.
 struct Numbers(u64);

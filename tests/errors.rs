@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
-use wingbeat::weights::write_safetensors;
+use wingbeat::low_level::weights::write_safetensors;
 
 fn tiny() -> &'static str {
     concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")
@@ -271,7 +271,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     refused(&output, 1, "tensor blocks.0.att.time_state: expected shape [2, 64, 64], found [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
     // A model without one of its tensors, under every verb that opens one.
-    let (all, _) = wingbeat::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();
+    let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();
     let kept =
         all.iter().filter(|(name, _)| *name != "blocks.1.ffn.key.weight").map(|(name, (_, shape, _))| (name.to_string(), shape.clone()));
     let path = tensors(&folder, "lacking.safetensors", kept.collect::<Vec<_>>());

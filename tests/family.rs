@@ -4,11 +4,11 @@
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, score};
 use std::path::Path;
 use std::sync::Arc;
-use wingbeat::exec::{Loaded, cpu::CpuModel, gpu::Device};
+use wingbeat::low_level::exec::{Loaded, cpu::CpuModel, gpu::Device};
+use wingbeat::low_level::tape::{Caps, Class, Room, Run, Step, Tape};
+use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Model, ModelSource, Options, Request, Session, Slot, low_level};
-use wingbeat::tape::{Caps, Class, Room, Run, Step, Tape};
-use wingbeat::weights::{Checkpoint, write_safetensors};
 
 /// All but the embedded one.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
@@ -111,7 +111,7 @@ fn neighbours_forks_and_state_files_change_nothing() {
 /// A copy of a model, every number changed a little: as f32 and as f16 it is not the same any more.
 fn perturbed(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
-        let noise = wingbeat::words::testing::numbers(wingbeat::words::testing::seed_of(name));
+        let noise = wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name));
         values.iter_mut().zip(noise).for_each(|(v, n)| *v *= 1.0 + 2e-4 * n);
     });
 }
@@ -178,7 +178,7 @@ fn loud(tiny: &Tiny, path: &Path) {
 fn largest(path: &Path, var: &str) -> f32 {
     let checkpoint = Checkpoint::open(path).unwrap();
     let mut tape = Tape::new();
-    wingbeat::arch::detect(&checkpoint).unwrap().record(&mut tape);
+    wingbeat::low_level::arch::detect(&checkpoint).unwrap().record(&mut tape);
     let at = tape.find_var(var).unwrap();
     let mut cpu = CpuModel::load(Arc::new(tape), &checkpoint, false, &mut |_, _| ())
         .unwrap()

@@ -2,17 +2,17 @@
 
 use crate::support::{Tiny, adapter, caps, goldens, options};
 use std::sync::Arc;
-use wingbeat::exec::Executor;
-use wingbeat::exec::Loaded;
-use wingbeat::exec::cpu::CpuModel;
-use wingbeat::exec::gpu::{Device, GpuModel};
-use wingbeat::exec::selftest::{self, Extent};
-use wingbeat::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::exec::Executor;
+use wingbeat::low_level::exec::Loaded;
+use wingbeat::low_level::exec::cpu::CpuModel;
+use wingbeat::low_level::exec::gpu::{Device, GpuModel};
+use wingbeat::low_level::exec::selftest::{self, Extent};
+use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Var};
+use wingbeat::low_level::words::WORDS;
+use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::session::{Session, Windows, quality};
-use wingbeat::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Var};
 use wingbeat::vocab::Vocab;
-use wingbeat::words::WORDS;
-use wingbeat::words::synthetic::Synthetic;
 
 fn coded() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None)

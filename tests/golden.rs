@@ -2,7 +2,7 @@
 
 use crate::support::{devices, goldens, nmse, options, score};
 use std::ops::ControlFlow;
-use wingbeat::arch::ARCHS;
+use wingbeat::low_level::arch::ARCHS;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Model, Request, Session};
 

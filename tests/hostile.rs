@@ -199,7 +199,7 @@ fn names_and_labels_are_shown_without_control_characters() {
 fn classifier(labels: &serde_json::Value, n: usize) -> tempfile::TempDir {
     let family = crate::support::glm4().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let checkpoint = wingbeat::weights::Checkpoint::open(&family.path()).unwrap();
+    let checkpoint = wingbeat::low_level::weights::Checkpoint::open(&family.path()).unwrap();
     let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(family.path().join("config.json")).unwrap()).unwrap();
     config["id2label"] = labels.clone();
     put(&folder, "config.json", config.to_string().as_bytes());
@@ -215,7 +215,8 @@ fn classifier(labels: &serde_json::Value, n: usize) -> tempfile::TempDir {
     });
     let head: Vec<f32> = (0..n * 128).map(|i| (i % 97) as f32 * 1e-3).collect();
     let all = kept.chain([crate::support::floats("score.weight", vec![n, 128], &head)]).collect();
-    wingbeat::weights::write_safetensors(&folder.path().join("model.safetensors"), checkpoint.metadata(), all, &mut |_, _| ()).unwrap();
+    wingbeat::low_level::weights::write_safetensors(&folder.path().join("model.safetensors"), checkpoint.metadata(), all, &mut |_, _| ())
+        .unwrap();
     folder
 }
 

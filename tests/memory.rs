@@ -7,14 +7,14 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use wingbeat::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::low_level::tape::Tape;
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Entry, write_safetensors};
+use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Model, ModelSource, Options};
 use wingbeat::session::{Request, Session, Stream};
-use wingbeat::tape::Tape;
-use wingbeat::tensor::DType;
-use wingbeat::weights::{Entry, write_safetensors};
-use wingbeat::words::synthetic::Synthetic;
 
 /// Counts what is allocated through Rust; device buffers are the driver's own.
 struct Counting;
@@ -120,7 +120,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
     assert!(size > 300_000_000, "{size}");
 
     let mut devices = vec!["cpu"];
-    match wingbeat::exec::gpu::adapters(Default::default()).is_empty() {
+    match wingbeat::low_level::exec::gpu::adapters(Default::default()).is_empty() {
         false => devices.push("gpu"),
         true => eprintln!("SKIPPED on gpu: there is no adapter"),
     }

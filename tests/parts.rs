@@ -2,13 +2,13 @@
 
 use crate::support::{Tiny, adapter, caps, devices, goldens, made, nmse, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
-use wingbeat::arch::{Base, Ranks, Rwkv7};
-use wingbeat::exec::DeviceChoice;
-use wingbeat::exec::gpu::{Device, adapters};
+use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
+use wingbeat::low_level::exec::DeviceChoice;
+use wingbeat::low_level::exec::gpu::{Device, adapters};
+use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::weights::Checkpoint;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot, low_level};
-use wingbeat::tape::{Caps, Class};
-use wingbeat::weights::Checkpoint;
 
 /// One part a device: the first has layer 0 alone, a third one has only the head.
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {

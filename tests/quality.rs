@@ -3,12 +3,12 @@
 use crate::support::{devices, floats, golden, options, score, tiny};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use wingbeat::arch::{Base, Blueprint, Ranks, Rwkv7};
 use wingbeat::error::Kind;
+use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::low_level::tape::Tape;
+use wingbeat::low_level::weights::write_safetensors;
+use wingbeat::low_level::words::testing::numbers;
 use wingbeat::session::{Model, ModelSource, Quality, Session, Windows, quality};
-use wingbeat::tape::Tape;
-use wingbeat::weights::write_safetensors;
-use wingbeat::words::testing::numbers;
 
 fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::error::Result<Quality> {
     let (mut a, mut b) = (Session::new(reference, 1)?, Session::new(model, 1)?);

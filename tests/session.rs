@@ -3,10 +3,10 @@
 use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options, read, tiny};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use wingbeat::exec::gpu::Device;
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Finish, Model, Options, Request, Session, Slot, Stream};
-use wingbeat::tape::{Caps, Class};
 
 fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
@@ -238,13 +238,13 @@ fn a_callers_error_leaves_the_slot_after_its_tokens() {
 
 #[test]
 fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
-    use wingbeat::tensor::DType;
-    use wingbeat::weights::{Checkpoint, Conversion, Entry, Layout, convert, write_safetensors};
+    use wingbeat::low_level::tensor::DType;
+    use wingbeat::low_level::weights::{Checkpoint, Conversion, Entry, Layout, convert, write_safetensors};
     let folder = tempfile::tempdir().unwrap();
     let (official, swapped) = (folder.path().join("tuned.safetensors"), folder.path().join("tuned.st"));
     let model = tiny(&options("cpu"));
     let bytes = |layer: u8| {
-        let values = wingbeat::words::testing::numbers(u64::from(layer)).take(2 * 64 * 64);
+        let values = wingbeat::low_level::words::testing::numbers(u64::from(layer)).take(2 * 64 * 64);
         values.flat_map(|v| (4.0 * v).to_le_bytes()).collect::<Vec<u8>>()
     };
     let entry = |layer: u8| Entry {
@@ -416,7 +416,7 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
     let without = Sampler::new(Sampling::rwkv()).memory();
     session.save(slot, &old, None, Some(&without)).unwrap();
     let bytes = std::fs::read(&old).unwrap();
-    let (tensors, metadata) = wingbeat::weights::read_safetensors(&bytes).unwrap();
+    let (tensors, metadata) = wingbeat::low_level::weights::read_safetensors(&bytes).unwrap();
     assert!(!tensors.contains_key("recent_tokens") && !metadata.contains_key("mirostat_mu"));
     let (_, loaded) = session.load(&old, false).unwrap();
     let mut sampler = Sampler::new(settings);

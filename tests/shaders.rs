@@ -2,12 +2,12 @@
 //! pipeline on the null device, and translated to SPIR-V, MSL and HLSL.
 
 use std::collections::HashSet;
-use wingbeat::arch::ARCHS;
-use wingbeat::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
-use wingbeat::exec::selftest::{self, Extent};
-use wingbeat::quant::{FORMATS, Format, Scaling};
-use wingbeat::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
-use wingbeat::words::WORDS;
+use wingbeat::low_level::arch::ARCHS;
+use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
+use wingbeat::low_level::exec::selftest::{self, Extent};
+use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
+use wingbeat::low_level::words::WORDS;
 
 const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
 
@@ -166,7 +166,7 @@ fn only_prompts_use_cooperative_matrices() {
     };
     let caps = Caps { cooperative: Some(16), ..Caps::plain(Class::Groups, 1 << 30) };
     for (format, wide) in [("f16", false), ("f32", true)] {
-        tape.store_as(wingbeat::quant::find(format).unwrap());
+        tape.store_as(wingbeat::low_level::quant::find(format).unwrap());
         assert_eq!(uses(&tape, &caps, 32, 1), !wide);
         assert!(!uses(&tape, &caps, 16, 1) && !uses(&tape, &caps, 64, 64));
         assert!(!uses(&tape, &Caps { batch_invariant: true, ..caps.clone() }, 64, 1));

@@ -3,16 +3,16 @@
 use crate::support::{adapter, caps, devices, glm4, golden, goldens, nmse, options, read, score, tiny};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use wingbeat::exec::gpu::{Device, GpuModel};
-use wingbeat::exec::{Executor, Loaded, cpu::CpuModel};
-use wingbeat::quant;
-use wingbeat::report::inspect;
+use wingbeat::low_level::exec::gpu::{Device, GpuModel};
+use wingbeat::low_level::exec::{Executor, Loaded, cpu::CpuModel};
+use wingbeat::low_level::quant;
+use wingbeat::low_level::report::inspect;
+use wingbeat::low_level::tape::{Caps, Class, Room, Rows, Run, Step, Tape, Var, vector};
+use wingbeat::low_level::weights::{Checkpoint, read_safetensors};
+use wingbeat::low_level::words::synthetic::Synthetic;
+use wingbeat::low_level::words::{Decay, Wkv6};
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Options, Request, Session};
-use wingbeat::tape::{Caps, Class, Room, Rows, Run, Step, Tape, Var, vector};
-use wingbeat::weights::{Checkpoint, read_safetensors};
-use wingbeat::words::synthetic::Synthetic;
-use wingbeat::words::{Decay, Wkv6};
 
 fn half(device: &str) -> Options {
     let mut options = options(device);

@@ -7,10 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use wingbeat::engine::{Engine, EngineOptions, Generation};
-use wingbeat::exec::gpu::Device;
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Done, Event, Job, JobId, Made, Model, Options, Request, Session, Snapshot, Stream};
-use wingbeat::tape::{Caps, Class};
 
 /// The embedded model on the CPU and on the first adapter, with the kernels of GPUs there, and a model on the null device.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {

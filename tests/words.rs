@@ -3,13 +3,13 @@
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
 use std::sync::Arc;
-use wingbeat::exec::gpu::{Device, GpuModel};
-use wingbeat::exec::{Executor, Loaded, selftest};
-use wingbeat::quant::floats;
-use wingbeat::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
-use wingbeat::words::synthetic::Synthetic;
-use wingbeat::words::testing::numbers;
-use wingbeat::words::{Activation, Entry, Projection, WORDS};
+use wingbeat::low_level::exec::gpu::{Device, GpuModel};
+use wingbeat::low_level::exec::{Executor, Loaded, selftest};
+use wingbeat::low_level::quant::floats;
+use wingbeat::low_level::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::low_level::words::synthetic::Synthetic;
+use wingbeat::low_level::words::testing::numbers;
+use wingbeat::low_level::words::{Activation, Entry, Projection, WORDS};
 
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
     words(WORDS, caps, trusted);

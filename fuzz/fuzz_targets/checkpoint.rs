@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use wingbeat::error::{Error, Result};
 use wingbeat::session::Options;
-use wingbeat::weights::Checkpoint;
+use wingbeat::low_level::weights::Checkpoint;
 use wingbeat_fuzz::{count, with_file, zeros};
 
 const KEY: &[u8] = b"weight_map";
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<()> {
         }
     }
     // Most inputs hold a part of a model only: that is a good answer, too.
-    let _ = wingbeat::report::inspect(&checkpoint, true, &Options::default());
+    let _ = wingbeat::low_level::report::inspect(&checkpoint, true, &Options::default());
     Ok(())
 }
 

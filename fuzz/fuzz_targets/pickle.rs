@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wingbeat::weights::Checkpoint;
+use wingbeat::low_level::weights::Checkpoint;
 use wingbeat_fuzz::{count, with_file};
 
 /// A zip archive whose members are stored. Checksums are zero: no reader of checkpoints looks at them.

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use wingbeat::error::{Error, Result};
-use wingbeat::template::{self, Family, Jinja, Message, Template};
+use wingbeat::low_level::template::{self, Family, Jinja, Message, Template};
 use wingbeat_fuzz::count;
 
 fn read(bytes: &[u8]) -> Result<()> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::{Model, ModelSource, Options, Session};
-use wingbeat::tensor::DType;
-use wingbeat::weights::{Entry, write_safetensors};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Entry, write_safetensors};
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);

@@ -4,15 +4,15 @@ mod session;
 
 use crate::support::{adapter, caps, nmse};
 use std::sync::Arc;
-use wingbeat::arch::{Blueprint, Glm4};
 use wingbeat::error::Result;
-use wingbeat::exec::cpu::CpuModel;
-use wingbeat::exec::gpu::{Device, GpuModel};
-use wingbeat::exec::{Executor, Loaded};
-use wingbeat::quant;
-use wingbeat::tape::{BLOCK, Class, Room, Run, Source, Step, Tape};
-use wingbeat::tensor::{DType, View};
-use wingbeat::weights::Glm;
+use wingbeat::low_level::arch::{Blueprint, Glm4};
+use wingbeat::low_level::exec::cpu::CpuModel;
+use wingbeat::low_level::exec::gpu::{Device, GpuModel};
+use wingbeat::low_level::exec::{Executor, Loaded};
+use wingbeat::low_level::quant;
+use wingbeat::low_level::tape::{BLOCK, Class, Room, Run, Source, Step, Tape};
+use wingbeat::low_level::tensor::{DType, View};
+use wingbeat::low_level::weights::Glm;
 
 /// Numbers by a formula: r(t, i) in [-1, 1), exact.
 fn r(tensor: u32, i: u32) -> f64 {

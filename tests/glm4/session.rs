@@ -3,12 +3,12 @@
 use super::{argmax, executors, model as formula};
 use crate::support::{devices, floats, glm4, nmse, options, read};
 use std::ops::ControlFlow;
-use wingbeat::arch::Glm4;
+use wingbeat::low_level::arch::Glm4;
+use wingbeat::low_level::tape::{BLOCK, Room, Run, Step};
+use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
+use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Finish, Model, ModelSource, Options, Request, Session, low_level};
-use wingbeat::tape::{BLOCK, Room, Run, Step};
-use wingbeat::weights::{Checkpoint, write_safetensors};
-use wingbeat::words::synthetic::Synthetic;
 
 /// The tiny trained model, or none where only the package is.
 fn tiny(options: &Options) -> Option<Model> {

@@ -1,6 +1,6 @@
 //! Names and shapes decide the version, whatever their order; what does not run is refused by name.
 
-use wingbeat::arch::{Shapes, detect};
+use wingbeat::low_level::arch::{Shapes, detect};
 
 struct Names(Vec<(&'static str, Vec<usize>)>);
 

@@ -7,12 +7,12 @@ mod rwkv7;
 
 use crate::support::nmse;
 use std::sync::Arc;
-use wingbeat::arch::{Base, Blueprint};
 use wingbeat::error::Result;
-use wingbeat::exec::{Executor, Loaded, cpu::CpuModel};
-use wingbeat::tape::{Room, Run, Source, Step, Tape};
-use wingbeat::tensor::{DType, View};
-use wingbeat::words::synthetic::Synthetic;
+use wingbeat::low_level::arch::{Base, Blueprint};
+use wingbeat::low_level::exec::{Executor, Loaded, cpu::CpuModel};
+use wingbeat::low_level::tape::{Room, Run, Source, Step, Tape};
+use wingbeat::low_level::tensor::{DType, View};
+use wingbeat::low_level::words::synthetic::Synthetic;
 
 /// Changes a tensor on its way: name, shape, numbers.
 type Change<'a> = &'a (dyn Fn(&str, &[usize], &mut Vec<f32>) + Sync);
@@ -54,7 +54,7 @@ fn base() -> Base {
 fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Executor>) {
     let mut tape = Tape::new();
     model.record(&mut tape);
-    tape.store_as(wingbeat::quant::find("f32").unwrap());
+    tape.store_as(wingbeat::low_level::quant::find("f32").unwrap());
     let tape = Arc::new(tape);
     let executor = CpuModel::load(tape.clone(), &Changed(change), true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
     (tape, executor)
@@ -143,7 +143,7 @@ fn a_model_without_ln0_is_one_whose_table_is_normalised_already() {
         }
     };
     let with = rwkv56::v52();
-    let without = wingbeat::arch::Rwkv5 { base: Base { has_ln0: false, ..base() }, ..rwkv56::v52() };
+    let without = wingbeat::low_level::arch::Rwkv5 { base: Base { has_ln0: false, ..base() }, ..rwkv56::v52() };
     let fold = |name: &str, shape: &[usize], v: &mut Vec<f32>| {
         if name == "emb.weight" {
             normed(v, shape[1]);

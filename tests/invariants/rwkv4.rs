@@ -1,9 +1,9 @@
 //! RWKV-4: a weighted mean whose exponents may be anything.
 
 use super::*;
-use wingbeat::arch::Rwkv4;
-use wingbeat::tape::{Part, Room, Rows, vector};
-use wingbeat::words::testing::numbers;
+use wingbeat::low_level::arch::Rwkv4;
+use wingbeat::low_level::tape::{Part, Room, Rows, vector};
+use wingbeat::low_level::words::testing::numbers;
 
 pub fn model() -> Rwkv4 {
     Rwkv4(Base { head_size: 1, ..base() })
@@ -18,7 +18,7 @@ fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32
     let vectors = tape.vectors(width, vec![vector("time_decay").map(w), vector("time_first").map(u)]);
     let state = tape.wkv4_state("wkv".into(), width);
     tape.wkv4_linear_add(proj, vectors, state, Part::new("identity", width, width), x);
-    tape.store_as(wingbeat::quant::find("f32").unwrap());
+    tape.store_as(wingbeat::low_level::quant::find("f32").unwrap());
     let (spec, out) = (tape.var_spec(proj).clone(), tape.var_spec(x).stride());
     let identity = |name: &str, shape: &[usize], v: &mut Vec<f32>| {
         if name == "identity" {

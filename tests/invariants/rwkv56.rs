@@ -1,7 +1,7 @@
 //! RWKV-5 and 6: the recurrence as linear attention, and the versions as special cases of each other.
 
 use super::*;
-use wingbeat::arch::{Bonus, Rwkv5, Rwkv6};
+use wingbeat::low_level::arch::{Bonus, Rwkv5, Rwkv6};
 
 pub fn v50() -> Rwkv5 {
     Rwkv5 { base: base(), per_channel: false, bonus: Bonus::Log, is_gated: false }
@@ -107,9 +107,9 @@ fn without_decay_tokens_add_up_and_with_all_of_it_only_the_last_one_stays() {
 /// y of the word itself: the current token enters with its bonus and the old state, not the new one.
 #[test]
 fn without_decay_and_with_a_bonus_of_one_it_is_causal_linear_attention() {
-    use wingbeat::tape::{Rows, vector};
-    use wingbeat::words::testing::numbers;
-    use wingbeat::words::{Decay, Wkv6};
+    use wingbeat::low_level::tape::{Rows, vector};
+    use wingbeat::low_level::words::testing::numbers;
+    use wingbeat::low_level::words::{Decay, Wkv6};
     const N: usize = 12;
     let attention = |w: fn(f32) -> f32, u: fn(f32) -> f32, weight: &dyn Fn(usize, usize) -> f32| {
         let mut tape = Tape::new();

@@ -1,7 +1,7 @@
 //! RWKV-7: the delta rule, the value residual.
 
 use super::*;
-use wingbeat::arch::{Ranks, Rwkv7};
+use wingbeat::low_level::arch::{Ranks, Rwkv7};
 
 pub fn model() -> Rwkv7 {
     Rwkv7 { base: base(), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 } }
@@ -40,7 +40,7 @@ fn permuting_heads_everywhere_changes_nothing() {
 #[test]
 fn the_delta_rule_replaces_what_is_stored_under_a_key() {
     const W0: f32 = 0.3;
-    let w = wingbeat::words::Activation::Decay7.apply(W0);
+    let w = wingbeat::low_level::words::Activation::Decay7.apply(W0);
     for (rate, k_a, factor) in [(40.0, 1.0, w), (-40.0, 0.0, 1.0 + w)] {
         let set = |name: &str, _: &[usize], v: &mut Vec<f32>| {
             let value = match name.rsplit('.').next().unwrap() {
@@ -71,7 +71,7 @@ fn the_delta_rule_replaces_what_is_stored_under_a_key() {
 fn both_forms_of_the_decay_agree_and_stay_in_range() {
     for i in -400..=400 {
         let z = i as f32 / 10.0;
-        let w = wingbeat::words::Activation::Decay7.apply(z);
+        let w = wingbeat::low_level::words::Activation::Decay7.apply(z);
         let softplus = f64::from(-z).exp().ln_1p();
         let other = (-(-softplus - 0.5).exp()).exp();
         assert!((f64::from(w) - other).abs() < 1e-6, "{z}: {w} {other}");

@@ -1,11 +1,11 @@
 //! Models that nobody trained: seeded numbers in a file.
 
 use std::path::Path;
-use wingbeat::arch::Blueprint;
-use wingbeat::tape::Tape;
-use wingbeat::tensor::DType;
-use wingbeat::weights::{Entry, write_safetensors};
-use wingbeat::words::synthetic::Synthetic;
+use wingbeat::low_level::arch::Blueprint;
+use wingbeat::low_level::tape::Tape;
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Entry, write_safetensors};
+use wingbeat::low_level::words::synthetic::Synthetic;
 
 /// Writes a model of these sizes.
 pub fn write(blueprint: &dyn Blueprint, path: &Path) {

@@ -8,19 +8,19 @@ pub mod terminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use wingbeat::exec::gpu::{Adapter, Device, adapters};
+use wingbeat::low_level::exec::gpu::{Adapter, Device, adapters};
+use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Entry, read_safetensors};
 use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
-use wingbeat::tape::{Caps, Class};
-use wingbeat::tensor::DType;
-use wingbeat::weights::{Entry, read_safetensors};
 
-pub use wingbeat::words::testing::nmse;
+pub use wingbeat::low_level::words::testing::nmse;
 
 /// `cpu` always; `gpu` where there is an adapter. Without one, tests say so, and fail where WINGBEAT_REQUIRE_GPU=1.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
-        if !wingbeat::exec::gpu::adapters(Default::default()).is_empty() {
+        if !wingbeat::low_level::exec::gpu::adapters(Default::default()).is_empty() {
             return vec!["cpu", "gpu"];
         }
         assert_ne!(std::env::var("WINGBEAT_REQUIRE_GPU").as_deref(), Ok("1"), "WINGBEAT_REQUIRE_GPU=1, and there is no adapter");

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use wingbeat::arch::{Base, Ranks, Rwkv7};
-use wingbeat::exec::gpu::Device;
+use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::session::{Model, ModelSource, Options};
-use wingbeat::tape::{Caps, Class};
 
 /// A model of 24 narrow layers on the null device.
 pub fn model(folder: &Path) -> Model {

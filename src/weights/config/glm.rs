@@ -15,7 +15,7 @@ const DEFAULT_PAD: u32 = 151329;
 
 /// All that is used of it.
 #[derive(Debug)]
-pub(in crate::weights) struct Said {
+pub(in crate::low_level::weights) struct Said {
     pub glm: Glm,
     pub is_tied: bool,
     width: Size,
@@ -29,7 +29,7 @@ pub(in crate::weights) struct Said {
 struct Size(&'static str, usize);
 
 /// Whether a configuration of this type is read here.
-pub(in crate::weights) fn is_glm(model_type: &str) -> bool {
+pub(in crate::low_level::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type)
 }
 
@@ -49,7 +49,7 @@ impl ModelConfig for Said {
 }
 
 impl Said {
-    pub(in crate::weights) fn read(keys: Keys) -> Result<Said> {
+    pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<Said> {
         for key in ["vision_config", "quantization_config", "pre_seq_len"] {
             if keys.get(key).is_some() {
                 return Err(unsupported(format!("expected no {key}, found one")));

@@ -9,7 +9,7 @@ const MAX_SIZE: u64 = 1 << 24;
 
 /// An object of a configuration. A key whose value is null counts as missing.
 #[derive(Clone, Copy)]
-pub(in crate::weights) struct Keys<'a>(&'a Map<String, Value>);
+pub(in crate::low_level::weights) struct Keys<'a>(&'a Map<String, Value>);
 
 impl<'a> Keys<'a> {
     pub fn of(map: &'a Map<String, Value>) -> Keys<'a> {

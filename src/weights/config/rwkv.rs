@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::weights) struct Rwkv {
+pub(in crate::low_level::weights) struct Rwkv {
     hidden_size: Option<u64>,
     num_hidden_layers: Option<u64>,
     vocab_size: Option<u64>,
@@ -70,7 +70,7 @@ fn number(eps: f64) -> Result<String> {
 }
 
 /// `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and the like. Hybrids say the name of their other half: `rwkv6qwen2`, `arwkv7`.
-pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
+pub(in crate::low_level::weights) fn is_rwkv(model_type: &str) -> bool {
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };
     rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))

@@ -9,7 +9,7 @@ const BIASED: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
 
 impl Glm {
     /// Layer 0 stands for all: what the others lack is told when the model is loaded.
-    pub(in crate::weights) fn check_tensors(&self, slots: &[(String, Slot)]) -> Result<()> {
+    pub(in crate::low_level::weights) fn check_tensors(&self, slots: &[(String, Slot)]) -> Result<()> {
         let shape = |name: &str| slots.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape());
         let refuse = |text: String, name: &str| Err(Error::model(text).at(format!("tensor {name}")).hint(OF_ANOTHER));
         let width = shape("model.embed_tokens.weight").and_then(|s| s.last().copied());

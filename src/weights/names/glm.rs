@@ -33,7 +33,7 @@ const INNER: [&str; 1] = ["transformer."];
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
 /// Whether the names alone show a GLM. An adapter's, and those of a part of a model, do not.
-pub(in crate::weights) fn recognises(tensors: &[Located]) -> bool {
+pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &Located| bare(&t.name, &INNER) == TOP[0].0;
     tensors.iter().any(is_table)
@@ -42,7 +42,7 @@ pub(in crate::weights) fn recognises(tensors: &[Located]) -> bool {
 }
 
 /// Under their canonical names.
-pub(in crate::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
         let text = "expected a config.json of a GLM beside it, found none: no shape tells how many heads there are and how they turn";
         return Err(Error::file(text).hint("download config.json into the same folder"));
@@ -83,7 +83,7 @@ pub(in crate::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Res
 }
 
 /// The rows of a fused weight or bias: H · D of the queries, G · D of the keys, as many of the values.
-pub(in crate::weights) fn split(t: &Located, layer: &str, end: &str, glm: &Glm) -> Result<[Located; 3]> {
+pub(in crate::low_level::weights) fn split(t: &Located, layer: &str, end: &str, glm: &Glm) -> Result<[Located; 3]> {
     let (q, kv) = (glm.q_rows(), glm.kv_rows());
     if t.shape.first() != Some(&(q + 2 * kv)) {
         let Glm { n_head, n_kv_head, head_size, .. } = glm;
