@@ -129,9 +129,14 @@ fn gaps(generation: &mut Generation, goes_on: impl Fn(usize) -> bool) -> Vec<f64
     let mut last = Instant::now();
     let mut all = Vec::new();
     while goes_on(all.len()) {
-        if let Some(Event::Text { .. }) = generation.recv() {
-            all.push(last.elapsed().as_secs_f64());
-            last = Instant::now();
+        match generation.recv() {
+            Some(Event::Text { .. }) => {
+                all.push(last.elapsed().as_secs_f64());
+                last = Instant::now();
+            }
+            Some(Event::Failed(e)) => panic!("{e}"),
+            Some(_) => {}
+            None => break,
         }
     }
     all

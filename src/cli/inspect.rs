@@ -1,10 +1,10 @@
 //! `inspect`: what a checkpoint is, without loading it.
 
-use super::Outcome;
 use super::model_options::quant_values;
 use super::output::{Output, say};
 use super::published;
 use super::values::within;
+use super::{Outcome, flags};
 use crate::error::size;
 use crate::report::{InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
@@ -65,7 +65,8 @@ pub fn run(args: Args) -> Outcome {
     let quant = args.quant.as_deref().map(str::parse).transpose()?;
     let strategy = args.strategy.as_deref().map(str::parse).transpose()?;
     let options = Options { context, cache_dtype, state_dtype, quant, strategy, ..Options::default() };
-    let report = inspect(&checkpoint, args.tensors, &options)?;
+    let mut report = inspect(&checkpoint, args.tensors, &options)?;
+    report.note = report.note.map(|note| flags::in_text(&note));
     let mut out = Output::new(false);
     if args.json {
         out.json(&report)?;

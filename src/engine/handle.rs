@@ -108,7 +108,7 @@ impl Engine {
     }
 
     fn open(model: &Model, options: EngineOptions) -> Result<(Engine, Scheduler)> {
-        let idle = prefix::idle(model, &options.cache);
+        let idle = prefix::idle(model, options.slots, &options.cache);
         let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
         batcher.bound_prefill(options.prefill_slowdown);
         let cache = PrefixCache::new(model, &options.cache, idle)?;
@@ -229,13 +229,14 @@ impl Shared {
     fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
         let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
         let preparer = lock().pop();
-        let mut preparer = preparer.unwrap_or_else(|| Preparer::new(&self.model, self.options.format.clone()));
+        let mut preparer =
+            preparer.unwrap_or_else(|| Preparer::new(&self.model, self.options.format.clone()).with_ends(self.options.cache.is_on()));
         let prepared = match state {
             None => preparer.prepare(request),
             Some(state) => {
                 let is_begun = state.snapshot.n_tokens() > 0;
                 let encode = if is_begun { Vocab::encode_further } else { Vocab::encode_prompt };
-                preparer.prepare_with(request, encode).and_then(|prepared| check_after(state, prepared, request))
+                preparer.prepare_with(request, encode).and_then(|prepared| check_after(state, prepared, request, self.model.context()))
             }
         };
         lock().push(preparer);
@@ -260,14 +261,19 @@ impl Shared {
     }
 }
 
-/// A request that begins from a state needs a slot for it, for a moment.
+/// One more: a request that goes on from a state or an entry needs a slot for it, for a moment.
 fn spare(idle: Idle) -> Idle {
-    Idle { slots: idle.slots.max(1), ..idle }
+    Idle { slots: idle.slots + 1, ..idle }
 }
 
 /// Whether a prompt can be read after a state.
-fn check_after(state: &NamedState, prepared: Prepared, request: &Request) -> Result<Prepared> {
+fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
+    let all = n + state.snapshot.n_tokens();
+    if let Some(context) = context.filter(|context| all > *context) {
+        let text = format!("expected at most {context} tokens with those of the state, the context, found {all}");
+        return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
+    }
     if n == 0 && !state.snapshot.has_logits() {
         return Err(nothing_to_continue().field(request.input.field()));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// How an engine is started. Start from `EngineOptions::default()`.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Generations that run at once, 1 to 1024.
+    /// Generations that run at once, 1 to 1023.
     pub slots: usize,
     /// Requests that wait for a slot, at most; one more is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
@@ -44,7 +44,8 @@ pub struct CacheOptions {
     pub device_bytes: u64,
     /// Bytes of host memory.
     pub host_bytes: u64,
-    /// A folder of files; they serve later engines with the same model, too. They hold the tokens of prompts, and only their owner may read
+    /// A folder of files; they serve later engines with the same model on the same device, too. [`Engine::drain`](super::Engine::drain)
+    /// writes what is in memory there. They hold the tokens of prompts, and only their owner may read
     /// them.
     pub folder: Option<PathBuf>,
     /// Bytes of the files.

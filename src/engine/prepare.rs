@@ -30,6 +30,8 @@ pub struct Preparer {
     model: Model,
     /// For messages: as the engine was started, else the model's own once there are some.
     format: Option<Result<Format>>,
+    /// Requests leave snapshots at the ends of messages.
+    finds_ends: bool,
     /// Formats that requests named. There are few.
     named: Vec<(String, Result<Format>)>,
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
@@ -83,10 +85,16 @@ impl Preparer {
         Preparer {
             model: model.clone(),
             format: format.map(Ok),
+            finds_ends: false,
             named: Vec::new(),
             #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
             followers: super::Followers::new(model),
         }
+    }
+
+    /// Finds the ends of messages, too: see [`Prepared::ends`].
+    pub fn with_ends(self, finds_ends: bool) -> Preparer {
+        Preparer { finds_ends, ..self }
     }
 
     /// Prepares a request that begins with an empty state.
@@ -143,7 +151,7 @@ impl Preparer {
         match self.model.context() {
             Some(context) if prompt.len() > context => {
                 let text = format!("expected a prompt of at most {context} tokens, the context, found {}", prompt.len());
-                Err(Error::input(text).hint("give a larger context, or a shorter prompt"))
+                Err(Error::input(text).hint("give a larger `context`, or a shorter prompt"))
             }
             _ => Ok(()),
         }
@@ -175,7 +183,7 @@ impl Preparer {
     fn format(&mut self, name: Option<&str>) -> Result<Format> {
         let Preparer { model, format, named, .. } = self;
         let Some(name) = name else { return format.get_or_insert_with(|| Format::of(model)).clone() };
-        if let Some((_, format)) = named.iter().find(|(known, _)| known == name) {
+        if let Some((_, format)) = named.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
             return format.clone();
         }
         let format = Format::named(name, model).map_err(|e| Error { kind: Kind::Input, ..e }.field("format"));
@@ -191,7 +199,7 @@ impl Preparer {
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention goes back to any token.
-        if self.model.context().is_some() {
+        if self.model.context().is_some() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }
         let Some((last, before)) = messages.split_last() else { return Vec::new() };

@@ -52,6 +52,8 @@ pub(super) struct Scheduler {
     /// Continuations at once, at most. The session has more slots: those of the cache.
     slots: usize,
     cache: PrefixCache,
+    /// Slots of the session beside those of continuations.
+    n_idle: usize,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
     draining: Vec<SyncSender<()>>,
@@ -64,7 +66,9 @@ impl Scheduler {
     /// Over a session of `slots`, and the idle ones of the cache.
     pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cache: PrefixCache) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
+        let n_idle = batcher.n_free() + cache.n_on_device() - slots;
         Scheduler {
+            n_idle,
             batcher,
             inbox,
             shared,
@@ -177,11 +181,10 @@ impl Scheduler {
         let constraints = (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
         let uses_cache = !request.no_cache && state.is_none();
         let scores_prompt = request.echo && request.logprobs.is_some();
-        self.cache.make_room(request.n + 1, self.batcher.session_mut())?;
         let from = match &state {
-            Some(state) => self.after_state(state)?,
+            Some(state) => self.after_state(state, request.n)?,
             // Tokens that an entry spares have no logits.
-            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt)?,
+            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
             None => Beginning::default(),
         };
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
@@ -206,6 +209,7 @@ impl Scheduler {
             job.keeps = Keeps { at, end: is_kept || request.save_state.is_some(), pending: request.save_state.is_some() };
             jobs.push(job);
         }
+        self.cache.make_room(request.n, self.batcher.session_mut());
         let added = self.batcher.add_alike(jobs);
         if let Some(slot) = from.slot {
             // The job has a fork of its own.
@@ -226,6 +230,7 @@ impl Scheduler {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
             let mut sequence = Sequence::new(id, index, seed, reader);
+            sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
             if request.echo {
                 sequence.echo(&echoed, &events);
             }
@@ -243,16 +248,19 @@ impl Scheduler {
     }
 
     /// A slot that goes on from a named state.
-    fn after_state(&mut self, state: &State) -> Result<Beginning> {
+    fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
+        self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
     /// A slot that holds the beginning of a prompt, if the cache has one.
-    fn cached(&mut self, namespace: &str, prompt: &[u32]) -> Result<Beginning> {
+    fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
         let Some(found) = self.cache.find(namespace, prompt, pending(prompt.len()).is_empty()) else { return Ok(Beginning::default()) };
+        self.cache.touch(found);
+        self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.cache.open(found, self.batcher.session_mut())?;
         Ok(slot.map_or_else(Beginning::default, |slot| Beginning {
             slot: Some(slot),
@@ -262,45 +270,53 @@ impl Scheduler {
     }
 
     /// Takes over the slots that jobs left: for named states, and for the cache.
-    fn keep(&mut self, done: &[Done]) -> Result<()> {
-        for KeptSlot { job, slot, is_end } in self.batcher.take_kept() {
-            let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok()).filter(|_| is_end);
-            let session = self.batcher.session_mut();
-            let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
-            let (Some((request, sequence)), true) = (request, made.is_some() || !is_end) else {
-                session.close(slot)?;
-                continue;
-            };
-            let mut tokens = request.prompt.clone();
-            tokens.extend(made.iter().flat_map(|made| &made.tokens));
-            let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
-            let n_read = session.n_tokens(slot)? - n_before;
-            if let (Some((namespace, name)), Some(made)) = (&request.saves, made) {
-                // The text's last tokens may not be read yet.
-                let rest = &tokens[n_read.min(tokens.len())..];
-                let saved = session.prefill(slot, rest).map(drop).and_then(|()| session.snapshot(slot)).and_then(|snapshot| {
-                    let state = State::new(snapshot, made.sampler.memory(), made.pending.clone(), request.tokens_before(&tokens));
-                    self.shared.states.put(namespace, name, state)
-                });
-                sequence.state = Some(saved.map_err(|e| e.field("save_state")));
-            }
-            match &request.namespace {
-                // A slot that has read something else would be found for these tokens.
-                Some(namespace) if n_read <= tokens.len() => {
-                    tokens.truncate(session.n_tokens(slot)?);
-                    self.cache.insert(namespace, tokens, slot, session)?;
-                }
-                _ => session.close(slot)?,
-            }
+    fn keep(&mut self, done: &[Done]) {
+        for kept in self.batcher.take_kept() {
+            self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
-        Ok(())
+    }
+
+    fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
+        let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok()).filter(|_| is_end);
+        let session = self.batcher.session_mut();
+        let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
+        let (Some((request, sequence)), true) = (request, made.is_some() || !is_end) else {
+            return session.close(slot);
+        };
+        let mut tokens = request.prompt.clone();
+        tokens.extend(made.iter().flat_map(|made| &made.tokens));
+        let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
+        let n_read = session.n_tokens(slot)? - n_before;
+        if let (Some((namespace, name)), Some(made)) = (&request.saves, made) {
+            // The text's last tokens may not be read yet.
+            let rest = &tokens[n_read.min(tokens.len())..];
+            if let Err(e) = session.prefill(slot, rest) {
+                // What the slot holds is not known any more.
+                sequence.state = Some(Err(e.field("save_state")));
+                return session.close(slot);
+            }
+            let saved = session.snapshot(slot).and_then(|snapshot| {
+                let state = State::new(snapshot, made.sampler.memory(), made.pending.clone(), request.tokens_before(&tokens));
+                self.shared.states.put(namespace, name, state)
+            });
+            sequence.state = Some(saved.map_err(|e| e.field("save_state")));
+        }
+        match &request.namespace {
+            // A slot that has read something else would be found for these tokens.
+            Some(namespace) if n_read <= tokens.len() => {
+                tokens.truncate(session.n_tokens(slot)?);
+                self.cache.insert(namespace, tokens, slot, session)
+            }
+            _ => session.close(slot),
+        }
     }
 
     async fn step(&mut self) {
-        // Prompts that are read in this step may leave slots.
-        let n_reading = self.sequences.values().filter(|sequence| sequence.first_token.is_none()).count();
-        // Without room they leave none.
-        self.cache.make_room(n_reading, self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+        // Prompts that are read in this step may leave slots. The session is not touched without need: the device then draws on.
+        let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
+        if n_reading > self.batcher.n_free() {
+            self.cache.make_room(n_reading, self.batcher.session_mut());
+        }
         let Scheduler { batcher, sequences, running, n_drawn, .. } = self;
         let begun = batcher.begin_step();
         // What goes wrong meanwhile, the end of the step says.
@@ -324,8 +340,11 @@ impl Scheduler {
                 let _ = request.events.try_send(Event::Prompt { logprobs });
             }
         }
-        match stepped.and_then(|ended| self.keep(&ended).map(|()| ended)) {
-            Ok(ended) => ended.into_iter().for_each(|done| self.end(done)),
+        match stepped {
+            Ok(ended) => {
+                self.keep(&ended);
+                ended.into_iter().for_each(|done| self.end(done));
+            }
             // None of them can go on: what their slots hold is not known any more.
             Err(e) => {
                 for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
@@ -362,8 +381,17 @@ impl Scheduler {
         // What is in the inbox waits, too.
         state.stats.waiting = self.waiting.len() + self.inbox.len();
         state.stats.running = self.running.len();
-        state.stats.free_slots = self.slots - self.sequences.len();
+        // All that are free but those of the cache, as the session counts them.
+        state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
+    }
+}
+
+impl Drop for Scheduler {
+    /// Requests that were never begun hear of the end.
+    fn drop(&mut self) {
+        self.inbox.close();
+        while self.inbox.try_recv().is_ok() {}
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Sequence {
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
+    /// Its prompt leaves forks for the prefix cache.
+    pub leaves_forks: bool,
     reader: Option<AnswerReader>,
     /// The state that was kept of its end, or why there is none.
     pub state: Option<Result<StateInfo>>,

@@ -98,30 +98,35 @@ impl States {
     /// `Input`: there is none, or the name is none. As [`Snapshot::load`] for its file.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Arc<State>> {
         check_name(name)?;
-        let mut held = self.lock();
-        held.clock += 1;
-        let now = held.clock;
-        if let Some((state, last_used)) = held.states.get_mut(&key(namespace, name)) {
-            *last_used = now;
-            return Ok(state.clone());
-        }
-        match self.path(namespace, name).filter(|path| path.exists()) {
-            Some(path) => {
+        let known = {
+            let mut held = self.lock();
+            held.clock += 1;
+            let now = held.clock;
+            held.states.get_mut(&key(namespace, name)).map(|(state, last_used)| {
+                *last_used = now;
+                state.clone()
+            })
+        };
+        match (known, self.path(namespace, name).filter(|path| path.exists())) {
+            (Some(state), _) => Ok(state),
+            // Not under the lock: others go on while a file is read.
+            (None, Some(path)) => {
                 let state = Arc::new(State::load(&self.model, &path)?);
-                self.hold(&mut held, namespace, name, state.clone())?;
+                self.hold(&mut self.lock(), namespace, name, state.clone())?;
                 Ok(state)
             }
-            None => Err(Error::input(format!("expected the name of a state, found {name:?}, which is none"))),
+            (None, None) => Err(Error::input(format!("expected the name of a state, found {name:?}, which is none"))),
         }
     }
 
     /// Keeps a state under a name, in the place of one that had it.
     ///
     /// # Errors
-    /// `Input`: the name is none. `Memory`: there is no room and no folder. `File`: its file cannot be written.
+    /// `Input`: the name is none. `Model`: the state is of other weights. `Memory`: there is no room and no folder. `File`: its file cannot be
+    /// written.
     pub fn put(&self, namespace: &str, name: &str, state: State) -> Result<StateInfo> {
         check_name(name)?;
-        let mut held = self.lock();
+        state.snapshot.check_model(&self.model)?;
         if let Some(path) = self.path(namespace, name) {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder).map_err(|e| Error::io(e, folder))?;
@@ -129,7 +134,7 @@ impl States {
             state.save(&self.model, &path)?;
         }
         let info = info(name, &state);
-        self.hold(&mut held, namespace, name, Arc::new(state))?;
+        self.hold(&mut self.lock(), namespace, name, Arc::new(state))?;
         Ok(info)
     }
 
@@ -160,9 +165,11 @@ impl States {
     /// # Errors
     /// `File`: the folder cannot be read.
     pub fn list(&self, namespace: &str) -> Result<Vec<StateInfo>> {
-        let held = self.lock();
-        let in_memory = held.states.iter().filter(|((of, _), _)| of == namespace).map(|((_, name), (state, _))| info(name, state));
-        let mut all: Vec<StateInfo> = in_memory.collect();
+        let in_memory = |held: &Held| {
+            let own = held.states.iter().filter(|((of, _), _)| of == namespace);
+            own.map(|((_, name), (state, _))| info(name, state)).collect()
+        };
+        let mut all: Vec<StateInfo> = in_memory(&self.lock());
         if let Some(folder) = self.folder_of(namespace).filter(|folder| folder.exists()) {
             for file in fs::read_dir(&folder).map_err(|e| Error::io(e, &folder))?.flatten() {
                 let path = file.path();
@@ -198,7 +205,9 @@ impl States {
     /// `Input`: there is none of that name. `File`: its file cannot be removed.
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
-        let was_held = self.lock().states.remove(&key(namespace, name)).is_some();
+        // Under the lock, so that nobody reads the file again before it is gone.
+        let mut held = self.lock();
+        let was_held = held.states.remove(&key(namespace, name)).is_some();
         match self.path(namespace, name).filter(|path| path.exists()) {
             Some(path) => fs::remove_file(&path).map_err(|e| Error::io(e, &path)),
             None if was_held => Ok(()),
@@ -224,7 +233,8 @@ impl States {
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
         // A hash: a namespace may be the key of an interface, and hold any character.
-        Some(self.folder.as_ref()?.join(&hashed(namespace)[..16]))
+        let model = &hashed(self.model.weights_hash())[..16];
+        Some(self.folder.as_ref()?.join(model).join(&hashed(namespace)[..16]))
     }
 
     fn path(&self, namespace: &str, name: &str) -> Option<PathBuf> {

@@ -166,6 +166,16 @@ impl ChainExecutor {
     }
 }
 
+impl ChainExecutor {
+    /// Plays the parts of a step that nobody waits for any more: slots stand after its tokens already.
+    fn play_out(&mut self) -> Result<()> {
+        match self.begun {
+            Begun::Part(i) if i + 1 < self.players.len() => self.wait(),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Executor for ChainExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
         Ok(self.play(step, |executor| executor.profile(step))?.concat())
@@ -187,6 +197,7 @@ impl Executor for ChainExecutor {
     }
 
     fn begin(&mut self, step: &Step) -> Result<()> {
+        self.play_out()?;
         self.begun = Begun::Nothing;
         self.step.clone_from(step);
         self.handed.clear();
@@ -215,6 +226,7 @@ impl Executor for ChainExecutor {
 
     /// Activations are as the last part has them: what the head saw, and what was carried there.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
+        self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();
         for (i, player) in self.players.iter_mut().enumerate() {
             let own: Vec<Excerpt<'_>> =
@@ -280,8 +292,9 @@ impl Executor for ChainExecutor {
         }
     }
 
-    /// Parts that have not begun are not played then.
     fn cancel(&mut self) {
+        // What fails here fails the next step, too.
+        let _ = self.play_out();
         self.begun = Begun::Nothing;
         self.players.iter_mut().for_each(|player| player.executor.cancel());
     }

@@ -82,6 +82,8 @@ struct Sequence {
     prompt_logprobs: Vec<Logprobs>,
     /// The slot outlives the job.
     keeps_slot: bool,
+    /// The prompt is read even if the text ends before it begins: its state is kept.
+    reads_prompt: bool,
     /// The device found nothing to draw: the slot reads token by token, as the device did, and the host draws or says why not.
     is_stuck: bool,
     /// It was cancelled while the device worked: nobody hears of its end.
@@ -100,6 +102,7 @@ impl Sequence {
             n_prompt_logprobs: None,
             prompt_logprobs: Vec::new(),
             keeps_slot,
+            reads_prompt: false,
             is_stuck: false,
             is_cancelled: false,
             error: None,
@@ -112,9 +115,9 @@ impl Sequence {
         &self.unread[..n.min(self.unread.len())]
     }
 
-    /// Whether log-probabilities of the prompt are still to be found, whatever became of its text.
-    fn is_scored(&self) -> bool {
-        self.n_prompt_logprobs.is_some() && self.error.is_none() && !self.is_cancelled
+    /// Whether the prompt is still to be read, whatever became of its text: for its log-probabilities or its state.
+    fn has_to_read(&self) -> bool {
+        (self.n_prompt_logprobs.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
 
     /// Whether one step reads all of it.
@@ -231,9 +234,10 @@ impl Batcher {
         for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
             self.session.close(stream.slot)?;
             stream.slot = self.session.fork(self.streams[i].slot)?;
-            let unread = self.sequences[i].unread.clone();
+            let Sequence { unread, error, .. } = &self.sequences[i];
+            let (unread, error) = (unread.clone(), error.clone());
             self.streams.push(stream);
-            self.sequences.push(Sequence::new(job, unread, keeps_slot));
+            self.sequences.push(Sequence { error, ..Sequence::new(job, unread, keeps_slot) });
         }
         Ok(())
     }
@@ -289,7 +293,8 @@ impl Batcher {
         self.n_jobs += 1;
         self.has_samplers = false;
         self.streams.push(stream);
-        self.sequences.push(Sequence { marks, n_prompt_logprobs, ..Sequence::new(job, prompt, keeps.end) });
+        let reads_prompt = keeps.pending && !prompt.is_empty();
+        self.sequences.push(Sequence { marks, n_prompt_logprobs, reads_prompt, ..Sequence::new(job, prompt, keeps.end) });
         Ok(job)
     }
 
@@ -324,7 +329,7 @@ impl Batcher {
         let mut all = Vec::new();
         let has_ended = |batcher: &Batcher, i: usize| {
             let sequence = &batcher.sequences[i];
-            sequence.error.is_some() || batcher.streams[i].finish.is_some() && !sequence.is_scored()
+            sequence.error.is_some() || batcher.streams[i].finish.is_some() && !sequence.has_to_read()
         };
         while let Some(i) = (0..self.streams.len()).find(|&i| has_ended(self, i)) {
             let (stream, Sequence { job, error, is_cancelled, .. }) = self.remove(i)?;

@@ -186,6 +186,13 @@ impl Model {
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
+    /// What decides how numbers are rounded beside the weights: the formats of matrices, states and caches, and the device.
+    pub fn numerics(&self) -> String {
+        let tape = self.tape();
+        let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
+        let Device { backend, name, .. } = self.device();
+        format!("{} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
+    }
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }

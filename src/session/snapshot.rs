@@ -1,7 +1,7 @@
 //! What a slot remembers, copied to host memory: kept beside the device, written to a file, brought back into a slot.
 
 use super::slots::{Memory, Slot};
-use super::{Session, pages};
+use super::{Model, Session, pages};
 use crate::error::{Error, Result};
 use crate::exec::Excerpt;
 use crate::tape::{Cache, State, StateSpec};
@@ -26,6 +26,14 @@ impl Snapshot {
     /// Tokens that were read.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
+    }
+
+    /// Returns an error of kind `Model` unless the snapshot is of these weights.
+    pub fn check_model(&self, model: &Model) -> Result<()> {
+        match self.weights == model.weights_hash() {
+            true => Ok(()),
+            false => Err(Error::model("expected a snapshot of this model, found one of other weights")),
+        }
     }
 
     /// Whether the next token can be drawn without reading one.
@@ -111,10 +119,8 @@ impl Session {
     /// # Errors
     /// `Model` where the snapshot is of other weights; `Input` where all slots are in use, or its tokens do not fit the context.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Slot> {
-        let Snapshot { weights, states, caches, logits, n_tokens, tokens } = snapshot;
-        if weights != self.model().weights_hash() {
-            return Err(Error::model("expected a snapshot of this model, found one of other weights"));
-        }
+        let Snapshot { states, caches, logits, n_tokens, tokens, .. } = snapshot;
+        snapshot.check_model(self.model())?;
         if let Some(context) = self.model().context().filter(|context| n_tokens > context) {
             return Err(Error::input(format!("this state has read {n_tokens} tokens, more than the context of {context}")));
         }

@@ -74,6 +74,7 @@ impl Snapshot {
     /// `File` and `Input`: the file cannot be written, or another file that is no state has its name.
     pub fn save(&self, model: &Model, path: &Path, beside: Beside<'_>) -> Result<()> {
         let Beside { tokens, sampler, pending, metadata } = beside;
+        self.check_model(model)?;
         let tape = model.tape();
         let mut file = StateFile::new(model.facts().architecture, model.weights_hash());
         for (spec, values) in tape.states.iter().zip(&self.states) {

@@ -5,7 +5,7 @@ mod tests;
 
 use super::{Logprobs, Slot};
 use crate::constrain::{self, Allowed, Constraint};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sample::{Sampler, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 
@@ -201,7 +201,7 @@ impl Stream {
         allowed.mask(&mut self.scratch, &self.stop_ids);
         let sampler = &mut self.sampler;
         let drawn = constrain::draw(constraint.as_mut(), &mut self.scratch, &self.stop_ids, left, &mut |logits| sampler.draw(logits))
-            .map_err(|e| e.hint("the grammar allows none of the tokens that are left"))?;
+            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows none of the tokens that are left"))?;
         self.is_closing |= drawn.is_closing;
         Ok(drawn.token)
     }

@@ -1,5 +1,6 @@
 //! GLM-4: the golden numbers of a model that needs no file, in both of its forms.
 
+mod engine;
 mod session;
 
 use crate::support::{adapter, caps, nmse};

@@ -14,6 +14,8 @@ use std::path::Path;
 /// The key in the metadata.
 const KEY: &str = "chat";
 const VERSION: u32 = 1;
+/// A setting of earlier versions, which every file of theirs has.
+const DELETED: &str = "tail-free";
 
 /// What a state does not say.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -85,7 +87,7 @@ impl Record {
                 Error::file("expected a saved conversation, found the state of a text").hint("make one with /save in wingbeat chat")
             })?;
             let record: Record = serde_json::from_str(record)
-                .map_err(|e| Error::file(format!("expected what a conversation was like as {KEY} in the metadata: {e}")))?;
+                .map_err(|e| Error::file(format!("expected what a conversation was like as {KEY} in the metadata: {e}")).caused_by(e))?;
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a conversation of version {VERSION}, found one of {}", record.version)));
             }
@@ -114,8 +116,11 @@ impl Record {
 
     fn settings(&self, n_vocab: usize) -> Result<Settings> {
         let mut settings = Settings::default();
-        for (name, value) in &self.settings {
-            settings.set(name, value).map_err(|e| Error::file(format!("expected the settings of a conversation: {e}")))?;
+        for (name, value) in self.settings.iter().filter(|(name, _)| name.as_str() != DELETED) {
+            settings.set(name, value).map_err(|e| Error::file(format!("expected the settings of a conversation: {e}")).caused_by(e))?;
+        }
+        if self.settings.get(DELETED).is_some_and(|value| value != "1") {
+            log::warn!("this conversation was made with {DELETED} sampling, which is no more: it goes on without");
         }
         settings.sampling.check(n_vocab)?;
         Ok(settings)

@@ -74,7 +74,7 @@ impl Task<'_> {
 }
 
 impl InLines {
-    /// ReplyStart a conversation: reads the first prompt.
+    /// Begins a conversation: reads the first prompt.
     pub fn new(core: &mut Core, format: Format) -> Result<InLines> {
         let init = begin(core, &format, "")?;
         let branches = Branches::new(Branch::new(format, String::new(), init));

@@ -133,7 +133,7 @@ impl Conversation {
         }
     }
 
-    /// ReplyStart a conversation: reads the format's first prompt. Progress: its tokens read, its tokens in all. The session's slots are
+    /// Begins a conversation: reads the format's first prompt. Progress: its tokens read, its tokens in all. The session's slots are
     /// [`slots`](Self::slots), none of them open.
     ///
     /// # Errors
@@ -224,12 +224,12 @@ impl Conversation {
         self.core.overrides = overrides;
     }
 
-    /// ReplyStart the conversation anew, after its first prompt. In a format of lines, another answer to the last message can still be drawn.
+    /// Begins the conversation anew, after its first prompt. In a format of lines, another answer to the last message can still be drawn.
     pub fn reset(&mut self) {
         self.mode.reset(&mut self.core);
     }
 
-    /// ReplyStart the conversation anew in another format and with other settings; the text of the system stays.
+    /// Begins the conversation anew in another format and with other settings; the text of the system stays.
     ///
     /// # Errors
     /// `Input` where the model does not read such a format, `Usage` at a setting; else as reading. The conversation is then
@@ -249,7 +249,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// ReplyStart the conversation anew under this text of the system; under none where it is empty.
+    /// Begins the conversation anew under this text of the system; under none where it is empty.
     ///
     /// # Errors
     /// As reading. The conversation is then as it was.
@@ -259,7 +259,7 @@ impl Conversation {
         self.mode.begin(&mut self.core, format, text)
     }
 
-    /// ReplyStart the conversation anew with tools that the model may call; the text of the system stays.
+    /// Begins the conversation anew with tools that the model may call; the text of the system stays.
     ///
     /// # Errors
     /// `Input` where the model reads plain lines.
@@ -267,7 +267,7 @@ impl Conversation {
         self.mode.set_tools(tools)
     }
 
-    /// ReplyStart the conversation anew after a state: a tuned one, or that of a text. All that begins with nothing begins there from now
+    /// Begins the conversation anew after a state: a tuned one, or that of a text. All that begins with nothing begins there from now
     /// on, texts apart from the conversation too. `start` was opened in the session before the conversation took it, and is one slot more
     /// than [`slots`](Self::slots); `tokens` led there, as far as they are known.
     ///
@@ -333,7 +333,7 @@ impl Conversation {
         self.mode.undo(&mut self.core)
     }
 
-    /// ReplyStart a branch of that name here, and goes on in it; the one that is left stays as it is.
+    /// Begins a branch of that name here, and goes on in it; the one that is left stays as it is.
     ///
     /// # Errors
     /// `Usage` at a name that is taken.

@@ -34,14 +34,14 @@ pub trait Mode: Send {
         Err(no_tools())
     }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    /// ReplyStart a text apart from the conversation.
+    /// Begins a text apart from the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
     /// Draws that text once more.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Goes on with that text.
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     fn reset(&mut self, core: &mut Core);
-    /// ReplyStart anew in a format, under a text of the system.
+    /// Begins anew in a format, under a text of the system.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
     fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
         Err(no_tools())

@@ -6,7 +6,7 @@ use super::tally::Tally;
 use crate::chat::Format;
 use crate::cli::lines::{self, Held, Numbered};
 use crate::cli::{Failure, flags, panics};
-use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request};
+use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
 use crate::error::{Error, Kind, Result, short};
 use crate::report::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
 use crate::session::{LoadedState, Logprobs, Model, Snapshot};
@@ -63,8 +63,9 @@ impl Run {
         results: Results,
     ) -> Result<Run> {
         // What many lines cost is bounded by their slots. Nobody waits for a single token.
-        let options =
-            EngineOptions { slots: n_slots, cache: CacheOptions::off(), prefill_slowdown: None, format, ..EngineOptions::default() };
+        let states = StateOptions { folder: None, bytes: u64::MAX };
+        let cache = CacheOptions::off();
+        let options = EngineOptions { slots: n_slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() };
         let engine = Engine::start(model, options)?;
         let has_base = base.is_some();
         if let Some((snapshot, loaded)) = base {
@@ -132,6 +133,9 @@ impl Run {
 
     /// Waits until there is news, not longer than `patience`, and writes what has ended.
     pub fn wait(&mut self, patience: Duration) -> std::result::Result<(), Failure> {
+        if self.is_idle() {
+            return Ok(());
+        }
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         let mut has_news = false;
@@ -165,7 +169,7 @@ impl Run {
                 Ok(())
             }
             // The device can do no other line either.
-            Event::Failed(e) if matches!(e.kind, Kind::Device | Kind::Memory) => Err(e.hint("what is done is kept").into()),
+            Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("what is done is kept").into()),
             Event::Failed(e) => {
                 let running = self.running.swap_remove(i);
                 self.fail(Name::Id(running.id), e.at(format!("line {}", running.number)))

@@ -113,7 +113,9 @@ impl RunFile {
         let mut found = Vec::new();
         for name in names {
             let (was, is) = (value(old, name), value(self, name));
-            if was != is {
+            // Earlier versions recorded a setting that is no more; with this value it changed nothing.
+            let is_deleted = name == "sampling.tail-free" && was == "1";
+            if was != is && !is_deleted {
                 let shown = |of: &RunFile, value: &Value| match name.as_str() {
                     "model" => format!("{} {}", short(&of.name, 40), shown(value)),
                     _ => shown(value),
@@ -230,6 +232,16 @@ mod tests {
         other.made_with["format"] = "g1".into();
         let said = settle(other, None, false).unwrap_err();
         assert!(said.contains("model (m aaaaaaaa there, n bbbbbbbb now), format (none there, g1 now)"), "{said}");
+        // Of earlier versions: a setting that is no more, where it changed nothing.
+        let path = folder.path().join("out.jsonl.run.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (was, want) in [("1", true), ("0.5", false)] {
+            let old = text.replace("\"sampling.temperature\"", &format!("\"sampling.tail-free\":\"{was}\",\"sampling.temperature\""));
+            assert_ne!(old, text);
+            std::fs::write(&path, old).unwrap();
+            assert_eq!(settle(run("1", 7), None, false).is_ok(), want, "{was}");
+        }
+        std::fs::write(&path, text).unwrap();
         // A renamed model is the same.
         assert_eq!(settle(RunFile { name: "n".into(), ..run("1", 7) }, None, false), Ok(7));
         assert_eq!(settle(run("0.5", 9), Some(9), true), Ok(9));

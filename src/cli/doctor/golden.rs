@@ -1,5 +1,6 @@
 //! The built-in model's logits and greedy text against the official ones.
 
+use crate::cli::flags;
 use crate::error::Result;
 use crate::exec::gpu::Backend;
 use crate::sample::Sampling;
@@ -46,7 +47,7 @@ impl fmt::Display for Golden {
 }
 
 pub fn check(device: &str, backend: Backend) -> Golden {
-    compare(device, backend).unwrap_or_else(|e| Golden { bound: BOUND, failure: Some(e.to_string()), ..Golden::default() })
+    compare(device, backend).unwrap_or_else(|e| Golden { bound: BOUND, failure: Some(flags::in_hint(e).to_string()), ..Golden::default() })
 }
 
 fn compare(device: &str, backend: Backend) -> Result<Golden> {

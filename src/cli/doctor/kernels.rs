@@ -1,6 +1,7 @@
 //! Every word's kernels against the twins: in the family of kernels that models use here, or in every family.
 
 use super::progress::Checks;
+use crate::cli::flags;
 use crate::error::Result;
 use crate::exec::draws_on_device;
 use crate::exec::gpu::{Adapter, Device};
@@ -194,7 +195,7 @@ impl Kernels {
                 }
                 Ok(o) if o.is_right() => {}
                 Ok(o) => family.wrong.push(text(o)),
-                Err(e) => family.wrong.push(e.to_string()),
+                Err(e) => family.wrong.push(flags::in_hint(e.clone()).to_string()),
             }
         }
         family

@@ -13,7 +13,7 @@ use super::output::{Output, say};
 use super::progress::about;
 use super::target::Existing;
 use super::values::OUTPUT;
-use super::{Failure, Outcome, ceiling, devices, signals};
+use super::{Failure, Outcome, ceiling, devices, flags, signals};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, AdapterKind, Backend, Device, adapters};
 use crate::exec::selftest::Extent;
@@ -162,7 +162,7 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
 /// What cannot be examined is a result, too: the page is for those whose device fails.
 fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
-    let mut keep = |e: Error| _ = failure.get_or_insert(e.to_string());
+    let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
     let adapter = match &choice.chosen {
         Chosen::Gpu(adapter) => Some(adapter),
         Chosen::Cpu => None,

@@ -61,7 +61,8 @@ impl Folder {
     /// # Errors
     /// `File`: the folder cannot be made or read. `Memory`: the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        let path = path.join(&model.weights_hash()[..16.min(model.weights_hash().len())]);
+        // Another format or another device rounds otherwise: texts would not be those that are made without a cache.
+        let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
         fs::create_dir_all(&path).map_err(io)?;
         let mut left: Vec<Left> = fs::read_dir(&path).map_err(io)?.flatten().filter_map(|file| read_left(&file.path(), model)).collect();
@@ -77,13 +78,14 @@ impl Folder {
         std::mem::take(&mut self.left)
     }
 
-    /// Has an entry written. Returns `false` where too many wait already.
-    pub fn write(&self, entry: u64, namespace: &str, tokens: &[u32], snapshot: Arc<Snapshot>) -> bool {
+    /// Has an entry written. Returns its file, or `None` if too many wait already.
+    pub fn write(&self, entry: u64, namespace: &str, tokens: &[u32], snapshot: Arc<Snapshot>) -> Option<PathBuf> {
         let mut hash = Sha256::new();
         hash.update(namespace);
         tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
         let path = self.path.join(format!("{}.state", hex(hash.finalize().as_slice())));
-        self.jobs.try_send(Job { entry, path, namespace: namespace.into(), tokens: tokens.to_vec(), snapshot }).is_ok()
+        let job = Job { entry, path: path.clone(), namespace: namespace.into(), tokens: tokens.to_vec(), snapshot };
+        self.jobs.try_send(job).is_ok().then_some(path)
     }
 
     /// The next entry that was written, if there is one.

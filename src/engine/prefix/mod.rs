@@ -11,11 +11,11 @@ mod tree;
 
 use super::CacheOptions;
 use crate::error::Result;
-use crate::session::{Idle, Model, Session, Slot, Snapshot};
+use crate::session::{self, Idle, Model, Session, Slot, Snapshot};
 pub(super) use folder::hashed;
 use folder::{Folder, Written};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
@@ -37,7 +37,10 @@ enum Held {
     Device(Slot),
     Host(Arc<Snapshot>),
     /// On its way to a file: served from memory until it is there.
-    Writing(Arc<Snapshot>),
+    Writing {
+        snapshot: Arc<Snapshot>,
+        path: PathBuf,
+    },
     File {
         path: PathBuf,
         bytes: u64,
@@ -68,7 +71,7 @@ impl Entry {
         match self.held {
             Held::Device(_) => Tier::Device,
             Held::Host(_) => Tier::Host,
-            Held::Writing(_) | Held::File { .. } => Tier::Folder,
+            Held::Writing { .. } | Held::File { .. } => Tier::Folder,
         }
     }
 
@@ -76,7 +79,7 @@ impl Entry {
     fn n_bytes(&self) -> u64 {
         match &self.held {
             Held::Device(_) => 0,
-            Held::Host(snapshot) | Held::Writing(snapshot) => snapshot.n_bytes(),
+            Held::Host(snapshot) | Held::Writing { snapshot, .. } => snapshot.n_bytes(),
             Held::File { bytes, .. } => *bytes,
         }
     }
@@ -105,19 +108,20 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// What the device keeps for a cache of such a size.
-pub(super) fn idle(model: &Model, options: &CacheOptions) -> Idle {
+/// What the device keeps for a cache of such a size, beside so many slots that step.
+pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
     }
+    let most = MAX_SLOTS.min((session::MAX_SLOTS - 1).saturating_sub(n_slots) as u64).max(1);
     // A fork needs a slot, even if it moves to the host at once.
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
             let tokens = options.device_bytes / per_token;
-            Idle { slots: (tokens / 64).clamp(1, MAX_SLOTS) as usize, tokens: tokens as usize }
+            Idle { slots: (tokens / 64).clamp(1, most) as usize, tokens: tokens as usize }
         }
-        None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, MAX_SLOTS) as usize, tokens: 0 },
+        None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, most) as usize, tokens: 0 },
     }
 }
 
@@ -130,7 +134,9 @@ impl PrefixCache {
         let is_on = idle.slots > 0;
         let (entries, trees) = (HashMap::new(), HashMap::new());
         let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
-        let (host_bytes, every, goes_back) = (options.host_bytes, options.every, model.context().is_some());
+        let (every, goes_back) = (options.every, model.context().is_some());
+        // A browser copies nothing to the host without waiting.
+        let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
         let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, goes_back, clock: 0 };
         if let Some(folder) = &mut cache.folder {
             for left in folder.take_left() {
@@ -151,7 +157,7 @@ impl PrefixCache {
     }
 
     /// Entries whose memory is on the device.
-    fn n_on_device(&self) -> usize {
+    pub fn n_on_device(&self) -> usize {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
@@ -175,12 +181,10 @@ impl PrefixCache {
 
     /// Opens a slot that stands after the tokens that were found. It is the caller's. `None` where the entry's file is gone or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
-        self.clock += 1;
-        let Some(entry) = self.entries.get_mut(&found.entry) else { return Ok(None) };
-        entry.last_used = self.clock;
+        let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
             Held::Device(slot) => session.fork(*slot)?,
-            Held::Host(snapshot) | Held::Writing(snapshot) => session.restore(snapshot)?,
+            Held::Host(snapshot) | Held::Writing { snapshot, .. } => session.restore(snapshot)?,
             Held::File { path, .. } => match folder::load(session.model(), path) {
                 Ok(snapshot) => session.restore(&snapshot)?,
                 Err(e) => {
@@ -242,7 +246,7 @@ impl PrefixCache {
                 folder::remove(&path);
                 Ok(())
             }
-            Held::Host(_) | Held::Writing(_) => Ok(()),
+            Held::Host(_) | Held::Writing { .. } => Ok(()),
         }
     }
 
@@ -275,6 +279,7 @@ impl PrefixCache {
         let mut unwritten: Vec<(u64, u64)> =
             self.entries.iter().filter(|(_, e)| e.tier() != Tier::Folder).map(|(id, e)| (e.last_used, *id)).collect();
         unwritten.sort_unstable();
+        self.wait_for_folder(session)?;
         for (_, id) in unwritten {
             self.leave_device(id, session)?;
             self.leave_host(id, session)?;
@@ -286,7 +291,7 @@ impl PrefixCache {
     /// Waits until all entries that are being written are files.
     #[cfg(not(target_arch = "wasm32"))]
     fn wait_for_folder(&mut self, session: &mut Session) -> Result<()> {
-        while self.entries.values().any(|entry| matches!(entry.held, Held::Writing(_))) {
+        while self.entries.values().any(|entry| matches!(entry.held, Held::Writing { .. })) {
             let Some(written) = self.folder.as_ref().and_then(Folder::wait) else { break };
             self.settle(written);
         }
@@ -294,9 +299,21 @@ impl PrefixCache {
     }
 
     /// Leaves at least `n` of the session's slots free, if it has so many that are not running.
-    pub fn make_room(&mut self, n: usize, session: &mut Session) -> Result<()> {
+    pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
-        if missing > 0 { self.trim(self.n_on_device().saturating_sub(missing), session) } else { Ok(()) }
+        if missing > 0 {
+            // Without room, prompts leave no forks.
+            let trimmed = self.trim(self.n_on_device().saturating_sub(missing), session);
+            trimmed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+        }
+    }
+
+    /// Marks an entry as used, so that it is not the one that leaves.
+    pub fn touch(&mut self, found: Found) {
+        self.clock += 1;
+        if let Some(entry) = self.entries.get_mut(&found.entry) {
+            entry.last_used = self.clock;
+        }
     }
 
     /// Keeps at most `n_slots` entries on the device, and every tier within its bounds.
@@ -331,7 +348,13 @@ impl PrefixCache {
         if self.host_bytes == 0 && self.folder.is_none() {
             return self.remove(id, session);
         }
-        let snapshot = Arc::new(session.snapshot(slot)?);
+        let snapshot = match session.snapshot(slot) {
+            Ok(snapshot) => Arc::new(snapshot),
+            Err(e) => {
+                log::warn!("prefix cache: {e}");
+                return self.remove(id, session);
+            }
+        };
         session.close(slot)?;
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.held = Held::Host(snapshot);
@@ -345,9 +368,9 @@ impl PrefixCache {
         let Held::Host(snapshot) = &entry.held else { return Ok(()) };
         let snapshot = snapshot.clone();
         match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
-            true => entry.held = Held::Writing(snapshot),
+            Some(path) => entry.held = Held::Writing { snapshot, path },
             // The disk does not keep up.
-            false => self.remove(id, session)?,
+            None => self.remove(id, session)?,
         }
         Ok(())
     }
@@ -360,6 +383,7 @@ impl PrefixCache {
     }
 
     fn settle(&mut self, (id, written): Written) {
+        let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
@@ -369,10 +393,16 @@ impl PrefixCache {
                     tree.remove(&entry.tokens);
                 }
             }
+            // A later entry with the same tokens has the file.
+            (None, Some(_)) if is_anothers => {}
             // It was forgotten in the meantime.
             (None, Some((path, _))) => folder::remove(&path),
             (None, None) => {}
         }
+    }
+
+    fn has_file(&self, file: &Path) -> bool {
+        self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
     }
 
     fn oldest(&self, tier: Tier) -> Option<u64> {

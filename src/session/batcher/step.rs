@@ -55,7 +55,7 @@ impl Batcher {
         }
         let is_running = |i: &usize| {
             let sequence = &self.sequences[*i];
-            sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.is_scored())
+            sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.has_to_read())
         };
         let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
         let draws_on_device = |i: &usize| {
@@ -161,6 +161,7 @@ impl Batcher {
         for (k, &i) in order.iter().enumerate() {
             let sequence = &mut self.sequences[i];
             sequence.unread.drain(..self.session.n_read()[k]);
+            sequence.reads_prompt &= !sequence.unread.is_empty();
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
             }

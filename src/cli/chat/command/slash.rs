@@ -65,7 +65,7 @@ pub const COMMANDS: &[Slash] = &[
         takes: Takes::Nothing,
         argument: "[-temp=X]",
         meaning: "another answer to the last message, as +",
-        make: |rest| rest.split_whitespace().all(is_override).then(|| plus::parse(&format!("+ {rest}")).ok())?,
+        make: |rest| plus::parse("+").ok().filter(|_| rest.is_empty()),
     },
     Slash {
         name: "/clear",
@@ -150,10 +150,14 @@ pub fn parse(line: &str) -> Result<Command> {
             None => e.hint(format!("/help lists them; {else_say}")),
         });
     };
-    match (slash.make)(rest.trim()) {
+    let rest = rest.trim();
+    if slash.name == "/retry" && !rest.is_empty() && rest.split_whitespace().all(is_override) {
+        return plus::parse(&format!("+ {rest}"));
+    }
+    match (slash.make)(rest) {
         Some(command) => Ok(command),
-        None if rest.trim().is_empty() => Err(Error::input(format!("expected {} {}", slash.name, slash.argument))),
-        None => Err(Error::input(format!("expected {}, found {:?} after it", usage(slash.name, slash.argument), rest.trim()))),
+        None if rest.is_empty() => Err(Error::input(format!("expected {} {}", slash.name, slash.argument))),
+        None => Err(Error::input(format!("expected {}, found {:?} after it", usage(slash.name, slash.argument), rest))),
     }
 }
 
@@ -235,6 +239,7 @@ mod tests {
         assert!(said("/sav x").contains("/save?"), "{}", said("/sav x"));
         assert!(!said("/xyzzy").contains('?'), "{}", said("/xyzzy"));
         assert!(said("/save").contains("/save FILE"), "{}", said("/save"));
+        assert!(said("/retry -temp=hot").contains("expected a number"), "{}", said("/retry -temp=hot"));
         assert!(said("/retry again").contains("/retry [-temp=X]"), "{}", said("/retry again"));
         assert!(said("/undo 3").contains("\"3\""), "{}", said("/undo 3"));
     }

@@ -82,7 +82,9 @@ impl PromptFile {
     /// # Errors
     /// `Usage` at a name that there is not, and at a value that it cannot have.
     pub fn set(&self, settings: &mut Settings) -> Result<()> {
-        self.settings.iter().try_for_each(|(name, value)| settings.set(name, value))
+        // The file has the setting, not a flag.
+        let in_file = |e: Error| Error { place: e.location(), field: None, ..e };
+        self.settings.iter().try_for_each(|(name, value)| settings.set(name, value).map_err(in_file))
     }
 }
 
