@@ -36,11 +36,13 @@ use tally::summary;
 const EXAMPLES: &str = "\
 A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
 from the flags: max_tokens, stop, ignore_eos, seed, settings of the sampler as its flags are called (top_p, temperature, …), and one of
-grammar (a text in GBNF), json_schema, json_object and json_value, with close as --close.
+grammar (a text in GBNF), json_schema, json_object and json_value, with close as --close. n asks for several texts, logprobs for
+log-probabilities, echo for those of the prompt; messages may have tools, format and thinking (off, fast, on).
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
-A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
+A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end. With n
+above 1 text, tokens, finish and seed are in {\"choices\"}.
 
 Run the same command again to go on where it was interrupted: what is in OUT is not done again, errors only with --retry-errors.
 OUT.jsonl.run.json records model, settings and seed. Other settings are refused without --force. OUT.jsonl.lock keeps a second run away.
