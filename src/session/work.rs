@@ -57,6 +57,9 @@ pub enum Wanted {
 /// Takes the logits after a token: its place among the tokens of its slot, logits.
 pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
+/// The same for several pieces of work: which one, the token's place among its tokens, logits.
+pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
+
 /// Tokens `from .. from + len` of a piece of work, in one step.
 #[derive(Clone, Copy)]
 pub struct Part {

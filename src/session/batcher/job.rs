@@ -26,7 +26,7 @@ pub struct Job {
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the prompt's tokens and of so many likeliest ones: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
     pub n_prompt_logprobs: Option<usize>,
-    /// Which slots of the job outlive it: see [`Batcher::take_kept`].
+    /// Which slots of the job outlive it: see [`Batcher::take_kept`](super::Batcher::take_kept).
     pub keeps: Keeps,
 }
 
@@ -69,7 +69,7 @@ impl Job {
     }
 }
 
-/// Names a job of a [`Batcher`]; no other of its jobs has the same.
+/// Names a job of a [`Batcher`](super::Batcher); no other of its jobs has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
 
