@@ -2,7 +2,7 @@
 
 use super::known::KNOWN;
 use super::{Format, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
 /// Whether a model thinks before it answers.
@@ -16,25 +16,16 @@ pub enum Thinking {
     On,
 }
 
-/// The names of each, and the formats of models that were trained with thoughts.
+/// By their names in JSON, with the formats of models that were trained with thoughts.
 const ALL: [(Thinking, &str, &str); 3] =
     [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
-
-impl Thinking {
-    /// As JSON spells it.
-    pub fn name(self) -> &'static str {
-        ALL[self as usize].1
-    }
-}
 
 impl FromStr for Thinking {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Thinking> {
-        let found = ALL.iter().find(|(_, name, _)| *name == text);
-        found
-            .map(|(thinking, ..)| *thinking)
-            .ok_or_else(|| Error::input(format!("expected off, fast or on, found {:?}", crate::error::short(text, 40))))
+        let found = ALL.iter().find(|(_, name, _)| *name == text).map(|(thinking, ..)| *thinking);
+        found.ok_or_else(|| Error::input(format!("expected off, fast or on, found {:?}", short(text, 40))))
     }
 }
 
@@ -44,11 +35,11 @@ impl Format {
     /// # Errors
     /// `Input` where the format knows no thoughts, or leaves them to a template.
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
-        let known = KNOWN.iter().find(|known| known.name == ALL[thinking as usize].2);
-        match (self.kind, known) {
-            (Kind::Lines(mut lines), Some(known)) if ALL.iter().any(|(_, _, name)| *name == self.name) => {
-                lines.opening = known.lines().opening;
-                Ok(Format { name: known.name, kind: Kind::Lines(lines) })
+        let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
+        let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));
+        match (self.kind, wanted) {
+            (Kind::Lines(lines), Some(known)) if has_thoughts => {
+                Ok(Format { name: known.name, kind: Kind::Lines(super::Lines { opening: known.lines().opening, ..lines }) })
             }
             (kind @ Kind::Lines(_), _) if thinking == Thinking::Off => Ok(Format { name: self.name, kind }),
             (kind, _) => {

@@ -341,3 +341,22 @@ fn an_echoed_prompt_has_its_log_probabilities() {
     assert_eq!(engine.submit(&messages).unwrap_err().field_name(), Some("echo"));
     assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1, "what runs beside it changes nothing");
 }
+
+#[test]
+fn a_request_names_its_format_and_whether_the_model_thinks() {
+    let engine = engine(1);
+    let prompt = |format: Option<&str>, thinking: Option<&str>| {
+        let thinking = thinking.map(|text| text.parse().unwrap());
+        let request = Request { format: format.map(Into::into), thinking, ..Request::messages([Message::user("a")]).max_tokens(1) };
+        engine.submit(&request).map(|generation| generation.wait().unwrap()[0].usage.prompt_tokens)
+    };
+    let [plain, fast, think] = ["g1", "g1-fast", "G1-think"].map(|format| prompt(Some(format), None).unwrap());
+    assert!(plain < think && think < fast, "{plain} {think} {fast}");
+    for (thinking, want) in [("off", plain), ("fast", fast), ("on", think)] {
+        assert_eq!(prompt(Some("g1"), Some(thinking)).unwrap(), want, "{thinking}");
+    }
+    assert_eq!(prompt(Some("world"), Some("off")).unwrap(), prompt(Some("world"), None).unwrap());
+    for (format, thinking, field) in [(Some("world"), Some("on"), "thinking"), (Some("worlds"), None, "format")] {
+        assert_eq!(prompt(format, thinking).unwrap_err().field_name(), Some(field));
+    }
+}
