@@ -3,7 +3,6 @@
 
 SHELL   := bash
 CARGO   ?= cargo
-TARGET  := $(or $(CARGO_TARGET_DIR),target)
 # Which tests `make test` runs: those with this in their path (CONTRIBUTING.md has the parts); all, if it is empty.
 T       ?=
 # What `make bench` measures, and where: make bench DEVICE=gpu MODEL="-m model.pth"
@@ -24,8 +23,8 @@ help: ## list these targets
 demo: ## build, install a software Vulkan driver if there is no adapter, and let the embedded model speak
 	@tools/setup.sh compiler
 	$(CARGO) build --release
-	@tools/setup.sh vulkan $(TARGET)/release/wingbeat
-	$(TARGET)/release/wingbeat generate --device gpu --seed 6 --temperature 0.7 --stop $$'\n\n' -n 80 $$'User: light\n\nAssistant:'
+	@tools/setup.sh vulkan release
+	$(CARGO) run --release --quiet -- generate --device gpu --seed 6 --temperature 0.7 --stop $$'\n\n' -n 80 $$'User: light\n\nAssistant:'
 
 test: ## run all tests on the CPU and on the first adapter; install a software Vulkan driver if there is none; T=words:: runs a part
 	@tools/setup.sh compiler

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a new Debian or Ubuntu lacks. Installs nothing that is there already, and says what it installs.
 # usage: setup.sh compiler          a C linker, which Rust needs
-#        setup.sh vulkan WINGBEAT   an adapter that this wingbeat can see: if there is none, Mesa's software driver llvmpipe
+#        setup.sh vulkan PROFILE    an adapter that the wingbeat built as debug or release can see: if there is none, Mesa's
+#                                   software driver llvmpipe
 set -euo pipefail
 
 install() { # WHY PACKAGES…
@@ -23,6 +24,14 @@ install() { # WHY PACKAGES…
   }
 }
 
+# The folder of the build is cargo's to know: a variable or a config.toml may have moved it.
+built() { # PROFILE
+  local target
+  target=$("${CARGO:-cargo}" metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+  [ -x "$target/$1/wingbeat" ] || { echo "setup: $target/$1/wingbeat is missing; build it first" >&2; exit 1; }
+  echo "$target/$1/wingbeat"
+}
+
 sees_adapter() { "$1" devices --json 2>/dev/null | grep -q '"id":"gpu:'; }
 
 case "${1:-}" in
@@ -31,13 +40,14 @@ case "${1:-}" in
     [ "$(uname -s)" != Linux ] || command -v cc >/dev/null || install "there is no C linker (cc)" gcc libc6-dev
     ;;
   vulkan)
-    if [ "$(uname -s)" = Linux ] && ! sees_adapter "$2"; then
+    wingbeat=$(built "$2")
+    if [ "$(uname -s)" = Linux ] && ! sees_adapter "$wingbeat"; then
       install "no Vulkan adapter is visible" mesa-vulkan-drivers libvulkan1
-      sees_adapter "$2" || { echo "setup: there is still no adapter; \`$2 doctor\` says more" >&2; exit 1; }
+      sees_adapter "$wingbeat" || { echo "setup: there is still no adapter; \`$wingbeat doctor\` says more" >&2; exit 1; }
     fi
     ;;
   *)
-    sed -n '2,4s/^# //p' "$0" >&2
+    sed -n '2,5s/^# //p' "$0" >&2
     exit 2
     ;;
 esac

@@ -11,7 +11,7 @@ else
   run=("$cargo" test)
 fi
 "${run[@]}" --no-run
-tools/setup.sh vulkan "${CARGO_TARGET_DIR:-target}/debug/wingbeat"
+tools/setup.sh vulkan debug
 export WINGBEAT_REQUIRE_GPU=1
 # nextest leaves out the examples in the documentation; they run first so that the summary of everything else comes last.
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc
