@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
-use wingbeat::low_level::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Var};
+use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Var};
 use wingbeat::low_level::words::WORDS;
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::session::{Session, Windows, quality};
@@ -27,7 +27,7 @@ fn product(is_sparse: bool) -> (Tape, Var, Var) {
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);
     let y = tape.var("y", Rows::Tokens, &[ROWS]);
-    let part = Part::new("w", ROWS, WIDTH);
+    let part = MatrixPart::new("w", ROWS, WIDTH);
     if is_sparse {
         tape.linear_add_sparse(part, x, y)
     } else {
@@ -89,7 +89,7 @@ fn a_table_gives_the_rows_that_the_host_decodes() {
     let device = Arc::new(Device::open(&adapter, false).unwrap());
     for format in coded() {
         let mut tape = Tape::new();
-        let table = tape.table(Part::new("e", ROWS, WIDTH));
+        let table = tape.table(MatrixPart::new("e", ROWS, WIDTH));
         let x = tape.embed(table, None);
         tape.store_as(format);
         let (tape, source) = (Arc::new(tape), Synthetic { seed: 3 });

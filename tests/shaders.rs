@@ -6,7 +6,7 @@ use wingbeat::low_level::arch::ARCHS;
 use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
-use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, Part, Rows, Tape, Tuning};
+use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
 use wingbeat::low_level::words::WORDS;
 
 const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
@@ -59,7 +59,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     // Sizes that a tuning pass may choose.
     let mut tape = Tape::new();
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
-    tape.linear_add(Part::new("w", 64, 64), y, x);
+    tape.linear_add(MatrixPart::new("w", 64, 64), y, x);
     for tokens in [1, 2, 4, 8, 16, 32, 64, 256] {
         for tuning in Tuning::default().candidates(tokens) {
             let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
@@ -159,7 +159,7 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
 fn only_prompts_use_cooperative_matrices() {
     let mut tape = Tape::new();
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
-    tape.linear_add(Part::new("w", 64, 64), y, x);
+    tape.linear_add(MatrixPart::new("w", 64, 64), y, x);
     let uses = |tape: &Tape, caps: &Caps, tokens: usize, outputs: usize| {
         let cx = Lowering { tape, caps, tokens, runs: 1, outputs, capacity: tokens, context: 1 };
         tape.words[0].lower(&cx)[0].shader == "linear/tiled_cooperative"

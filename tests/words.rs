@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, selftest};
 use wingbeat::low_level::quant::floats;
-use wingbeat::low_level::tape::{Caps, Class, Part, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Activation, Entry, Projection, WORDS};
@@ -89,7 +89,7 @@ fn a_token_rounds_the_same_in_every_batch() {
             let device = Arc::new(device.with_caps(Caps { tuning, ..device.caps.clone() }));
             let mut tape = Tape::new();
             let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));
-            tape.linear_add(Part::new("w", ROWS, K), y, x);
+            tape.linear_add(MatrixPart::new("w", ROWS, K), y, x);
             let mut executor = executor(&device, tape);
             let alone: Vec<f32> = (0..37).flat_map(|t| product(executor.as_mut(), y, x, t..t + 1)).collect();
             assert!(alone.chunks_exact(stride(ROWS)).all(|row| row[..ROWS].iter().all(|v| v.is_finite() && *v != 0.0)));
@@ -110,7 +110,7 @@ fn tiles_change_no_bit() {
             let own = Caps { tuning, cooperative: None, ..caps(base.caps.clone(), Class::Groups) };
             let mut tape = Tape::new();
             let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));
-            tape.linear_add(Part::new("w", ROWS, K), y, x);
+            tape.linear_add(MatrixPart::new("w", ROWS, K), y, x);
             product(executor(&Arc::new(base.with_caps(own)), tape).as_mut(), y, x, 0..n)
         };
         let results: Vec<_> = Tuning::default().candidates(n).into_iter().map(of).collect();
@@ -128,7 +128,7 @@ fn a_token_is_normalised_the_same_among_others() {
     let x = tape.var("x", Rows::Tokens, &[K]);
     let vectors = tape.vectors(K, ["g", "b", "mix"].map(vector).into());
     let shift = tape.state("shift".into(), &[K], true);
-    let projection = Projection { part: Part::new("w", ROWS, K), mix: 0, activation: Activation::None };
+    let projection = Projection { part: MatrixPart::new("w", ROWS, K), mix: 0, activation: Activation::None };
     let y = tape.norm_shift_linear("y", x, vectors, vec![projection], shift);
     let mut executor = executor(&device, tape);
     let alone: Vec<f32> = (0..4).flat_map(|t| product(executor.as_mut(), x, y, t..t + 1)).collect();

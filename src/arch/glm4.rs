@@ -4,7 +4,7 @@ use super::detect::dims;
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
-use crate::tape::{Kind, Part, Rotary, Tape, Var, vector};
+use crate::tape::{Kind, MatrixPart, Rotary, Tape, Var, vector};
 use crate::weights::{GLM, Glm, layer_of};
 use crate::words::{Attention, Norm};
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ impl Blueprint for Glm4 {
     /// `x = E[token]`; every block in turn; `logits = W RMS(x)`.
     fn record(&self, t: &mut Tape) {
         t.rotary = Some(Rotary { size: self.config.rotary_size, base: self.config.rope_theta });
-        let table = t.table(Part::new(EMBED, self.n_vocab, self.n_embd));
+        let table = t.table(MatrixPart::new(EMBED, self.n_vocab, self.n_embd));
         let x = t.embed(table, None);
         t.carry(x);
         for index in 0..self.n_layer {
@@ -169,7 +169,7 @@ impl Blueprint for Glm4 {
         }
         t.begin_layer();
         let norm = self.norm(t, "model.norm.weight".into());
-        let head = |name, rows| Part::new(name, rows, self.n_embd);
+        let head = |name, rows| MatrixPart::new(name, rows, self.n_embd);
         match &self.labels {
             Some(l) => t.head(x, norm, head(format!("{SCORE}.weight"), l.names.len()), l.has_bias.then(|| vector(format!("{SCORE}.bias")))),
             None => t.head(x, norm, head(HEAD.into(), self.n_vocab), None),
@@ -186,21 +186,21 @@ impl Glm4 {
         let norm = self.norm(t, name("input_layernorm.weight"));
         let (q, kv) = (c.q_rows(), c.kv_rows());
         let projections = [("q_proj", q), ("k_proj", kv), ("v_proj", kv)];
-        let parts = projections.map(|(p, rows)| Part::new(name(&format!("self_attn.{p}.weight")), rows, h));
+        let parts = projections.map(|(p, rows)| MatrixPart::new(name(&format!("self_attn.{p}.weight")), rows, h));
         let bias = projections.map(|(p, _)| vector(name(&format!("self_attn.{p}.bias"))));
         let qkv = t.norm_linear("qkv", x, norm, parts.into(), if c.attention_bias { bias.into() } else { vec![] });
         let y = t.attention(&name("self_attn"), qkv, of);
-        self.add(t, Part::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
+        self.add(t, MatrixPart::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
 
         // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). The norm has that name because it comes after attention, not behind it.
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
-        let gate_up = |i| Part::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
+        let gate_up = |i| MatrixPart::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
-        self.add(t, Part::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
+        self.add(t, MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
     }
 
     /// A branch enters the residual stream, through a norm where the model has one there.
-    fn add(&self, t: &mut Tape, part: Part, y: Var, norm: String, x: Var) {
+    fn add(&self, t: &mut Tape, part: MatrixPart, y: Var, norm: String, x: Var) {
         if self.config.model_type == "glm4" {
             let norm = self.norm(t, norm);
             t.linear_norm_add(part, y, norm, x);

@@ -29,7 +29,7 @@ use super::detect::dims;
 use super::stack::{Base, Layer};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Part, Tape, Var};
+use crate::tape::{MatrixPart, Tape, Var};
 use crate::words::{Activation, Expansion, ValueResidual, Wkv7};
 
 /// Blueprint.
@@ -157,10 +157,10 @@ impl Rwkv7 {
 
         // channel mix: x + W_v relu²(W_k X)
         let mut lerps = l.lerps("ln2");
-        lerps.project(l.ffn("x_k"), Part::new(l.name("ffn.key.weight"), f, c), Activation::ReluSquared);
+        lerps.project(l.ffn("x_k"), MatrixPart::new(l.name("ffn.key.weight"), f, c), Activation::ReluSquared);
         let shift = l.ffn_shift(t);
         let k = lerps.record(t, "ffn", x, shift);
-        t.linear_add_sparse(Part::new(l.name("ffn.value.weight"), c, f), k, x);
+        t.linear_add_sparse(MatrixPart::new(l.name("ffn.value.weight"), c, f), k, x);
         v_first
     }
 }

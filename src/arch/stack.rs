@@ -4,7 +4,7 @@
 use super::detect::dims;
 use super::{Facts, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Initial, Part, State, Tape, Var, Vector, VectorPart, vector};
+use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vector};
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
@@ -138,7 +138,7 @@ impl Base {
 
     /// `x = LN0(E[token])`; every block in turn; `logits = W LN_out(x)`.
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
-        let table = t.table(Part::new("emb.weight", self.n_vocab, self.n_embd));
+        let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
         let x = t.embed(table, ln0);
         t.carry(x);
@@ -148,7 +148,7 @@ impl Base {
         }
         t.begin_layer();
         let ln_out = t.vectors(self.n_embd, norm("ln_out").into());
-        t.head(x, Norm::layer(ln_out), Part::new("head.weight", self.n_vocab, self.n_embd), None);
+        t.head(x, Norm::layer(ln_out), MatrixPart::new("head.weight", self.n_vocab, self.n_embd), None);
     }
 }
 
@@ -194,18 +194,18 @@ impl Layer<'_> {
     }
 
     /// `att.NAME.weight [A, C]`
-    pub fn matrix(&self, name: &str) -> Part {
-        Part::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
+    pub fn matrix(&self, name: &str) -> MatrixPart {
+        MatrixPart::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
     /// The first matrix of a low-rank pair, `att.NAME [C, rank]`.
-    pub fn reduce(&self, name: &str, rank: usize) -> Part {
-        Part::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
+    pub fn reduce(&self, name: &str, rank: usize) -> MatrixPart {
+        MatrixPart::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
     /// The second, `att.NAME [rank, A]`.
-    pub fn expand(&self, name: &str, rank: usize) -> Part {
-        Part::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
+    pub fn expand(&self, name: &str, rank: usize) -> MatrixPart {
+        MatrixPart::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
 
     /// x += att.output y
@@ -214,8 +214,8 @@ impl Layer<'_> {
     }
 
     /// `att.output [C, A]`
-    pub fn output_part(&self) -> Part {
-        Part::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
+    pub fn output_part(&self) -> MatrixPart {
+        MatrixPart::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
     /// LN1(x) of the last token, `[C]`.
@@ -248,11 +248,11 @@ impl Layer<'_> {
     pub fn channel_mix(&self, t: &mut Tape, x: Var, mix_k: VectorPart, mix_r: VectorPart) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = self.lerps("ln2");
-        lerps.project(mix_k, Part::new(self.name("ffn.key.weight"), f, c), Activation::ReluSquared);
-        lerps.project(mix_r, Part::new(self.name("ffn.receptance.weight"), c, c), Activation::Sigmoid);
+        lerps.project(mix_k, MatrixPart::new(self.name("ffn.key.weight"), f, c), Activation::ReluSquared);
+        lerps.project(mix_r, MatrixPart::new(self.name("ffn.receptance.weight"), c, c), Activation::Sigmoid);
         let shift = self.ffn_shift(t);
         let kr = lerps.record(t, "ffn", x, shift);
-        t.linear_add_sparse_gated(Part::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
+        t.linear_add_sparse_gated(MatrixPart::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
     }
 }
 
@@ -266,7 +266,7 @@ pub struct Lerps<'a> {
 
 impl Lerps<'_> {
     /// Adds a projection: one more column of the result. A mix that an earlier projection reads is computed once.
-    pub fn project(&mut self, mix: VectorPart, matrix: Part, activation: Activation) {
+    pub fn project(&mut self, mix: VectorPart, matrix: MatrixPart, activation: Activation) {
         let known = self.mixes.iter().position(|m| m.tensor == mix.tensor);
         let mix = known.unwrap_or_else(|| {
             self.mixes.push(mix);

@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::exec::gpu::Device;
 use crate::exec::products::Products;
-use crate::tape::{Part, Rows, Tape};
+use crate::tape::{MatrixPart, Rows, Tape};
 use std::sync::Arc;
 
 /// One matrix is 64 MiB of f16: far more than any cache of a GPU, and within every binding limit.
@@ -40,7 +40,7 @@ pub fn products(device: &Arc<Device>) -> Result<Products> {
     let y = tape.var("y", Rows::Tokens, &[K]);
     let x = tape.var("x", Rows::Tokens, &[ROWS]);
     for i in 0..if device.is_slow { 4 } else { 16 } {
-        tape.linear_add(Part::new(format!("w{i}"), ROWS, K), y, x);
+        tape.linear_add(MatrixPart::new(format!("w{i}"), ROWS, K), y, x);
     }
     Products::load(device, tape)
 }

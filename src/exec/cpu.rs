@@ -7,8 +7,8 @@ use crate::error::{Error, Result, filled, room};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
-    BLOCK, Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixSpec, Part, Room, Rows, Section, Source,
-    State, Step, Tape, Var, Word,
+    Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Room, Rows, Section, Source, State,
+    Step, TOKENS_PER_BLOCK, Tape, Var, Word,
 };
 use half::f16;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl CpuModel {
     }
 }
 
-fn host_part(part: &Part, axis: Axis, source: &dyn Source) -> Result<HostPart> {
+fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostPart> {
     let scales = |halves: &[f16]| Arc::new(Scales::new(part.format.scaling(), axis, halves, part.rows));
     let stored = match Stored::of(part, axis, source)? {
         Stored::Floats => Some((part.k, Arc::default())),
@@ -351,7 +351,7 @@ impl Executor for CpuExecutor {
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()> {
         let (format, width) = (self.host.tape.cache_format, self.host.tape.cache_spec(cache).width());
         for (i, row) in values.chunks_exact(width).enumerate() {
-            self.host.caches[cache.0].write(format, blocks[i / BLOCK], i % BLOCK, row);
+            self.host.caches[cache.0].write(format, blocks[i / TOKENS_PER_BLOCK], i % TOKENS_PER_BLOCK, row);
         }
         Ok(())
     }

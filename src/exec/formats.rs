@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Float, Format, Scaling};
-use crate::tape::{Kind, MatrixSpec, Part, Source};
+use crate::tape::{Kind, MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ impl QuantPlan {
     }
 
     /// What becomes of a part; none: a float. What the plan does not name stays as the source has it.
-    pub fn of(&self, part: &Part, source: &dyn Source) -> Choice {
+    pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
         said.unwrap_or_else(|| match source.dtype(&part.tensor) {
@@ -187,7 +187,7 @@ fn exception(word: &str) -> Result<Exception> {
 }
 
 impl Which {
-    fn is(&self, part: &Part) -> bool {
+    fn is(&self, part: &MatrixPart) -> bool {
         match self {
             Which::Kind(kind) => part.kind == *kind,
             Which::Named(name) => part.tensor.contains(name),
@@ -219,7 +219,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
     let plan = plan.clone().fitted(matrices, source)?;
     // Several parts may be slices of one tensor, which is read once.
     let mut known = HashMap::new();
-    let mut fits = |part: &Part| match known.get(&part.tensor) {
+    let mut fits = |part: &MatrixPart| match known.get(&part.tensor) {
         Some(&fits) => Ok(fits),
         None => fits_f16(part, source).inspect(|&fits| {
             known.insert(part.tensor.clone(), fits);
@@ -241,7 +241,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
     Ok(())
 }
 
-fn fits_f16(part: &Part, source: &dyn Source) -> Result<bool> {
+fn fits_f16(part: &MatrixPart, source: &dyn Source) -> Result<bool> {
     if source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
         return Ok(true);
     }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn plans_are_a_format_and_exceptions() {
         let of = |plan: &str, tensor: &str, kind: Kind| {
-            let part = Part::new(tensor, 1, 1).of(kind);
+            let part = MatrixPart::new(tensor, 1, 1).of(kind);
             plan.parse::<QuantPlan>().unwrap().of(&part, &Nothing).map(|f| f.name())
         };
         assert_eq!(of("i8", "head.weight", Kind::Head), Some("i8"));
@@ -301,7 +301,7 @@ mod tests {
             let error = wrong.parse::<QuantPlan>().unwrap_err().to_string();
             assert!(error.contains("i4-mixed"), "{error}");
         }
-        let spec = MatrixSpec { parts: vec![Part::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
+        let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
         let plan = "i8,att.kay=i4".parse::<QuantPlan>().unwrap();
         assert!(plan.fitted(&[spec], &Nothing).unwrap_err().to_string().contains("att.kay"));
     }

@@ -3,8 +3,8 @@
 use super::Executor;
 use super::stored::Stored;
 use crate::error::{Result, filled};
-use crate::quant::{Affine, Axis, BLOCK, Coded, Encoded, Scaling, Survey, encode_rows, padded};
-use crate::tape::{Initial, Part, Section, Source, State, Tape, VectorSpec};
+use crate::quant::{Affine, Axis, Coded, Encoded, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
+use crate::tape::{Initial, MatrixPart, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::View;
 use half::f16;
 use rayon::prelude::*;
@@ -19,7 +19,7 @@ const TRANSPOSED: usize = 1 << 21;
 const RUN: usize = 256;
 
 /// The scales and offsets of a whole matrix, for formats that have such.
-pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
+pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
     }
@@ -43,9 +43,9 @@ pub fn survey(part: &Part, source: &dyn Source) -> Result<Option<Affine>> {
 }
 
 /// Calls `write(first row, encoded)` with consecutive rows among `first..first + rows` of a part; the width is padded to whole units.
-/// Every call but the last has a multiple of [`BLOCK`] rows where those have scales. `affine`: see [`survey`].
+/// Every call but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows where those have scales. `affine`: see [`survey`].
 pub fn encode_part(
-    part: &Part,
+    part: &MatrixPart,
     axis: Axis,
     affine: Option<&Affine>,
     first: usize,
@@ -65,7 +65,7 @@ pub fn encode_part(
 
 /// Writes what the file has already as the format would write it; tells whether it has.
 fn write_stored(
-    part: &Part,
+    part: &MatrixPart,
     axis: Axis,
     first: usize,
     rows: usize,
@@ -107,7 +107,7 @@ fn write_stored(
 }
 
 /// Of some rows; those of a whole matrix belong to none.
-fn own_scales(part: &Part, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
+fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
     match part.format.scaling() {
         Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k)).to_vec(),
         Scaling::None | Scaling::Affine => Vec::new(),
@@ -115,10 +115,10 @@ fn own_scales(part: &Part, axis: Axis, scales: &[f16], first: usize, rows: usize
 }
 
 /// How many rows are read together.
-fn rows_at_once(part: &Part, rows: usize) -> usize {
+fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
     // Rows of a tensor that lies the other way come from a little of each of its own: the more at once, the more of what is read.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
-    n.next_multiple_of(BLOCK).clamp(1, rows.max(1))
+    n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }
 
 /// What of a part is read.
@@ -131,7 +131,7 @@ enum Reading {
 
 /// Calls `read(first row, [n, padded k])` with consecutive rows among `first..first + rows` of a part.
 fn read_part(
-    part: &Part,
+    part: &MatrixPart,
     what: Reading,
     first: usize,
     rows: usize,
@@ -168,12 +168,12 @@ fn read_part(
 }
 
 /// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way, by several threads.
-fn read_transposed(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
 
 /// The same by one: a few of the tensor's own rows at a time, so that neither what is read nor what is written jumps about in memory.
-fn transpose(view: &View<'_>, part: &Part, first: usize, out: &mut [f32]) -> Result<()> {
+fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();
     let (k, width) = (padded(part.k), shape[shape.len() - 1]);

@@ -10,7 +10,7 @@ use super::{Executor, Loaded};
 use crate::error::Result;
 use crate::quant::{self, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
-use crate::tape::{BATCH, BLOCK, Cache, Part, Room, Run, State, StateSpec, Step, Tape, Var, VarSpec, vector};
+use crate::tape::{BATCH, Cache, MatrixPart, Room, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
 use crate::words::{Activation, Norm, Projection, WORDS};
@@ -116,15 +116,15 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
 fn small_model() -> Tape {
     let (width, n_vocab) = (64, 1000);
     let mut t = Tape::new();
-    let table = t.table(Part::new("emb", n_vocab, width));
+    let table = t.table(MatrixPart::new("emb", n_vocab, width));
     let x = t.embed(table, None);
     let mix = t.vectors(width, ["g", "b", "mix"].map(vector).into());
     let shift = t.state("shift".into(), &[width], true);
-    let key = Projection { part: Part::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared };
+    let key = Projection { part: MatrixPart::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared };
     let k = t.norm_shift_linear("ffn", x, mix, vec![key], shift);
-    t.linear_add(Part::new("value", width, 2 * width), k, x);
+    t.linear_add(MatrixPart::new("value", width, 2 * width), k, x);
     let norm = t.vectors(width, ["g", "b"].map(vector).into());
-    t.head(x, Norm::layer(norm), Part::new("head", n_vocab, width), None);
+    t.head(x, Norm::layer(norm), MatrixPart::new("head", n_vocab, width), None);
     t
 }
 
@@ -221,7 +221,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     }
     let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
     for i in (0..tape.caches.len()).map(Cache) {
-        let n = BLOCKS * BLOCK;
+        let n = BLOCKS * TOKENS_PER_BLOCK;
         worst = worst.max(nmse(&gpu.read_cache(i, &all_blocks, n)?, &cpu.read_cache(i, &all_blocks, n)?));
     }
     Ok(worst)

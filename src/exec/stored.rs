@@ -1,14 +1,14 @@
 //! What a file has already as a part's format keeps it: floats of that type, or codes and scales that were written before.
 
 use crate::error::Result;
-use crate::quant::{Axis, BLOCK, Coded, Scaling, padded};
-use crate::tape::{MatrixSpec, Part, Source};
+use crate::quant::{Axis, Coded, Scaling, WEIGHTS_PER_BLOCK, padded};
+use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
 
 /// Bytes of a matrix that the CPU reads from the file's map, where the file has it as it is kept.
 pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
-    let of = |part: &Part| {
+    let of = |part: &MatrixPart| {
         let is_stored = matches!(Stored::of(part, matrix.axis(), source)?, Stored::Floats | Stored::Coded(_));
         let shared = if is_stored { source.share(&part.tensor, &part.shape())? } else { None };
         Ok(shared.map_or(0, |_| (part.rows * part.format.size_bytes(padded(part.k))) as u64))
@@ -30,7 +30,7 @@ pub enum Stored {
 
 impl Stored {
     /// Of a part whose blocks lie along this axis.
-    pub fn of(part: &Part, axis: Axis, source: &dyn Source) -> Result<Stored> {
+    pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<Stored> {
         let mut found = Stored::Otherwise;
         match (source.dtype(&part.tensor), part.format.name()) {
             (Some(DType::F16), "f16") | (Some(DType::F32), "f32") if !part.transposed => found = Stored::Floats,
@@ -44,7 +44,7 @@ impl Stored {
     }
 }
 
-fn coded(part: &Part, axis: Axis, matrix: &Coded<'_>) -> Stored {
+fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
     let (index, of) = part.slice.map_or((0, 1), |s| (s.index, s.of));
     let is_transposed = matrix.coding.transposed != part.transposed;
     let (k, own) = if is_transposed { (part.rows, axis.transposed()) } else { (part.k, axis) };
@@ -60,12 +60,12 @@ fn coded(part: &Part, axis: Axis, matrix: &Coded<'_>) -> Stored {
 }
 
 /// The scales of blocks for a part, from those of the matrix with rows and columns swapped.
-fn transposed(scales: &[f16], part: &Part, axis: Axis) -> Vec<f16> {
+fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // A row of what there is, and of what is wanted: those of columns are padded.
     let (theirs, ours) = match axis {
-        Axis::Row => (padded(rows), k.div_ceil(BLOCK)),
-        Axis::Column => (rows.div_ceil(BLOCK), k),
+        Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
+        Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),
     };
     let at = |i: usize| scales.get(i % ours * theirs + i / ours).copied().unwrap_or(f16::ZERO);
     (0..axis.n_scales(rows, k)).map(at).collect()

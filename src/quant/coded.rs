@@ -120,7 +120,7 @@ impl<'a> Coded<'a> {
                 self.halves(at..at + axis.n_scales(1, k))
             }
             (Scaling::Blocks, Axis::Column) => {
-                let at = first + i / super::BLOCK * k;
+                let at = first + i / super::WEIGHTS_PER_BLOCK * k;
                 self.halves(at..at + k)
             }
             (Scaling::Affine, _) => {

@@ -3,7 +3,7 @@
 //! Thirty-two partial sums, combined in a fixed order, so that a result never depends on who else is in the batch. On x86-64
 //! the AVX2 body is chosen at run time; elsewhere the compiler vectorises the portable one.
 
-use super::{BLOCK, PAD};
+use super::{PAD, WEIGHTS_PER_BLOCK};
 
 /// A unit of a format: eight codes.
 pub trait Codes {
@@ -58,7 +58,7 @@ fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         // SAFETY: the CPU has AVX2, FMA and F16C.
         return unsafe { x86::dot_blocks::<C>(row, scales, x) };
     }
-    let blocks = row.chunks(BLOCK / PAD * C::BYTES).zip(x.chunks(BLOCK)).zip(scales);
+    let blocks = row.chunks(WEIGHTS_PER_BLOCK / PAD * C::BYTES).zip(x.chunks(WEIGHTS_PER_BLOCK)).zip(scales);
     blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
 }
 
@@ -93,7 +93,7 @@ fn avx2() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{BLOCK, Codes, LANES, PAD};
+    use super::{Codes, LANES, PAD, WEIGHTS_PER_BLOCK};
     use std::arch::x86_64::*;
 
     const REGISTERS: usize = LANES / PAD;
@@ -114,7 +114,7 @@ mod x86 {
     pub unsafe fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         let mut sums = [_mm256_setzero_ps(); REGISTERS];
         let mut rest = 0.0;
-        for ((row, x), &scale) in row.chunks(BLOCK / PAD * C::BYTES).zip(x.chunks(BLOCK)).zip(scales) {
+        for ((row, x), &scale) in row.chunks(WEIGHTS_PER_BLOCK / PAD * C::BYTES).zip(x.chunks(WEIGHTS_PER_BLOCK)).zip(scales) {
             let mut block = [_mm256_setzero_ps(); REGISTERS];
             // SAFETY: as above.
             rest += scale * unsafe { add::<C>(row, x, &mut block) };

@@ -1,6 +1,6 @@
 //! Rows of numbers to codes and scales, on all of the host's threads.
 
-use super::{Affine, Axis, BLOCK, Format, Scaling};
+use super::{Affine, Axis, Format, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use half::f16;
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ pub struct Encoded {
 }
 
 /// Encodes rows `first ..` of `k` elements, a multiple of [`super::PAD`]; where blocks lie along columns, `first` is a multiple of
-/// [`BLOCK`]. `affine`: of the whole matrix, for formats that have such.
+/// [`WEIGHTS_PER_BLOCK`]. `affine`: of the whole matrix, for formats that have such.
 pub fn encode_rows(
     format: &dyn Format,
     axis: Axis,
@@ -35,10 +35,10 @@ pub fn encode_rows(
             Ok(vec![])
         }
         (Scaling::Blocks, Axis::Row) => {
-            let one = |row: &mut [f32]| row.chunks_mut(BLOCK).map(|block| divide(format, block)).collect::<Result<Vec<_>>>();
+            let one = |row: &mut [f32]| row.chunks_mut(WEIGHTS_PER_BLOCK).map(|block| divide(format, block)).collect::<Result<Vec<_>>>();
             rows.par_chunks_mut(k).map(one).collect::<Result<Vec<_>>>()
         }
-        (Scaling::Blocks, Axis::Column) => rows.par_chunks_mut(BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect(),
+        (Scaling::Blocks, Axis::Column) => rows.par_chunks_mut(WEIGHTS_PER_BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect(),
     };
     out.scales = scaled?.concat();
     let codes: Result<Vec<Vec<u8>>> = rows
@@ -62,7 +62,7 @@ fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
 
 /// The same for every column of some rows.
 fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec<f16>> {
-    let mut column = Vec::with_capacity(BLOCK);
+    let mut column = Vec::with_capacity(WEIGHTS_PER_BLOCK);
     let one = |j: usize| {
         column.clear();
         column.extend(rows[j..].iter().step_by(k));

@@ -24,7 +24,7 @@ pub use coded::{Coded, Coding};
 pub use codes::Loops;
 pub use encode::{Encoded, encode_rows};
 pub use float::Float;
-pub use scales::{Axis, BLOCK, Scales, Scaling};
+pub use scales::{Axis, Scales, Scaling, WEIGHTS_PER_BLOCK};
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -84,7 +84,7 @@ pub trait Format: Send + Sync {
         (self.loops().dot)(bytes, x)
     }
 
-    /// Σ over blocks of [`BLOCK`] of scale · Σ code·x.
+    /// Σ over blocks of [`WEIGHTS_PER_BLOCK`] of scale · Σ code·x.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }

@@ -3,14 +3,14 @@
 //! A few tokens: one dot product a row and token, rows over threads, each row read once. Many tokens: rows are decoded in
 //! blocks and multiplied by a well-kept crate. The first is the only class where results must not depend on the batch.
 
-use super::{BLOCK, Format, Scales};
+use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
 /// From so many tokens on, decoding a block of rows and calling the dense product pays.
 const DENSE_FROM: usize = 6;
 /// Rows a task takes: all of them share the scales of their columns.
 const TASK: usize = 32;
-const _: () = assert!(BLOCK.is_multiple_of(TASK));
+const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
 /// A matrix in host memory.
 #[derive(Clone, Copy)]
@@ -77,11 +77,11 @@ impl Weights<'_> {
         sums.par_chunks_mut(TASK * n).enumerate().for_each(|(task, sums)| match self.scales {
             Scales::None => each(task, sums, &|_, codes, t| self.format.dot(codes, x[t])),
             Scales::Rows(scales) => {
-                let blocks = self.k.div_ceil(BLOCK);
+                let blocks = self.k.div_ceil(WEIGHTS_PER_BLOCK);
                 each(task, sums, &|row, codes, t| self.format.dot_blocks(codes, &scales[row * blocks..][..blocks], x[t]));
             }
             Scales::Columns(scales) => {
-                let x = scaled(&scales[task * TASK / BLOCK * self.k..][..self.k]);
+                let x = scaled(&scales[task * TASK / WEIGHTS_PER_BLOCK * self.k..][..self.k]);
                 each(task, sums, &|_, codes, t| self.format.dot(codes, &x[t]));
             }
             Scales::Affine { rx, mx, .. } => each(task, sums, &|row, codes, t| {

@@ -4,13 +4,13 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 /// Numbers that share a scale.
-pub const BLOCK: usize = 64;
+pub const WEIGHTS_PER_BLOCK: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
     /// Codes are the numbers.
     None,
-    /// An f16 for [`BLOCK`] numbers.
+    /// An f16 for [`WEIGHTS_PER_BLOCK`] numbers.
     Blocks,
     /// A scale and an offset for every row, and for every column.
     Affine,
@@ -29,17 +29,17 @@ impl Axis {
     /// Scales of so many rows of `k` elements.
     pub fn n_scales(self, rows: usize, k: usize) -> usize {
         match self {
-            Axis::Row => rows * k.div_ceil(BLOCK),
-            Axis::Column => rows.div_ceil(BLOCK) * k,
+            Axis::Row => rows * k.div_ceil(WEIGHTS_PER_BLOCK),
+            Axis::Column => rows.div_ceil(WEIGHTS_PER_BLOCK) * k,
         }
     }
 
-    /// The scales of some rows of a matrix; `first` is a multiple of [`BLOCK`], or the rows share one block.
+    /// The scales of some rows of a matrix; `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or the rows share one block.
     pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
         }
-        let before = if self == Axis::Row { first } else { first / BLOCK * BLOCK };
+        let before = if self == Axis::Row { first } else { first / WEIGHTS_PER_BLOCK * WEIGHTS_PER_BLOCK };
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
@@ -86,13 +86,13 @@ impl Scales {
         match self {
             Scales::None => {}
             Scales::Rows(scales) => {
-                let n = row.len().div_ceil(BLOCK);
-                for (block, scale) in row.chunks_mut(BLOCK).zip(&scales[i * n..]) {
+                let n = row.len().div_ceil(WEIGHTS_PER_BLOCK);
+                for (block, scale) in row.chunks_mut(WEIGHTS_PER_BLOCK).zip(&scales[i * n..]) {
                     block.iter_mut().for_each(|x| *x *= scale);
                 }
             }
             Scales::Columns(scales) => {
-                let scales = &scales[i / BLOCK * row.len()..];
+                let scales = &scales[i / WEIGHTS_PER_BLOCK * row.len()..];
                 row.iter_mut().zip(scales).for_each(|(x, scale)| *x *= scale);
             }
             Scales::Affine { rx, mx, ry, my } => {

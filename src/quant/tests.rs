@@ -52,7 +52,9 @@ fn decoding_is_near_what_was_encoded_in_either_direction() {
                 for i in 0..rows {
                     weights.row(i, &mut row);
                     for j in 0..k {
-                        let block = |n: usize, of: usize| n / BLOCK * BLOCK..of.min(n / BLOCK * BLOCK + BLOCK);
+                        let block = |n: usize, of: usize| {
+                            n / WEIGHTS_PER_BLOCK * WEIGHTS_PER_BLOCK..of.min(n / WEIGHTS_PER_BLOCK * WEIGHTS_PER_BLOCK + WEIGHTS_PER_BLOCK)
+                        };
                         let most = match axis {
                             Axis::Row => block(j, k).map(|j| w[i * k + j].abs()).fold(0.0, f32::max),
                             Axis::Column => block(i, rows).map(|i| w[i * k + j].abs()).fold(0.0, f32::max),

@@ -6,7 +6,7 @@ use crate::exec::FloatChoice;
 use crate::quant::{FORMATS, Float, Format};
 use crate::session::needs::{DeviceBytes, Needs, Sizes, as_assigned};
 use crate::session::{Options, bytes_by_device, notes};
-use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
+use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -176,7 +176,7 @@ fn by_strategy(
 }
 
 fn memory(tape: &Tape, context: usize) -> MemoryReport {
-    let blocks = context.div_ceil(BLOCK);
+    let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
     let needs = Needs::of(tape, &sizes, &as_assigned);

@@ -1,6 +1,6 @@
 //! Blocks of the caches: who uses which. Forks share what they have read; whoever writes to a shared block gets one of their own.
 
-use crate::tape::BLOCK;
+use crate::tape::TOKENS_PER_BLOCK;
 
 /// Every block of the caches.
 pub struct Blocks {
@@ -31,13 +31,13 @@ impl Blocks {
     /// Makes tokens `from..to` of a slot its own to write. Gives which block to copy where, if tokens before `from` lie in a shared one.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
-        for i in from / BLOCK..to.div_ceil(BLOCK) {
+        for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {
             match table.get(i).copied() {
                 Some(block) if self.users[block as usize] == 1 => {}
                 Some(shared) => {
                     table[i] = self.take();
                     self.release(&[shared]);
-                    if i * BLOCK < from {
+                    if i * TOKENS_PER_BLOCK < from {
                         copy = Some((shared, table[i]));
                     }
                 }
@@ -49,7 +49,7 @@ impl Blocks {
 
     /// Frees what lies behind the first `n` tokens.
     pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
-        let kept = n.div_ceil(BLOCK).min(table.len());
+        let kept = n.div_ceil(TOKENS_PER_BLOCK).min(table.len());
         self.release(&table[kept..]);
         table.truncate(kept);
     }
@@ -95,7 +95,7 @@ mod tests {
         let mut blocks = Blocks::new(n_slots * per_slot);
         let mut tables = vec![Vec::new(); n_slots];
         for round in 0..20 {
-            let n = round * 37 % (per_slot * BLOCK);
+            let n = round * 37 % (per_slot * TOKENS_PER_BLOCK);
             blocks.own(&mut tables[0], 0, n);
             for i in 1..n_slots {
                 blocks.release(&tables[i]);
@@ -103,7 +103,7 @@ mod tests {
                 blocks.share(&tables[i]);
             }
             for table in &mut tables {
-                blocks.own(table, n, per_slot * BLOCK);
+                blocks.own(table, n, per_slot * TOKENS_PER_BLOCK);
             }
             tables.iter_mut().for_each(|t| blocks.truncate(t, n / 2));
         }

@@ -4,7 +4,7 @@ use super::{Opened, Options};
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
 use crate::quant::{Coding, Float, Scaling, padded};
-use crate::tape::{MatrixSpec, Part, Source};
+use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, CodedTensors, Conversion, Lora, convert};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub fn convert_coded(
 }
 
 /// Of every tensor that is coded: how, and the parts that it is made of, first rows first.
-type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a Part>)>;
+type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {
     let mut found: Parts<'a> = BTreeMap::new();
@@ -47,7 +47,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
     }
     // A tensor whose slices are not all kept alike stays a float.
     found.retain(|_, (coding, parts)| {
-        let alike = |p: &&Part| p.format == coding.format && p.transposed == coding.transposed;
+        let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed;
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
     });
     found.values_mut().for_each(|(_, parts)| parts.sort_by_key(|p| p.first_row()));
@@ -55,7 +55,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
 }
 
 /// The codes of all slices, then their scales.
-fn write_coded((coding, parts): &(Coding, Vec<&Part>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
+fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, Path::new("output"));
     let mut scales = Vec::new();
     for part in parts {

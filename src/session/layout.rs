@@ -13,7 +13,7 @@ use crate::exec::mapped_bytes;
 use crate::exec::strategy::{Placed, Strategy, StrategyChoice};
 use crate::exec::{QuantPlan, assign_formats, host_memory};
 use crate::quant;
-use crate::tape::{BLOCK, Kind, MatrixSpec, Part, Room, Source, Tape};
+use crate::tape::{Kind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
 /// What a strategy came to.
@@ -68,8 +68,8 @@ fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan
 
 /// What a session of one slot makes room for.
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
-    let blocks = context.map_or(0, |n| n.div_ceil(BLOCK));
-    let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * BLOCK };
+    let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
+    let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
     // Activations grow with the steps that come: a chunk that nobody fills takes nothing.
     Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
@@ -97,7 +97,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
     // Other floats may lie outside the range of f16: `bf16` keeps those in f32.
-    let is_half = |part: &Part| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
+    let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {
         let plan = if quant.is_empty() { QuantPlan::AS_FILED } else { quant.parse()? };

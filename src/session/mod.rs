@@ -53,7 +53,7 @@ pub use stream::{Finish, Processor, Request, Stream};
 
 use crate::error::{Error, Result};
 use crate::exec::Executor;
-use crate::tape::{BLOCK, Room, Step};
+use crate::tape::{Room, Step, TOKENS_PER_BLOCK};
 use blocks::Blocks;
 use breakers::Breakers;
 use chunk::Chunk;
@@ -123,10 +123,10 @@ impl Session {
             return Err(Error::input(text).hint("give a smaller `context`, or `device=cpu`"));
         }
         // A slot's tokens at the most, in whole blocks.
-        let per_slot = model.context().map_or(0, |n| n.div_ceil(BLOCK));
+        let per_slot = model.context().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let listed = n_listed * per_slot;
-        let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(BLOCK) } else { 0 };
-        let room = Room { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * BLOCK };
+        let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(TOKENS_PER_BLOCK) } else { 0 };
+        let room = Room { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * TOKENS_PER_BLOCK };
         let executor = model.loaded().executor(room)?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
         Ok(Session {
@@ -167,7 +167,7 @@ impl Session {
         for slot in slots {
             blocks.extend(self.memory(slot)?.blocks.iter().copied());
         }
-        Ok(blocks.len() * BLOCK)
+        Ok(blocks.len() * TOKENS_PER_BLOCK)
     }
 
     /// An empty sequence.

@@ -11,7 +11,7 @@ use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::{Loaded, mapped_bytes};
 use crate::sample::Sampling;
-use crate::tape::{BLOCK, MatrixSpec, Room, Tape};
+use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -177,8 +177,11 @@ impl Model {
     }
     /// Bytes of state and caches that a slot takes, at the most.
     pub fn slot_bytes(&self) -> u64 {
-        let room =
-            Room { pages: Pages::new(1, true).len() - 1, blocks: self.0.context.map_or(0, |n| n.div_ceil(BLOCK)), ..Room::default() };
+        let room = Room {
+            pages: Pages::new(1, true).len() - 1,
+            blocks: self.0.context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK)),
+            ..Room::default()
+        };
         let needs = Needs::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         needs.slots(0..needs.layers.len())
     }

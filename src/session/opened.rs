@@ -3,7 +3,7 @@
 use super::options::{ModelSource, Options, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result, filled};
-use crate::tape::{Bytes, Part, Source, Tape};
+use crate::tape::{Bytes, MatrixPart, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
@@ -116,7 +116,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
         notes.push(format!("{} become {stored}, the nearest that there is", kinds.join(", ")));
     }
-    let coded_as = |part: &Part| match checkpoint.tensor(&part.tensor)?.dtype() {
+    let coded_as = |part: &MatrixPart| match checkpoint.tensor(&part.tensor)?.dtype() {
         DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
         _ => None,
     };

@@ -7,7 +7,7 @@ use super::Session;
 use super::slots::Slot;
 use super::work::{Cut, Each, EachRow, Scratch, Wanted, Work};
 use crate::error::{Error, Kind, Result};
-use crate::tape::{BLOCK, Run, Step};
+use crate::tape::{Run, Step, TOKENS_PER_BLOCK};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
@@ -323,7 +323,7 @@ impl Session {
                 self.executor.copy_block(from, to);
             }
             (run.position, run.blocks_at) = (memory.n_tokens as u32, step.blocks.len() as u32);
-            step.blocks.extend_from_slice(&memory.blocks[..end.div_ceil(BLOCK)]);
+            step.blocks.extend_from_slice(&memory.blocks[..end.div_ceil(TOKENS_PER_BLOCK)]);
         }
         step.runs.push(run);
         Ok(())

@@ -5,9 +5,9 @@ use crate::error::{Result, room};
 use crate::quant::PAD;
 
 /// Tokens of a block: what a slot's memory grows by.
-pub const BLOCK: usize = 64;
+pub const TOKENS_PER_BLOCK: usize = 64;
 
-/// Keys or values of every token of the slots. `[blocks, n_heads, BLOCK, head_size]`
+/// Keys or values of every token of the slots. `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cache(pub(crate) usize);
 
@@ -30,15 +30,15 @@ impl CacheSpec {
 
     /// Numbers of a block.
     pub fn block_len(&self) -> usize {
-        BLOCK * self.width()
+        TOKENS_PER_BLOCK * self.width()
     }
 
     /// Where number `i` of a token's `[n_heads, head_size]` lies in its block on a device.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
-        let head_at = head * BLOCK * self.head_size;
+        let head_at = head * TOKENS_PER_BLOCK * self.head_size;
         match self.is_keys {
-            true => head_at + (channel / PAD * BLOCK + token) * PAD + channel % PAD,
+            true => head_at + (channel / PAD * TOKENS_PER_BLOCK + token) * PAD + channel % PAD,
             false => head_at + token * self.head_size + channel,
         }
     }
@@ -114,7 +114,8 @@ mod tests {
     fn every_number_of_a_block_has_a_place_of_its_own() {
         for is_keys in [false, true] {
             let spec = CacheSpec { name: "k".into(), n_heads: 3, head_size: 16, is_keys };
-            let mut places: Vec<usize> = (0..BLOCK).flat_map(|t| (0..48).map(move |i| (t, i))).map(|(t, i)| spec.place(t, i)).collect();
+            let mut places: Vec<usize> =
+                (0..TOKENS_PER_BLOCK).flat_map(|t| (0..48).map(move |i| (t, i))).map(|(t, i)| spec.place(t, i)).collect();
             places.sort_unstable();
             assert!(places.into_iter().eq(0..spec.block_len()));
         }

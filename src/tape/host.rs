@@ -1,6 +1,6 @@
 //! The memory of the twins: what the tape declares, as plain vectors on the host.
 
-use super::{BLOCK, Cache, CacheSpec, Matrix, State, Step, Tape, Var, Vector};
+use super::{Cache, CacheSpec, Matrix, State, Step, TOKENS_PER_BLOCK, Tape, Var, Vector};
 use crate::error::{Error, Result, filled};
 use crate::quant::product::Weights;
 use crate::quant::{self, Format, PAD, Scales};
@@ -48,7 +48,7 @@ impl HostMatrix {
     }
 }
 
-/// Keys or values, a row a token: `[blocks, BLOCK, n_heads, head_size]`.
+/// Keys or values, a row a token: `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`.
 #[derive(Default)]
 pub struct HostCache {
     bytes: Vec<u8>,
@@ -58,13 +58,13 @@ pub struct HostCache {
 impl HostCache {
     pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
         let row = format.size_bytes(spec.width());
-        let size = blocks.saturating_mul(BLOCK * row);
+        let size = blocks.saturating_mul(TOKENS_PER_BLOCK * row);
         let bytes = filled(0, size, &spec.name).map_err(|e| Error { hint: Some("use a smaller `context` or fewer slots".into()), ..e })?;
         Ok(HostCache { bytes, row })
     }
 
     fn place(&self, block: u32, token: usize) -> Range<usize> {
-        let at = (block as usize * BLOCK + token) * self.row;
+        let at = (block as usize * TOKENS_PER_BLOCK + token) * self.row;
         at..at + self.row
     }
 
@@ -86,8 +86,8 @@ impl HostCache {
     /// The first `n` tokens of a slot that has these blocks.
     pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
         let (mut rows, mut all) = (Vec::new(), Vec::new());
-        for (first, &block) in (0..n).step_by(BLOCK).zip(blocks) {
-            self.read(format, block, BLOCK.min(n - first), &mut rows);
+        for (first, &block) in (0..n).step_by(TOKENS_PER_BLOCK).zip(blocks) {
+            self.read(format, block, TOKENS_PER_BLOCK.min(n - first), &mut rows);
             all.extend_from_slice(&rows);
         }
         all
@@ -95,7 +95,7 @@ impl HostCache {
 
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let (from, to) = (self.place(from, 0).start, self.place(to, 0).start);
-        self.bytes.copy_within(from..from + BLOCK * self.row, to);
+        self.bytes.copy_within(from..from + TOKENS_PER_BLOCK * self.row, to);
     }
 }
 

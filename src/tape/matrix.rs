@@ -6,11 +6,11 @@
 //! one input channel contiguous, cut by output rows so that each piece holds every channel.
 
 use super::region::{Order, Region, WORD_BYTES};
-use crate::quant::{self, Axis, BLOCK, Format, PAD, Scaling, padded};
+use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
 /// One matrix of a stack: `[rows, k]`, k contiguous.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct MatrixPart {
     pub tensor: String,
     pub rows: usize,
     pub k: usize,
@@ -49,10 +49,10 @@ pub struct Slice {
     pub is_plane: bool,
 }
 
-impl Part {
+impl MatrixPart {
     /// `W [rows, k]`, as PyTorch's Linear stores it.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part {
+        MatrixPart {
             tensor: tensor.into(),
             rows,
             k,
@@ -67,26 +67,26 @@ impl Part {
 
     /// `M [k, rows]`, in x out, as the low-rank pairs of RWKV lie.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        Part { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
+        MatrixPart { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
     }
 
     pub fn of(self, kind: Kind) -> Self {
-        Part { kind, ..self }
+        MatrixPart { kind, ..self }
     }
 
     /// Says that its input may leave the range of f16.
     pub fn wide(self) -> Self {
-        Part { is_wide: true, ..self }
+        MatrixPart { is_wide: true, ..self }
     }
 
     /// Plane `index` of the file's tensor `[of, …]`.
     pub fn plane(self, index: usize, of: usize) -> Self {
-        Part { slice: Some(Slice { index, of, is_plane: true }), ..self }
+        MatrixPart { slice: Some(Slice { index, of, is_plane: true }), ..self }
     }
 
     /// Rows `index * rows ..` of the file's matrix of `of` times as many.
     pub fn slice(self, index: usize, of: usize) -> Self {
-        Part { slice: Some(Slice { index, of, is_plane: false }), ..self }
+        MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
 
     /// Shape of the tensor in the file.
@@ -106,9 +106,9 @@ impl Part {
     }
 
     /// The same matrix `[k, rows]`: a row an input channel.
-    pub fn transposed(&self) -> Part {
+    pub fn transposed(&self) -> MatrixPart {
         assert!(self.slice.is_none(), "{}: a slice of a tensor is not stored by columns", self.tensor);
-        Part { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
+        MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
     }
 
     /// Units of [`PAD`] elements in a row.
@@ -119,7 +119,7 @@ impl Part {
 
 pub struct MatrixSpec {
     /// Those of one format that follow one another are read by one dispatch.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MatrixPart>,
     /// Most of what it multiplies is zero, so an executor may store it by columns and read only some.
     pub has_sparse_input: bool,
 }
@@ -166,7 +166,7 @@ impl Block {
 
 /// Rows that one binding holds, of one format.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub struct MatrixPiece {
     pub format: &'static dyn Format,
     pub segments: Vec<PieceSegment>,
     /// Of 16 bytes.
@@ -185,13 +185,13 @@ pub struct PieceSegment {
     pub scales: usize,
 }
 
-impl Piece {
+impl MatrixPiece {
     pub fn size_bytes(&self) -> usize {
         self.words * WORD_BYTES
     }
 
-    fn new(format: &'static dyn Format) -> Piece {
-        Piece { format, segments: Vec::new(), words: 0 }
+    fn new(format: &'static dyn Format) -> MatrixPiece {
+        MatrixPiece { format, segments: Vec::new(), words: 0 }
     }
 
     fn push(&mut self, part: usize, first_row: usize, rows: usize, region: Region) {
@@ -214,17 +214,17 @@ impl MatrixSpec {
     }
 
     /// So many rows of a part.
-    pub fn region(&self, part: &Part, rows: usize) -> Region {
+    pub fn region(&self, part: &MatrixPart, rows: usize) -> Region {
         Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
     }
 
     /// Cuts the stack by rows so that no piece is larger than `limit` bytes. A few rows always fit: they are at most some
     /// hundred kilobytes, limits at least some megabytes (a test's override is the exception, and gets those rows a piece).
-    pub fn pieces(&self, limit: usize) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
+        let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
             // Rows that may not be parted: they share words, or scales.
-            let together = if self.axis() == Axis::Column { BLOCK } else { PAD };
+            let together = if self.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD };
             let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;
             while first_row < spec.rows {
@@ -234,7 +234,7 @@ impl MatrixSpec {
                 // All of them, or as many as there is room for.
                 let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
                 if room == 0 && used > 0 {
-                    pieces.push(Piece::new(spec.format));
+                    pieces.push(MatrixPiece::new(spec.format));
                     continue;
                 }
                 let rows = room.max(together).min(left);
@@ -243,7 +243,7 @@ impl MatrixSpec {
             }
         }
         if pieces.is_empty() {
-            pieces.push(Piece::new(quant::FORMATS[0]));
+            pieces.push(MatrixPiece::new(quant::FORMATS[0]));
         }
         pieces
     }
@@ -251,17 +251,17 @@ impl MatrixSpec {
     /// Cuts the only part by output rows, in whole units, so that no piece is larger than `limit` bytes; each holds these rows'
     /// weights of every input channel, `[k, units]`. One block of rows always fits: a channel is some bytes of it, and there are some
     /// ten thousand (a test's override is the exception).
-    pub fn column_pieces(&self, limit: usize) -> Vec<Piece> {
+    pub fn column_pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
         // Rows that share scales stay together.
-        let together = if part.format.scaling() == Scaling::Blocks { BLOCK } else { PAD };
+        let together = if part.format.scaling() == Scaling::Blocks { WEIGHTS_PER_BLOCK } else { PAD };
         let region =
             |rows: usize| Region { format: part.format, axis: Axis::Row, order: Order::Plain, rows: part.k, units: padded(rows) / PAD };
         let fits = |n: usize| region(n * together).words() * WORD_BYTES <= limit;
         let step = partition(part.rows.div_ceil(together), |n| fits(n + 1)).max(1) * together;
         let piece = |first_row: usize| {
             let rows = step.min(part.rows - first_row);
-            let mut piece = Piece::new(part.format);
+            let mut piece = MatrixPiece::new(part.format);
             piece.push(0, first_row, rows, region(rows));
             piece
         };
@@ -269,7 +269,7 @@ impl MatrixSpec {
     }
 
     /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows, a multiple of
-    /// [`BLOCK`], belong together where that many fit.
+    /// [`WEIGHTS_PER_BLOCK`], belong together where that many fit.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
@@ -298,13 +298,14 @@ impl MatrixSpec {
 
     /// Whether every row fits the tiles of one dispatch, the scales of a block one uniform binding, and its activations another.
     pub fn fits_windows(&self) -> bool {
-        let fits = |p: &Part| {
+        let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
         // A scale is an 8th of a byte a code at the most, and only those of whole columns do not become fewer with the rows.
-        let scales_fit =
-            |p: &Part| p.format.scaling() != Scaling::Affine || self.region(p, BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2;
+        let scales_fit = |p: &MatrixPart| {
+            p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
+        };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
@@ -314,7 +315,7 @@ impl MatrixSpec {
     }
 
     /// The same as if parts had other formats.
-    pub fn size_in(&self, format: &dyn Fn(&Part) -> &'static dyn Format) -> usize {
+    pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
     }
 
@@ -323,7 +324,7 @@ impl MatrixSpec {
         self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
     }
 
-    fn part_bytes(&self, part: &Part, format: &dyn Format, rows: usize) -> usize {
+    fn part_bytes(&self, part: &MatrixPart, format: &dyn Format, rows: usize) -> usize {
         let k = padded(part.k);
         let halves = match format.scaling() {
             Scaling::None => 0,
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     fn stack(format: &'static dyn Format, parts: &[(usize, usize)], has_sparse_input: bool) -> MatrixSpec {
-        let part = |&(rows, k): &(usize, usize)| Part { format, ..Part::new("w", rows, k) };
+        let part = |&(rows, k): &(usize, usize)| MatrixPart { format, ..MatrixPart::new("w", rows, k) };
         MatrixSpec { parts: parts.iter().map(part).collect(), has_sparse_input }
     }
 
@@ -366,11 +367,11 @@ mod tests {
                             assert_eq!((s.first_row, s.codes), (seen[s.part], words));
                             seen[s.part] += s.rows;
                             words += s.region.words();
-                            assert!(s.region.rows == s.rows && (s.first_row % if is_sparse { BLOCK } else { PAD } == 0));
+                            assert!(s.region.rows == s.rows && (s.first_row % if is_sparse { WEIGHTS_PER_BLOCK } else { PAD } == 0));
                         }
                         assert_eq!(words, piece.words);
                         let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
-                        assert!(piece.size_bytes() <= limit || rows <= BLOCK, "{limit} {piece:?}");
+                        assert!(piece.size_bytes() <= limit || rows <= WEIGHTS_PER_BLOCK, "{limit} {piece:?}");
                     }
                     assert_eq!(seen, [10, 300, 7], "{format:?} {limit}");
                 }
@@ -399,7 +400,7 @@ mod tests {
                         let [s] = piece.segments.as_slice() else { panic!("{piece:?}") };
                         assert_eq!((s.part, s.codes, s.first_row), (0, 0, seen));
                         assert_eq!((s.region.units, s.region.rows), (s.rows.div_ceil(PAD), k));
-                        assert!(piece.size_bytes() <= limit || s.rows <= BLOCK, "{limit} {piece:?}");
+                        assert!(piece.size_bytes() <= limit || s.rows <= WEIGHTS_PER_BLOCK, "{limit} {piece:?}");
                         seen += s.rows;
                     }
                     assert_eq!(seen, rows);

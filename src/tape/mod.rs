@@ -15,9 +15,9 @@ mod step;
 mod tuning;
 mod word;
 
-pub use cache::{BLOCK, Cache, CacheSpec, Room, Rotary};
+pub use cache::{Cache, CacheSpec, Room, Rotary, TOKENS_PER_BLOCK};
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
-pub use matrix::{Block, Kind, MatrixSpec, Part, Piece, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+pub use matrix::{Block, Kind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::{Region, WORD_BYTES};
 pub use section::{Extent, Held, Section};
 pub use source::Source;
@@ -234,20 +234,20 @@ impl Tape {
     }
 
     /// A stack of matrices, read by one dispatch where they have one format.
-    pub fn matrix(&mut self, parts: Vec<Part>) -> Matrix {
+    pub fn matrix(&mut self, parts: Vec<MatrixPart>) -> Matrix {
         self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
     }
 
     /// A matrix that multiplies mostly zeros.
-    pub fn matrix_of_sparse_input(&mut self, part: Part) -> Matrix {
+    pub fn matrix_of_sparse_input(&mut self, part: MatrixPart) -> Matrix {
         let m = self.matrix(vec![part.of(Kind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
         m
     }
 
     /// A matrix whose rows are looked up, not multiplied.
-    pub fn table(&mut self, part: Part) -> Matrix {
+    pub fn table(&mut self, part: MatrixPart) -> Matrix {
         self.matrix(vec![part.of(Kind::Embedding)])
     }
 

@@ -1,6 +1,6 @@
 //! How rows of one format lie on a device: their codes, then their scales, in words of 16 bytes.
 
-use crate::quant::{Affine, Axis, BLOCK, Format, PAD, Scaling};
+use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 
 /// Bytes of what kernels load at once.
@@ -54,8 +54,8 @@ impl Region {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => 0,
-            (Scaling::Blocks, Axis::Row) => groups * self.units.div_ceil(BLOCK / PAD),
-            (Scaling::Blocks, Axis::Column) => self.rows.div_ceil(BLOCK) * self.units,
+            (Scaling::Blocks, Axis::Row) => groups * self.units.div_ceil(WEIGHTS_PER_BLOCK / PAD),
+            (Scaling::Blocks, Axis::Column) => self.rows.div_ceil(WEIGHTS_PER_BLOCK) * self.units,
             (Scaling::Affine, _) => 2 * (groups + self.units),
         }
     }
@@ -104,7 +104,7 @@ impl Region {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {
             (Scaling::Blocks, Axis::Row) => {
-                let blocks = self.units.div_ceil(BLOCK / PAD);
+                let blocks = self.units.div_ceil(WEIGHTS_PER_BLOCK / PAD);
                 for (i, &scale) in scales.iter().enumerate() {
                     let (row, block) = (i / blocks, i % blocks);
                     placed[(row / PAD * blocks + block) * PAD + row % PAD] = scale;

@@ -154,15 +154,15 @@ impl<T> Index<usize> for Held<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::{Part, vector};
+    use crate::tape::{MatrixPart, vector};
 
     /// Three layers of one matrix each, a table before them.
     fn tape() -> Arc<Tape> {
         let mut t = Tape::new();
-        t.table(Part::new("table", 2, 8));
+        t.table(MatrixPart::new("table", 2, 8));
         for i in 0..3 {
             t.begin_layer();
-            t.matrix(vec![Part::new(format!("w{i}"), 8, 8)]);
+            t.matrix(vec![MatrixPart::new(format!("w{i}"), 8, 8)]);
             t.vectors(8, vec![vector("v")]);
             if i < 2 {
                 t.state(format!("s{i}"), &[8], false);

@@ -255,8 +255,8 @@ fn rows_of_a_stack_stay_inside_their_storage() {
         let file = testing::zip(&[("r/data.pkl", &p.stop()), ("r/data/0", &testing::singles(&numbers))]);
         Checkpoint::open(&put(&tempdir().unwrap(), "a.pth", &file))
     };
-    let turned = open(&[1, 6]).unwrap();
-    assert_eq!(turned.tensor("blocks.0.att.x_k").unwrap().to_f32().unwrap(), (0..C).map(|i| (2 + 6 * i) as f32).collect::<Vec<_>>());
+    let transposed = open(&[1, 6]).unwrap();
+    assert_eq!(transposed.tensor("blocks.0.att.x_k").unwrap().to_f32().unwrap(), (0..C).map(|i| (2 + 6 * i) as f32).collect::<Vec<_>>());
     for strides in [[C + 1, 1], [C, 2], [isize::MAX as usize, 1], [usize::MAX / 8, 1], [1, isize::MAX as usize]] {
         let text = open(&strides).unwrap_err().to_string();
         assert!(text.contains("a.pth: tensor blocks.0.att.x_") && !text.contains('\n'), "{text}");

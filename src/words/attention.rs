@@ -6,7 +6,7 @@
 use super::testing::{BLOCKS, Case};
 use crate::quant::PAD;
 use crate::tape::{
-    BLOCK, Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rotary, Rows, Run, Step, Tape, Var, WINDOW_BYTES, Word,
+    Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rotary, Rows, Run, Step, TOKENS_PER_BLOCK, Tape, Var, WINDOW_BYTES, Word,
 };
 use rayon::prelude::*;
 
@@ -86,7 +86,7 @@ impl Shape {
         let heads = (1..=most.min(group)).rev().find(|&n| group.is_multiple_of(n)).unwrap_or(1);
         let has_chunks = cx.tokens > cx.runs || cx.caps.batch_invariant;
         let rows = if has_chunks { most / heads } else { 1 };
-        let n_blocks = cx.context.div_ceil(BLOCK).max(1);
+        let n_blocks = cx.context.div_ceil(TOKENS_PER_BLOCK).max(1);
         let workgroups = cx.tokens * of.n_heads / heads;
         let wanted = match cx.caps.class {
             Class::Groups if !has_chunks => ENOUGH.div_ceil(workgroups).min(MAX_SPLITS / cx.tokens).max(1),
@@ -155,8 +155,13 @@ impl Word for Attend {
 impl Attend {
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
-        let sizes =
-            [("LANES", shape.lanes), ("UNITS", head_size / PAD), ("N_HEADS", n_heads), ("N_KV_HEADS", n_kv_heads), ("BLOCK", BLOCK)];
+        let sizes = [
+            ("LANES", shape.lanes),
+            ("UNITS", head_size / PAD),
+            ("N_HEADS", n_heads),
+            ("N_KV_HEADS", n_kv_heads),
+            ("BLOCK", TOKENS_PER_BLOCK),
+        ];
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
     }
 
@@ -264,7 +269,7 @@ impl Attend {
         for (t, run, i) in host.step.rows() {
             let position = run.position as usize + i;
             let angles = &host.angles[2 * pairs * position..][..2 * pairs];
-            let block = host.step.blocks[run.blocks_at as usize + position / BLOCK];
+            let block = host.step.blocks[run.blocks_at as usize + position / TOKENS_PER_BLOCK];
             let row = &mut qkv[t * stride..][..stride];
             let of = |column: usize| spec.column(column)..spec.column(column) + spec.columns[column];
             row[of(Q)].chunks_exact_mut(size).for_each(|head| {
@@ -273,8 +278,8 @@ impl Attend {
             });
             let mut k = row[of(K)].to_vec();
             k.chunks_exact_mut(size).for_each(|head| rotate(head, angles));
-            keys.write(format, block, position % BLOCK, &k);
-            values.write(format, block, position % BLOCK, &row[of(V)]);
+            keys.write(format, block, position % TOKENS_PER_BLOCK, &k);
+            values.write(format, block, position % TOKENS_PER_BLOCK, &row[of(V)]);
         }
         host.put(self.qkv, qkv);
         host.put_cache(self.keys, keys);
@@ -319,7 +324,7 @@ fn step(runs: &[(usize, usize)]) -> Step {
         };
         step.tokens.extend(vec![0; n]);
         // 5 and BLOCKS have no common factor, so no two are the same.
-        let listed = (before + n).div_ceil(BLOCK);
+        let listed = (before + n).div_ceil(TOKENS_PER_BLOCK);
         let first = step.blocks.len();
         step.blocks.extend((0..listed).map(|i| ((first + i) * 5 % BLOCKS) as u32));
         step.runs.push(run);

@@ -5,7 +5,7 @@
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, Part, Rows, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, Tape, Var, Vector, Word, vector};
 
 struct Embed {
     table: Matrix,
@@ -32,7 +32,7 @@ impl Word for Embed {
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.table);
         let width = spec.parts[0].k;
-        let one = |(i, piece): (usize, &crate::tape::Piece)| Dispatch {
+        let one = |(i, piece): (usize, &crate::tape::MatrixPiece)| Dispatch {
             shader: "rwkv/embed",
             modules: piece.segments[0].region.modules().into_iter().chain([cx.caps.reduce()]).collect(),
             constants: vec![],
@@ -79,7 +79,7 @@ pub fn cases() -> Vec<Case> {
     for (vocab, width) in [(1, 1), (7, 5), (50, 63), (33, 64), (20, 200)] {
         for normed in [true, false] {
             let mut tape = Tape::new();
-            let table = tape.table(Part::new("e", vocab, width));
+            let table = tape.table(MatrixPart::new("e", vocab, width));
             let norm = normed.then(|| tape.vectors(width, vec![vector("g"), vector("b")]));
             tape.embed(table, norm);
             cases.push(Case::new(format!("embed/{vocab}x{width}/norm={normed}"), tape, steps(vocab), 1e-10));

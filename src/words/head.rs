@@ -4,11 +4,11 @@ use super::norm::Norm;
 use super::norm_linear::NormLinear;
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Kind, Part, Rows, Tape, Var, VectorPart, vector};
+use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
     /// `[O, vocab]`; becomes the tape's logits, and norm(x) what it knows as hidden.
-    pub fn head(&mut self, x: Var, norm: Norm, part: Part, bias: Option<VectorPart>) -> Var {
+    pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let bias = bias.map(|bias| self.vectors(part.rows, vec![bias]));
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
             _ => Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-6),
         };
         let bias = (name == "rms").then(|| vector("b"));
-        tape.head(x, norm, Part::new("w", vocab, width), bias);
+        tape.head(x, norm, MatrixPart::new("w", vocab, width), bias);
         cases.push(Case::new(format!("head/{vocab}x{width}/{name}"), tape, steps(2), 1e-10));
     }
     cases

@@ -2,13 +2,13 @@
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
-use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, Word};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word};
 
 struct LinearAdd(Stack);
 
 impl Tape {
     /// `x [T, C] += W [C, K] y [T, K]`.
-    pub fn linear_add(&mut self, part: Part, y: Var, x: Var) {
+    pub fn linear_add(&mut self, part: MatrixPart, y: Var, x: Var) {
         let matrix = self.matrix(vec![part]);
         let segments = vec![Segment::of(0)];
         self.record(LinearAdd(Stack { matrix, x: y, y: x, bias: None, segments, store: Store::Add, rows: Rows::Tokens }));
@@ -35,14 +35,14 @@ pub fn cases() -> Vec<Case> {
         let mut tape = Tape::new();
         let y = tape.var("y", Rows::Tokens, &[k]);
         let x = tape.var("x", Rows::Tokens, &[rows]);
-        tape.linear_add(Part::new("w", rows, k), y, x);
+        tape.linear_add(MatrixPart::new("w", rows, k), y, x);
         cases.push(Case::new(format!("linear_add/batches/{rows}x{k}"), tape, batches(), 1e-10));
     }
     for (rows, k) in [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127)] {
         let mut tape = Tape::new();
         let y = tape.var("y", Rows::Tokens, &[k]);
         let x = tape.var("x", Rows::Tokens, &[rows]);
-        tape.linear_add(Part::new("w", rows, k), y, x);
+        tape.linear_add(MatrixPart::new("w", rows, k), y, x);
         cases.push(Case::new(format!("linear_add/{rows}x{k}"), tape, steps(2), 1e-10));
     }
     cases

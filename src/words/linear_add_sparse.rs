@@ -6,23 +6,23 @@
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
-use crate::tape::{Dispatch, Host, Lowering, Part, Piece, Rows, Tape, Var, Word};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, MatrixPiece, Rows, Tape, Var, Word};
 use std::ops::Range;
 
 struct LinearAddSparse(Stack);
 
 impl Tape {
     /// `x [T, C] += W [C, K] y [T, K]`, where most of y is zero.
-    pub fn linear_add_sparse(&mut self, part: Part, y: Var, x: Var) {
+    pub fn linear_add_sparse(&mut self, part: MatrixPart, y: Var, x: Var) {
         self.sparse_into(part, y, x, Store::Add);
     }
 
     /// `x [T, C] += y's column gate [T, C] ⊙ W [C, K] y's first column [T, K]`, where most of that is zero.
-    pub fn linear_add_sparse_gated(&mut self, part: Part, y: Var, gate: usize, x: Var) {
+    pub fn linear_add_sparse_gated(&mut self, part: MatrixPart, y: Var, gate: usize, x: Var) {
         self.sparse_into(part, y, x, Store::AddGated { a: y, column: gate });
     }
 
-    fn sparse_into(&mut self, part: Part, y: Var, x: Var, store: Store) {
+    fn sparse_into(&mut self, part: MatrixPart, y: Var, x: Var, store: Store) {
         let matrix = self.matrix_of_sparse_input(part);
         let segments = vec![Segment::of(0)];
         self.record(LinearAddSparse(Stack { matrix, x: y, y: x, bias: None, segments, store, rows: Rows::Tokens }));
@@ -35,7 +35,7 @@ const DENSE_FROM: usize = 8;
 const STRETCH: usize = 64;
 
 /// The kernel for a few tokens: rows of a workgroup by how wide eight weights are.
-fn sparse(piece: &Piece) -> Shape {
+fn sparse(piece: &MatrixPiece) -> Shape {
     let units = (STRETCH / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
 }
@@ -54,7 +54,7 @@ impl Word for LinearAddSparse {
         if cx.tokens < DENSE_FROM {
             return self.0.lower_pieces(cx, &sparse, &pieces);
         }
-        let by_columns = |piece: &Piece| {
+        let by_columns = |piece: &MatrixPiece| {
             let mut shape = Shape::tiled(cx, spec, piece, cx.tokens);
             shape.modules.iter_mut().filter(|(slot, _)| *slot == "tile").for_each(|tile| *tile = BY_COLUMNS);
             shape
@@ -82,7 +82,7 @@ pub fn cases() -> Vec<Case> {
             let mut tape = Tape::new();
             let y = tape.var("y", Rows::Tokens, &[k]);
             let x = tape.var("x", Rows::Tokens, &[rows]);
-            tape.linear_add_sparse(Part::new("w", rows, k), y, x);
+            tape.linear_add_sparse(MatrixPart::new("w", rows, k), y, x);
             let case = Case::new(format!("linear_add_sparse/{rows}x{k}/{zeros}"), tape, steps(2), 1e-10);
             cases.push(Case { zeros: Some((y, zeros)), ..case });
         }
@@ -91,7 +91,7 @@ pub fn cases() -> Vec<Case> {
         let mut tape = Tape::new();
         let y = tape.var("y", Rows::Tokens, &[k, 3, rows]);
         let x = tape.var("x", Rows::Tokens, &[rows]);
-        tape.linear_add_sparse_gated(Part::new("w", rows, k), y, 2, x);
+        tape.linear_add_sparse_gated(MatrixPart::new("w", rows, k), y, 2, x);
         cases.push(Case { zeros: Some((y, 0.85)), ..Case::new(format!("linear_add_sparse/gated/{rows}x{k}"), tape, steps(2), 1e-10) });
     }
     cases

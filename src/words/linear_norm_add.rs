@@ -3,7 +3,7 @@
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
-use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, Word, vector};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, vector};
 
 struct LinearNormAdd {
     norm: Norm,
@@ -13,7 +13,7 @@ struct LinearNormAdd {
 
 impl Tape {
     /// `x [T, C] += norm(W [C, K] y [T, K])`.
-    pub fn linear_norm_add(&mut self, part: Part, y: Var, norm: Norm, x: Var) {
+    pub fn linear_norm_add(&mut self, part: MatrixPart, y: Var, norm: Norm, x: Var) {
         let product = self.scratch("product", Rows::Tokens, &[part.rows]);
         let (matrix, segments) = (self.matrix(vec![part]), vec![Segment::of(0)]);
         let product = Stack { matrix, x: y, y: product, bias: None, segments, store: Store::Set, rows: Rows::Tokens };
@@ -44,7 +44,7 @@ pub fn cases() -> Vec<Case> {
         let y = tape.var("y", Rows::Tokens, &[k]);
         let x = tape.var("x", Rows::Tokens, &[rows]);
         let norm = Norm::rms(tape.vectors(rows, vec![vector("g")]), 1e-6);
-        tape.linear_norm_add(Part::new("w", rows, k), y, norm, x);
+        tape.linear_norm_add(MatrixPart::new("w", rows, k), y, norm, x);
         cases.push(Case::new(format!("linear_norm_add/{rows}x{k}"), tape, steps, 1e-10));
     }
     cases

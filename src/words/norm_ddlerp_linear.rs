@@ -9,7 +9,7 @@ use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
-use crate::tape::{Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
 /// The weights of the lerps.
 pub struct DdLerp {
@@ -48,14 +48,14 @@ impl Tape {
         let slices = if lerp.rank.is_multiple_of(PAD) { 1 } else { n };
         let rows = n * lerp.rank / slices;
         let columns: Vec<usize> = (0..n).map(|i| self.var_spec(z).column(i)).collect();
-        let w1 = self.matrix((0..slices).map(|i| Part::in_out(&lerp.w1, rows, width).slice(i, slices)).collect());
+        let w1 = self.matrix((0..slices).map(|i| MatrixPart::in_out(&lerp.w1, rows, width).slice(i, slices)).collect());
         let into = |i| Segment { y: columns[i], activation: Activation::Tanh, ..Segment::of(i) };
         let segments = (0..slices).map(into).collect();
         let z_of = Stack { matrix: w1, x: mix.mixed, y: z, bias: None, segments, store: Store::Set, rows: Rows::Tokens };
 
         let from = |i| Segment { x: columns[i], y_plane: i, bias: Some(i), ..Segment::of(i) };
         let segments = (0..n).map(from).collect();
-        let w2 = self.matrix((0..n).map(|i| Part::in_out(&lerp.w2, width, lerp.rank).plane(i, n)).collect());
+        let w2 = self.matrix((0..n).map(|i| MatrixPart::in_out(&lerp.w2, width, lerp.rank).plane(i, n)).collect());
         let lerped = self.planes("lerped", width, n);
         let store = Store::Lerp { of: mix.mixed, a: mix.x_hat(), b: mix.x_hat() + 1 };
         let lerps = Stack { matrix: w2, x: z, y: lerped, bias: Some(lerp.mixes), segments, store, rows: Rows::Tokens };
@@ -99,7 +99,7 @@ pub fn cases() -> Vec<Case> {
         let shift = tape.state("shift".into(), &[width], true);
         let projection = |(i, &r): (usize, &usize)| {
             let activation = Activation::ALL[i % Activation::ALL.len()];
-            Projection { part: Part::new(format!("w{i}"), r, width), mix: n - 1 - i, activation }
+            Projection { part: MatrixPart::new(format!("w{i}"), r, width), mix: n - 1 - i, activation }
         };
         tape.norm_ddlerp_linear("y", x, vectors, lerp, rows.iter().enumerate().map(projection).collect(), shift);
         cases.push(Case::new(format!("norm_ddlerp_linear/{width}/{rank}"), tape, steps(2), 1e-10));

@@ -3,7 +3,7 @@
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
-use crate::tape::{Dispatch, Host, Lowering, Part, Rows, Tape, Var, VectorPart, Word, vector};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, VectorPart, Word, vector};
 
 /// Products of a normalised row, one after another. The body of three words.
 pub(super) struct NormLinear {
@@ -17,7 +17,7 @@ pub(super) struct NormLinear {
 
 impl Tape {
     /// One column a part. `bias`: one vector a part, or none at all.
-    pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<Part>, bias: Vec<VectorPart>) -> Var {
+    pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<MatrixPart>, bias: Vec<VectorPart>) -> Var {
         let columns: Vec<usize> = parts.iter().map(|p| p.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);
@@ -65,7 +65,7 @@ pub fn cases() -> Vec<Case> {
             let mut tape = Tape::new();
             let x = tape.var("x", Rows::Tokens, &[width]);
             let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-6);
-            let parts = rows.iter().enumerate().map(|(i, &n)| Part::new(format!("w{i}"), n, width)).collect();
+            let parts = rows.iter().enumerate().map(|(i, &n)| MatrixPart::new(format!("w{i}"), n, width)).collect();
             let bias = (0..rows.len()).filter(|_| has_bias).map(|i| vector(format!("b{i}"))).collect();
             tape.norm_linear("y", x, norm, parts, bias);
             let steps = if has_bias { steps(2) } else { batches() };

@@ -5,11 +5,11 @@
 use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
-use crate::tape::{Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, optional_vector, vector};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, optional_vector, vector};
 
 /// One matrix of the stack.
 pub struct Projection {
-    pub part: Part,
+    pub part: MatrixPart,
     /// Index of the mix that it reads.
     pub mix: usize,
     pub activation: Activation,
@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
         let vectors = tape.vectors(width, [vector("g"), vector("b")].into_iter().chain(mixes).collect());
         let shift = tape.state("shift".into(), &[width], true);
         let projection = |(i, &n): (usize, &usize)| Projection {
-            part: if i % 2 == 0 { Part::new(format!("w{i}"), n, width) } else { Part::in_out(format!("w{i}"), n, width) },
+            part: if i % 2 == 0 { MatrixPart::new(format!("w{i}"), n, width) } else { MatrixPart::in_out(format!("w{i}"), n, width) },
             mix: i % n_mixes,
             activation: Activation::ALL[i % Activation::ALL.len()],
         };

@@ -4,7 +4,7 @@
 //! has the twin.
 
 use crate::tape::{
-    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixSpec, Param, Piece, PieceSegment, Rows, Tape, Var, Vector,
+    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var, Vector,
 };
 use rayon::prelude::*;
 
@@ -177,7 +177,7 @@ const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
-    pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
+    pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
             return Self::matvec(4, 1);
@@ -189,7 +189,7 @@ impl Shape {
     }
 
     /// Weights go through workgroup memory, once for all tokens of a tile.
-    pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &Piece, n: usize) -> Shape {
+    pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         // Wider weights would lose bits, wide inputs their largest numbers.
         let fits = piece.format.bits() <= 16 && !piece.segments.iter().any(|s| matrix.parts[s.part].is_wide);
         if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
@@ -239,7 +239,7 @@ pub fn fuses(cx: &Lowering<'_>) -> bool {
 
 impl Stack {
     /// By that kernel, from rows of x as they are.
-    pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&Piece) -> Shape, pieces: &[Piece]) -> Vec<Dispatch> {
+    pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
             |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
@@ -258,8 +258,8 @@ impl Stack {
     fn products(
         &self,
         cx: &Lowering<'_>,
-        shape: &dyn Fn(&Piece) -> Shape,
-        pieces: &[Piece],
+        shape: &dyn Fn(&MatrixPiece) -> Shape,
+        pieces: &[MatrixPiece],
         input: &dyn Fn(bool) -> Input,
         x_at: &dyn Fn(&Segment) -> usize,
     ) -> Vec<Dispatch> {
@@ -275,7 +275,7 @@ impl Stack {
     }
 
     /// Which rows of a piece go through which segment: two segments may read the same part.
-    fn used<'p>(&self, piece: &'p Piece) -> Vec<(&Segment, &'p PieceSegment)> {
+    fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
 

@@ -4,11 +4,11 @@ use super::norm::Norm;
 use super::norm_linear::NormLinear;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
-use crate::tape::{Part, Rows, Tape, Var, vector};
+use crate::tape::{MatrixPart, Rows, Tape, Var, vector};
 
 impl Tape {
     /// `[T, F]`, both parts `[F, width]`.
-    pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: Part, up: Part) -> Var {
+    pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: MatrixPart, up: MatrixPart) -> Var {
         let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);
         let mut stack = |part, activation, store| {
@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
         let mut tape = Tape::new();
         let x = tape.var("x", Rows::Tokens, &[width]);
         let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-6);
-        let part = |i| Part::new("gate_up", rows, width).slice(i, 2);
+        let part = |i| MatrixPart::new("gate_up", rows, width).slice(i, 2);
         tape.swiglu("y", x, norm, part(0), part(1));
         cases.push(Case::new(format!("swiglu/{width}x{rows}"), tape, steps, 1e-10));
     }

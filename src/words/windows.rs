@@ -2,13 +2,13 @@
 //! tokens.
 
 use super::stack::{Segment, Shape, Stack};
-use crate::quant::BLOCK;
+use crate::quant::WEIGHTS_PER_BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
 /// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`. Together they have the scales of columns in common.
 const LANES: usize = 8;
 const ROWS: usize = 8;
-const _: () = assert!(LANES * ROWS == BLOCK);
+const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
 /// Rows that a block is a multiple of, so that all lanes work.
 pub const GROUP: usize = LANES * ROWS;
 /// Floats of a window.

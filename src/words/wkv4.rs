@@ -5,7 +5,7 @@
 
 use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
 /// Columns of the projections.
 const R: usize = 0;
@@ -37,7 +37,7 @@ impl Tape {
     }
 
     /// `proj` has the columns r (after its sigmoid), k, v. `vectors`: w, u. `x [T, C] += W [C, A] (r ⊙ wkv)`.
-    pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: Part, x: Var) {
+    pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: MatrixPart, x: Var) {
         let width = self.vector_spec(vectors).width;
         let y = self.internal("wkv", Rows::Tokens, &[width]);
         let matrix = self.matrix(vec![part]);
@@ -140,7 +140,7 @@ pub fn cases() -> Vec<Case> {
         let vectors = tape.vectors(width, vec![vector("time_decay").map(|d| -d.exp()), vector("time_first")]);
         let state = tape.wkv4_state("wkv".into(), width);
         let x = tape.var("x", Rows::Tokens, &[width + 3]);
-        tape.wkv4_linear_add(proj, vectors, state, Part::new("w", width + 3, width), x);
+        tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("w", width + 3, width), x);
         // Seeded states have denominators that are negative or near zero: a start from nothing is what is compared.
         cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }

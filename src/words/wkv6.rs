@@ -7,7 +7,7 @@
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
 /// Rows of the vectors: u, then weight and bias of the norm, then the decay where it is constant.
 const U: usize = 0;
@@ -32,7 +32,7 @@ pub enum Decay {
     /// The last of the vectors.
     Constant,
     /// exp(−exp(bias + W2 x)), x a column of the projections; W2 `[A, rank]`.
-    LowRank { part: Part, bias: Vector, column: usize },
+    LowRank { part: MatrixPart, bias: Vector, column: usize },
 }
 
 struct Word6 {
@@ -159,7 +159,7 @@ pub fn cases() -> Vec<Case> {
         let mut parts = vec![vector("u"), vector("g_x"), vector("b_x")];
         let decay = if rank > 0 {
             let bias = tape.vectors(width, vec![vector("time_decay")]);
-            Decay::LowRank { part: Part::in_out("time_decay_w2", width, rank), bias, column: 4 }
+            Decay::LowRank { part: MatrixPart::in_out("time_decay_w2", width, rank), bias, column: 4 }
         } else {
             parts.push(vector("time_decay").repeated(head_size).map(|d| (-d.exp()).exp()));
             Decay::Constant

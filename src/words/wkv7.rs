@@ -5,7 +5,7 @@
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Part, Rows, State, Tape, Var, VectorPart, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
 
 /// Column of the projections from which on they are inputs of the low-rank pairs.
 const LORA: usize = 3;
@@ -27,7 +27,7 @@ pub struct Wkv7 {
     /// a = σ(bias + matrix · a1 X_a), of a0 and a2.
     pub rate: Expansion,
     /// g = matrix · σ(g1 X_g), g2.
-    pub gate: Part,
+    pub gate: MatrixPart,
     /// `None` in layer 0, whose v is the first.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
@@ -41,7 +41,7 @@ pub struct Wkv7 {
 
 /// The second matrix of a low-rank pair, `[C, rank]`, and the bias of its output.
 pub struct Expansion {
-    pub matrix: Part,
+    pub matrix: MatrixPart,
     pub bias: VectorPart,
 }
 
@@ -209,7 +209,7 @@ pub fn cases() -> Vec<Case> {
             let mut tape = Tape::new();
             let proj = tape.var("proj", Rows::Tokens, &[width, width, width, rank, rank + 3, rank + 1, rank]);
             let ranks = [rank, rank + 3, rank + 1, rank];
-            let matrix = |i: usize, name: &str| Part::in_out(format!("{name}2"), width, ranks[i]);
+            let matrix = |i: usize, name: &str| MatrixPart::in_out(format!("{name}2"), width, ranks[i]);
             let expansion = |i: usize, name: &str| Expansion { matrix: matrix(i, name), bias: vector(format!("{name}0")) };
             let v_first = (!first_layer).then(|| tape.var("v_first", Rows::Tokens, &[width]));
             let spec = Wkv7 {

@@ -11,7 +11,7 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded};
 use wingbeat::low_level::quant;
-use wingbeat::low_level::tape::{BLOCK, Class, Room, Run, Source, Step, Tape};
+use wingbeat::low_level::tape::{Class, Room, Run, Source, Step, TOKENS_PER_BLOCK, Tape};
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::weights::Glm;
 
@@ -174,7 +174,7 @@ fn the_formula_is_the_specified_one() {
 
 #[test]
 fn a_model_without_a_file_gives_the_official_numbers() {
-    let room = Room { pages: 1, blocks: 2, listed: 2, context: 2 * BLOCK };
+    let room = Room { pages: 1, blocks: 2, listed: 2, context: 2 * TOKENS_PER_BLOCK };
     for expected in EXPECTED {
         for (device, tape, mut executor) in executors(&model(expected.model_type), &Formula, room) {
             let place = format!("{} on {device}", expected.model_type);

@@ -4,7 +4,7 @@ use super::{argmax, executors, model as formula};
 use crate::support::{devices, floats, glm4, nmse, options, read};
 use std::ops::ControlFlow;
 use wingbeat::low_level::arch::Glm4;
-use wingbeat::low_level::tape::{BLOCK, Room, Run, Step};
+use wingbeat::low_level::tape::{Room, Run, Step, TOKENS_PER_BLOCK};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
@@ -167,23 +167,23 @@ const SYNTHETIC: Synthetic = Synthetic { seed: 5 };
 #[test]
 fn far_positions_turn_as_on_paper() {
     const FAR: usize = 100_000;
-    let listed = FAR / BLOCK + 1;
+    let listed = FAR / TOKENS_PER_BLOCK + 1;
     let room = Room { blocks: 2, listed, context: FAR + 8, pages: 1 };
     let model = Glm4 { n_layer: 1, ..formula("glm") };
     // One block again and again, and the last one by itself.
     let step = |position: u32| {
         let run = Run { len: 8, position, shift_out: 1, ..Run::default() };
-        let blocks = (0..listed as u32).map(|i| u32::from(i == FAR as u32 / BLOCK as u32)).collect();
+        let blocks = (0..listed as u32).map(|i| u32::from(i == FAR as u32 / TOKENS_PER_BLOCK as u32)).collect();
         Step { tokens: vec![3, 1, 4, 1, 5, 9, 2, 6], runs: vec![run], outputs: vec![7], blocks }
     };
     for (device, tape, mut executor) in executors(&model, &SYNTHETIC, room) {
         let cache = tape.find_cache("model.layers.0.self_attn.k").unwrap();
         let mut keys = |position: u32, block: u32| {
             executor.run(&step(position), &mut Vec::new()).unwrap();
-            executor.read_cache(cache, &[block], BLOCK).unwrap()
+            executor.read_cache(cache, &[block], TOKENS_PER_BLOCK).unwrap()
         };
         let near = keys(0, 0)[..8 * 16].to_vec();
-        let at = FAR % BLOCK * 16;
+        let at = FAR % TOKENS_PER_BLOCK * 16;
         let far = keys(FAR as u32, 1)[at..at + 8 * 16].to_vec();
         let mut expected = near.clone();
         for (token, row) in expected.chunks_exact_mut(16).enumerate() {
@@ -205,7 +205,7 @@ fn far_positions_turn_as_on_paper() {
 #[test]
 fn large_vocabularies_and_odd_widths_are_read_to_the_end() {
     let model = Glm4 { n_layer: 1, n_ffn: 107 * 32, n_vocab: 65_600, ..formula("glm4") };
-    let room = Room { blocks: 1, listed: 1, context: BLOCK, pages: 1 };
+    let room = Room { blocks: 1, listed: 1, context: TOKENS_PER_BLOCK, pages: 1 };
     let run = Run { len: 40, shift_out: 1, ..Run::default() };
     let tokens = (0..40).map(|i| 65_599 - i * 1000).collect();
     let step = Step { tokens, runs: vec![run], outputs: vec![39, 0], blocks: vec![0] };

@@ -2,7 +2,7 @@
 
 use super::*;
 use wingbeat::low_level::arch::Rwkv4;
-use wingbeat::low_level::tape::{Part, Room, Rows, vector};
+use wingbeat::low_level::tape::{MatrixPart, Room, Rows, vector};
 use wingbeat::low_level::words::testing::numbers;
 
 pub fn model() -> Rwkv4 {
@@ -17,7 +17,7 @@ fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32
     let x = tape.var("x", Rows::Tokens, &[width]);
     let vectors = tape.vectors(width, vec![vector("time_decay").map(w), vector("time_first").map(u)]);
     let state = tape.wkv4_state("wkv".into(), width);
-    tape.wkv4_linear_add(proj, vectors, state, Part::new("identity", width, width), x);
+    tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("identity", width, width), x);
     tape.store_as(wingbeat::low_level::quant::find("f32").unwrap());
     let (spec, out) = (tape.var_spec(proj).clone(), tape.var_spec(x).stride());
     let identity = |name: &str, shape: &[usize], v: &mut Vec<f32>| {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, Var, WINDOW_BYTES};
+use crate::tape::{Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
 use excerpts::decoded;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -408,7 +408,7 @@ impl Executor for GpuExecutor {
         let tape = self.model.tape();
         let (spec, format) = (tape.cache_spec(cache), tape.cache_format);
         let width = spec.width();
-        for (values, &at) in values.chunks(BLOCK * width).zip(blocks) {
+        for (values, &at) in values.chunks(TOKENS_PER_BLOCK * width).zip(blocks) {
             let mut block = vec![0.0; spec.block_len()];
             values.iter().enumerate().for_each(|(n, &v)| block[spec.place(n / width, n % width)] = v);
             let bytes = quant::encode_within(format, &block);

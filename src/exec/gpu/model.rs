@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{BLOCK, Class, Held, MatrixSpec, Room, Section, Source, State};
+use crate::tape::{Class, Held, MatrixSpec, Room, Section, Source, State, TOKENS_PER_BLOCK};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -99,7 +99,7 @@ impl Loaded for GpuModel {
             // Software adapters end all loops of a lane after 65 535 iterations, without a word: so many a block are more than enough.
             Class::Lanes => {
                 let units = self.tape().caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
-                65535 / (8 * (1 + units) + 2 * BLOCK) * BLOCK
+                65535 / (8 * (1 + units) + 2 * TOKENS_PER_BLOCK) * TOKENS_PER_BLOCK
             }
         }
     }

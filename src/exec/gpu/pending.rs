@@ -4,7 +4,7 @@ use super::Device;
 use super::readback::{Readback, Submitted};
 use crate::error::Result;
 use crate::exec::Excerpt;
-use crate::tape::{BLOCK, Cache, State, Tape};
+use crate::tape::{Cache, State, TOKENS_PER_BLOCK, Tape};
 use std::task::{Context, Poll};
 
 /// Work that was begun and not finished.
@@ -58,7 +58,7 @@ impl Piece {
             Excerpt::State(state, _) => Piece { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
             Excerpt::Cache(cache, _, n) => {
                 let block = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
-                Piece { kind: Kind::Cache(cache, n), bytes: n.div_ceil(BLOCK) * block }
+                Piece { kind: Kind::Cache(cache, n), bytes: n.div_ceil(TOKENS_PER_BLOCK) * block }
             }
             Excerpt::Var(var, rows) => {
                 let spec = tape.var_spec(var);
@@ -77,7 +77,7 @@ impl Piece {
                 let (width, mut block, mut all) = (spec.width(), vec![0.0; spec.block_len()], Vec::with_capacity(n * spec.width()));
                 for (i, bytes) in bytes.chunks_exact(tape.cache_format.size_bytes(spec.block_len())).enumerate() {
                     tape.cache_format.decode(bytes, &mut block);
-                    let rows = 0..BLOCK.min(n - i * BLOCK);
+                    let rows = 0..TOKENS_PER_BLOCK.min(n - i * TOKENS_PER_BLOCK);
                     all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
                 }
                 all

@@ -1,6 +1,6 @@
 //! How large a step is, as far as plans and activations care.
 
-use crate::tape::{BLOCK, Rows, Step, Tape};
+use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
 /// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ impl Size {
 
     fn rounded(self) -> Size {
         let round = |n: usize| n.max(1).next_power_of_two();
-        let context = if self.context == 0 { 0 } else { round(self.context).max(BLOCK) };
+        let context = if self.context == 0 { 0 } else { round(self.context).max(TOKENS_PER_BLOCK) };
         Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 

@@ -3,8 +3,8 @@
 use super::Device;
 use crate::error::{Result, filled};
 use crate::exec::load::{Progress, encode_part, survey};
-use crate::quant::{Affine, BLOCK, Encoded, PAD};
-use crate::tape::{Block, MatrixSpec, Piece, PieceSegment, Region, Source, WORD_BYTES};
+use crate::quant::{Affine, Encoded, PAD, WEIGHTS_PER_BLOCK};
+use crate::tape::{Block, MatrixPiece, MatrixSpec, PieceSegment, Region, Source, WORD_BYTES};
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
@@ -88,7 +88,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    fn storage<S: Sink>(&mut self, name: &str, piece: &Piece) -> Result<S> {
+    fn storage<S: Sink>(&mut self, name: &str, piece: &MatrixPiece) -> Result<S> {
         S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
@@ -112,7 +112,7 @@ impl<'a> Upload<'a> {
         let pieces = spec.column_pieces(self.device.caps.max_binding);
         let mut buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<S>>>()?;
         let bytes_of = |units: usize| part.format.size_bytes(units * PAD);
-        let blocks = part.units().div_ceil(BLOCK / PAD);
+        let blocks = part.units().div_ceil(WEIGHTS_PER_BLOCK / PAD);
         let mut own = Encoded::default();
         encode_part(&part, axis, affine.as_ref(), 0, part.rows, source, &mut |row, encoded| {
             for (piece, buffer) in pieces.iter().zip(&mut buffers) {
@@ -124,7 +124,7 @@ impl<'a> Upload<'a> {
                     .codes
                     .chunks_exact(bytes_of(part.units()))
                     .for_each(|row| own.codes.extend_from_slice(&row[bytes_of(first)..][..bytes_of(units)]));
-                let of_blocks = first / (BLOCK / PAD)..(first + units).div_ceil(BLOCK / PAD);
+                let of_blocks = first / (WEIGHTS_PER_BLOCK / PAD)..(first + units).div_ceil(WEIGHTS_PER_BLOCK / PAD);
                 encoded.scales.chunks_exact(blocks).for_each(|row| own.scales.extend_from_slice(&row[of_blocks.clone()]));
                 self.rows(buffer, s, row, &own)?;
             }

@@ -6,7 +6,7 @@ use crate::exec::environment::{self, TUNE};
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
-use crate::tape::{Caps, Class, Part, Rows, Tape, Tuning, vector};
+use crate::tape::{Caps, Class, MatrixPart, Rows, Tape, Tuning, vector};
 use crate::weights::{NewFile, Readers};
 use crate::words::{Activation, Projection};
 use std::io::Write;
@@ -63,9 +63,9 @@ fn tape(kind: AdapterKind) -> Tape {
     for i in 0..n_layer {
         let norm = t.vectors(width, ["g", "b", "mix"].map(vector).into());
         let shift = t.state(format!("shift{i}"), &[width], true);
-        let key = Projection { part: Part::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
+        let key = Projection { part: MatrixPart::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
         let k = t.norm_shift_linear("ffn", x, norm, vec![key], shift);
-        t.linear_add(Part::new(format!("v{i}"), width, 4 * width), k, x);
+        t.linear_add(MatrixPart::new(format!("v{i}"), width, 4 * width), k, x);
     }
     t
 }

@@ -3,7 +3,7 @@ use crate::arch;
 use crate::error::Kind;
 use crate::exec::strategy::Strategy;
 use crate::quant;
-use crate::tape::BLOCK;
+use crate::tape::TOKENS_PER_BLOCK;
 use std::cell::Cell;
 
 fn recorded(name: &str) -> (Tape, usize) {
@@ -14,7 +14,7 @@ fn recorded(name: &str) -> (Tape, usize) {
 }
 
 fn sizes(n_slots: usize, context: usize) -> Sizes {
-    let blocks = n_slots * context.div_ceil(BLOCK);
+    let blocks = n_slots * context.div_ceil(TOKENS_PER_BLOCK);
     Sizes { room: Room { pages: n_slots + 1, blocks, listed: blocks, context }, tokens: 256, outputs: n_slots }
 }
 

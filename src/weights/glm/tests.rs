@@ -222,8 +222,8 @@ fn strided_rows_are_split_and_stay_inside_their_storage() {
         config(&dir, original_config(), json!({"num_layers": 1, "add_qkv_bias": false}));
         Checkpoint::open(&put(&dir, "a.pth", &file))
     };
-    let turned = open(&[1, ROWS]).unwrap();
-    let k = turned.tensor("model.layers.0.self_attn.k_proj.weight").unwrap();
+    let transposed = open(&[1, ROWS]).unwrap();
+    let k = transposed.tensor("model.layers.0.self_attn.k_proj.weight").unwrap();
     let expected: Vec<f32> = (0..G * D * C).map(|i| (H * D + i / C + ROWS * (i % C)) as f32).collect();
     assert_eq!((k.shape(), k.to_f32().unwrap()), (&[G * D, C][..], expected));
     for strides in [[C + 1, 1], [C, 2], [isize::MAX as usize, 1], [usize::MAX / 8, 1], [1, isize::MAX as usize]] {

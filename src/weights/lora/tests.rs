@@ -137,8 +137,8 @@ fn every_spelling_of_a_pair() {
     assert_eq!(merged(&peft.chain([norm]).collect::<Vec<_>>()), (plain.0.clone(), adapter[4].numbers.clone()));
     // web-rwkv's: A lies transposed.
     let (a, b) = (&pair[0], &pair[1]);
-    let turned = (0..C * R).map(|i| a.numbers[(i % R) * C + i / R]).collect();
-    let a = Made { name: "blocks.0.att.key.lora.0".into(), shape: vec![C, R], numbers: turned };
+    let transposed = (0..C * R).map(|i| a.numbers[(i % R) * C + i / R]).collect();
+    let a = Made { name: "blocks.0.att.key.lora.0".into(), shape: vec![C, R], numbers: transposed };
     let web = [a, Made { name: "blocks.0.att.key.lora.1".into(), ..b.clone() }];
     assert_eq!(merged(&web), plain);
     // And a mix has web-rwkv's name, which nothing in so small a file tells.

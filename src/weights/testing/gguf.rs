@@ -163,11 +163,11 @@ pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tens
                 }
             }
             "time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2" | "w1" | "w2" | "a1" | "a2" | "v1" | "v2" | "g1" | "g2" => {
-                let turned = view.transposed();
-                g.tensor(&ours, F32, turned.shape(), &singles(&turned.to_f32().unwrap()));
+                let transposed = view.transposed();
+                g.tensor(&ours, F32, transposed.shape(), &singles(&transposed.to_f32().unwrap()));
                 if ["a1", "a2"].iter().any(|a| part == format!("att.{a}")) && block == "0" {
                     let dummy = ours.replace("_a", "_v");
-                    g.tensor(&dummy, F32, turned.shape(), &singles(&turned.to_f32().unwrap()));
+                    g.tensor(&dummy, F32, transposed.shape(), &singles(&transposed.to_f32().unwrap()));
                 }
             }
             "time_faaaa" => {

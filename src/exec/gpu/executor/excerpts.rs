@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::exec::gpu::pending::{Pending, Piece};
 use crate::exec::gpu::readback::Readback;
 use crate::exec::{Excerpt, Loaded};
-use crate::tape::{BLOCK, Tape};
+use crate::tape::{TOKENS_PER_BLOCK, Tape};
 
 impl GpuExecutor {
     /// Submits copies of these pieces to the host.
@@ -27,7 +27,10 @@ impl GpuExecutor {
                 }
                 Excerpt::Cache(cache, blocks, n) => {
                     let bytes = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
-                    blocks.iter().take(n.div_ceil(BLOCK)).for_each(|&at| copy(&self.caches[cache.0], at as usize * bytes, bytes));
+                    blocks
+                        .iter()
+                        .take(n.div_ceil(TOKENS_PER_BLOCK))
+                        .for_each(|&at| copy(&self.caches[cache.0], at as usize * bytes, bytes));
                 }
                 Excerpt::Var(var, rows) => {
                     let spec = tape.var_spec(var);
