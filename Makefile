@@ -15,7 +15,7 @@ FUZZ    ?=
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check fuzz deny clean
+.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,10 @@ bench: ## tokens a second of a 0.1B model with seeded weights; DEVICE and MODEL 
 gpu-check: ## kernels, official logits and speed on a real GPU, written to benches/results; CHECK="--models rwkv7-0.1b" and the like
 	$(CARGO) build --release
 	tools/gpu-check.sh $(CHECK)
+
+picture: ## record the terminal session at the top of the README anew
+	$(CARGO) build --release
+	tools/picture.py $$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/wingbeat assets/session.svg
 
 fuzz: ## fuzz every reader of files with AddressSanitizer for SECONDS each; FUZZ="pickle state" chooses targets
 	@tools/fuzz.sh $(SECONDS) $(FUZZ)

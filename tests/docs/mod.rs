@@ -123,8 +123,10 @@ pages! {
     batch "docs/batch.md"
     chat "docs/chat.md"
     devices "docs/devices.md"
+    environment "docs/environment.md"
     files "docs/files.md"
     grammars "docs/grammars.md"
+    migrating "docs/migrating.md"
     state_files "docs/state-files.md"
     strategies "docs/strategies.md"
 }
