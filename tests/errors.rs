@@ -56,8 +56,8 @@ fn a_file_of_another_kind_is_named() {
     let zip = b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     let files = [
-        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (give it with --state", ""),
-        (tuned.clone(), "this is a tuned initial state, not a model (give it with --state", ""),
+        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (load it with --state", ""),
+        (tuned.clone(), "this is a tuned initial state, not a model (load it with --state", ""),
         (lora, "this is a LoRA adapter, not a model", "found a LoRA adapter (merge it into its model"),
         (
             file("cut.state", &whole[..whole.len() / 2]),

@@ -1,10 +1,10 @@
-//! Which architecture a checkpoint is: refusals first, then the ones that run. Spec: section 1.1 of the RWKV notes.
+//! Detects the architecture of a checkpoint: unsupported variants first, then the supported architectures.
 
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
-/// Parts of names that only an unsupported model has, and what to call it. Many of them satisfy a later rule too, and some
-/// stand in any one layer.
+/// Substrings of tensor names that only unsupported models have, and the names of these models. They are checked first, because most
+/// of these models also have the tensors of a supported one. Some substrings occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
     (".ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
@@ -20,11 +20,16 @@ const REFUSED: &[(&str, &str)] = &[
     ("pos_emb_x", "a research variant with position embeddings"),
 ];
 
-/// The model's hyper-parameters, or what it is instead.
+/// Detects the architecture and reads the model's hyper-parameters.
+///
+/// # Errors
+///
+/// `Model` if the file is an unsupported variant, a state, a LoRA adapter or no model, if a tensor is missing, or if a shape does not run.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
-    let refuse =
-        |what: &str, tensor: &str| Err(Error::model(format!("this is {what}: it has {tensor}")).hint(format!("wingbeat runs {}", runs())));
+    let refuse = |what: &str, tensor: &str| {
+        Err(Error::model(format!("this model is {what}: it has {tensor}")).hint(format!("wingbeat runs {}", runs())))
+    };
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);
     }
@@ -33,41 +38,50 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
             return refuse(what, &format!("blocks.0.att.{tensor}"));
         }
     }
-    // In RWKV-2 and 3 the bonus has one more dimension.
+    // RWKV-2 and 3 have a bonus of shape [n, 1].
     let is_old = |s: &Vec<usize>| matches!(s[..], [n, 1] if n > 1) && !shapes.has_att("ln_x.weight");
     if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(is_old) {
-        return refuse("RWKV-2 or 3", &format!("a blocks.0.att.time_first of shape {shape:?}"));
+        return refuse("RWKV-2 or 3", &format!("blocks.0.att.time_first of shape {shape:?}"));
     }
     match ARCHS.iter().find(|a| a.recognises(shapes)) {
         Some(arch) if shapes.shape("emb.weight").is_some() => arch.read(shapes),
         _ if shapes.metadata("weights_hash").is_some() => {
             let of = shapes.metadata("architecture").unwrap_or("an unknown architecture");
             let e = Error::model(format!("this is a state file of wingbeat for {}, not a model", short(of, 40)));
-            Err(e.hint("give it with `state`, and its model with `model`; a saved chat continues with `chat::load`"))
+            Err(e.hint("load it with `state` and its model with `model`; a saved chat continues with `chat::load`"))
         }
         _ if shapes.has_att("time_state") => {
             Err(Error::model("this is a tuned initial state, not a model")
-                .hint("give it with `state`, beside the model that it was tuned for"))
+                .hint("load it with `state` beside the model that it was tuned for"))
         }
         _ if shapes.has_att("wkv") || shapes.shape("model.layers.0.self_attn.k").is_some() => {
-            Err(Error::model("this is a saved state, not a model").hint("give it with `state`, beside its model"))
+            Err(Error::model("this is a saved state, not a model").hint("load it with `state` beside its model"))
         }
         _ if shapes.find(&|name| name.contains(".lora_A")).is_some() => {
             Err(Error::model("this is a LoRA adapter, not a model").hint("merge it into its model with `Conversion::lora`"))
         }
         Some(arch) => arch.read(shapes),
-        None => Err(Error::model("no known architecture: expected RWKV tensors such as emb.weight and blocks.0.att.key.weight")
-            .hint("`Checkpoint::names` lists what the file has")),
+        None => Err(Error::model(
+            "no known architecture: no tensor of an RWKV such as emb.weight or blocks.0.att.key.weight, and no configuration of a GLM",
+        )
+        .hint("`Checkpoint::names` lists the tensors of the file")),
     }
 }
 
-/// The sizes of a tensor's dimensions, unit ones dropped, or what is missing.
+/// Returns the error for a tensor that the architecture needs and the file lacks.
+pub fn missing(tensor: &str) -> Error {
+    Error::model(format!("the tensor {tensor} is missing"))
+}
+
+/// Returns the `N` dimensions of a tensor, without the dimensions of 1 that a reshape left at either end.
+///
+/// # Errors
+///
+/// `Model` if the tensor is missing or has another number of dimensions.
 pub fn dims<const N: usize>(shapes: &dyn Shapes, tensor: &str) -> Result<[usize; N]> {
-    let Some(shape) = shapes.shape(tensor) else {
-        return Err(Error::model(format!("the tensor {tensor} is missing")));
-    };
+    let shape = shapes.shape(tensor).ok_or_else(|| missing(tensor))?;
     let mut kept = shape.clone();
-    // Only leading and trailing unit dimensions can be left over from a reshape; a head or a rank of one is real.
+    // A reshape leaves dimensions of 1 at the ends only. Between others, a 1 is one head or a rank of one.
     while kept.len() > N && kept[0] == 1 {
         kept.remove(0);
     }

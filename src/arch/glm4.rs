@@ -1,6 +1,25 @@
-//! GLM-4 and its kin: ChatGLM3, GLM-4 in both of its formats, GLM-4-0414. A transformer with grouped queries. arXiv 2406.12793.
+//! GLM-4: ChatGLM3, GLM-4 in both of its file formats, GLM-4-0414. A transformer with grouped-query attention (arXiv 2406.12793).
+//!
+//! x is the residual stream, x̂ = RMS(x) ⊙ its weight. The equations of one block, with the word that computes each part:
+//!
+//! ```text
+//! attention                                                                             Tape::norm_linear
+//!   q = W_q x̂ + b_q    k = W_k x̂ + b_k    v = W_v x̂ + b_v
+//!                                                                                         Tape::attention, per query head
+//!   q ← rotary(q)    k ← rotary(k)                       at the token's position; k and v are appended to the cache
+//!   y = Σ_t softmax_t(q · k_t / √head_size) v_t          over the tokens so far; query heads share key heads in groups
+//!                                                                                         Tape::linear_add
+//!   x ← x + W_o y
+//! mlp                                                                                   Tape::swiglu
+//!   y = silu(W_gate x̂) ⊙ W_up x̂
+//!   x ← x + W_down y                                                                      Tape::linear_add
+//! ```
+//!
+//! GLM-4-0414 normalises each branch before it adds it: x ← x + RMS(W y), [`Tape::linear_norm_add`].
+//!
+//! Words: [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`], [`Tape::swiglu`].
 
-use super::detect::dims;
+use super::detect::{dims, missing};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -9,25 +28,26 @@ use crate::weights::{GLM, Glm, layer_of};
 use crate::words::{Attention, Norm};
 use std::collections::BTreeMap;
 
-/// Blueprint.
+/// The sizes and settings of a GLM-4 model.
 #[derive(Debug, Clone)]
 pub struct Glm4 {
     pub n_layer: usize,
-    /// h, width of the residual stream.
+    /// h, the width of the residual stream.
     pub n_embd: usize,
-    /// F
+    /// F, the width of the mlp.
     pub n_ffn: usize,
     pub n_vocab: usize,
-    /// What shapes do not tell.
+    /// The settings from `config.json`, which shapes do not determine.
     pub config: Glm,
-    /// Names of the classes of a classifier, and whether its head has a bias.
+    /// The classes of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Labels>,
 }
 
-/// What a classifier tells.
+/// The classes of a classifier.
 #[derive(Debug, Clone)]
 pub struct Labels {
     pub names: Vec<String>,
+    /// Whether the head has a bias.
     pub has_bias: bool,
 }
 
@@ -35,7 +55,7 @@ pub struct Glm4Arch;
 
 const EMBED: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
-/// Of a classifier.
+/// The head of a classifier.
 const SCORE: &str = "score";
 const MAX_LABELS: usize = 65536;
 
@@ -54,7 +74,7 @@ impl Architecture for Glm4Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let Some(config) = shapes.metadata(GLM) else {
-            return Err(Error::model("expected the configuration of a GLM beside its weights: no shape tells its heads and its norms")
+            return Err(Error::model("the weights of a GLM have no configuration: their shapes determine neither heads nor norms")
                 .hint("put the model's config.json into the same folder"));
         };
         let config = Glm::parse(config)?;
@@ -62,23 +82,25 @@ impl Architecture for Glm4Arch {
         let n_layer = shapes.n_layer();
         let is_beyond = |name: &str| layer_of(name).is_some_and(|layer| layer >= n_layer);
         if let Some(name) = shapes.find(&is_beyond) {
-            return Err(Error::model(format!("expected layers without a gap, found {name} but nothing of layer {n_layer}")));
+            return Err(Error::model(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}")));
         }
         let labels = labels(shapes, &config, n_embd)?;
         if shapes.shape(HEAD).is_none() && labels.is_none() {
-            return Err(Error::model(format!("the tensor {HEAD} is missing, and the configuration does not say that it is the embedding")));
+            return Err(missing(HEAD).hint("only a model with tie_word_embeddings in config.json uses the embedding as its head"));
         }
         let [rows, width] = dims(shapes, &layer(0, "mlp.gate_up_proj.weight"))?;
         if n_vocab == 0 || n_embd == 0 || rows == 0 || width != n_embd {
-            let text = format!("expected no empty matrix and an mlp of the embedding's width, found widths {n_embd} and {width}");
-            return Err(Error::model(format!("{text}, {rows} rows of the mlp, a vocabulary of {n_vocab}")));
+            let text = format!("expected sizes of at least 1 and an mlp as wide as the embedding, found embedding [{n_vocab}, {n_embd}]");
+            return Err(Error::model(format!("{text}, mlp.gate_up_proj [{rows}, {width}]")));
         }
         if rows % 2 == 1 {
-            return Err(Error::model(format!("expected as many rows for the gate as for what it gates, found {rows} in all")));
+            return Err(Error::model(format!(
+                "expected an even number of rows, half of them for the gate, found {rows} in mlp.gate_up_proj"
+            )));
         }
         let size = config.head_size;
         if !size.is_multiple_of(8) || size > 256 {
-            return Err(Error::model(format!("expected heads of at most 256 numbers, a multiple of 8, found {size}")));
+            return Err(Error::model(format!("expected a head size of at most 256, a multiple of 8, found {size} in the configuration")));
         }
         Ok(Box::new(Glm4 { n_layer, n_embd, n_ffn: rows / 2, n_vocab, config, labels }))
     }
@@ -88,7 +110,7 @@ impl Architecture for Glm4Arch {
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
-        // The small one is of no published model.
+        // The size 0.5b is made for benchmarks: no such model is published.
         let (n_layer, n_embd, n_ffn, n_head, head_size) = match size {
             "0.5b" => (24, 1024, 2816, 16, 64),
             "9b" => (40, 4096, 13696, 32, 128),
@@ -112,11 +134,12 @@ impl Architecture for Glm4Arch {
     }
 }
 
+/// Returns `model.layers.INDEX.TENSOR`.
 fn layer(index: usize, tensor: &str) -> String {
     format!("model.layers.{index}.{tensor}")
 }
 
-/// The classes, if the model has a head for them; by number where the configuration does not name them.
+/// Returns the classes if the model has a classifier's head, else `None`. A class that the configuration does not name has its number as name.
 fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Labels>> {
     let weight = format!("{SCORE}.weight");
     if shapes.shape(&weight).is_none() {
@@ -124,7 +147,7 @@ fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Lab
     }
     let [n, width] = dims(shapes, &weight)?;
     if !(1..=MAX_LABELS).contains(&n) || width != n_embd {
-        let text = format!("expected 1 to {MAX_LABELS} classes for a width of {n_embd}, found {n} for {width}");
+        let text = format!("expected 1 to {MAX_LABELS} classes of width {n_embd}, found {n} of width {width}");
         return Err(Error::model(text).at(weight));
     }
     let name = |i: usize| config.labels.get(i).cloned().unwrap_or_else(|| i.to_string());
@@ -157,7 +180,7 @@ impl Blueprint for Glm4 {
         Sampling::glm()
     }
 
-    /// `x = E[token]`; every block in turn; `logits = W RMS(x)`.
+    /// Records `x = E[token]`, then each block, then `logits = W RMS(x)`.
     fn record(&self, t: &mut Tape) {
         t.rotary = Some(Rotary { size: self.config.rotary_size, base: self.config.rope_theta });
         let table = t.table(MatrixPart::new(EMBED, self.n_vocab, self.n_embd));
@@ -178,6 +201,7 @@ impl Blueprint for Glm4 {
 }
 
 impl Glm4 {
+    /// Records one block. `name` maps a tensor to its full name in this layer.
     fn block(&self, t: &mut Tape, name: &dyn Fn(&str) -> String, x: Var) {
         let (h, f, c) = (self.n_embd, self.n_ffn, &self.config);
         let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size: c.head_size };
@@ -192,14 +216,14 @@ impl Glm4 {
         let y = t.attention(&name("self_attn"), qkv, of);
         self.add(t, MatrixPart::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
 
-        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). The norm has that name because it comes after attention, not behind it.
+        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). This norm is the input norm of the mlp, in spite of its name.
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
         let gate_up = |i| MatrixPart::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
         self.add(t, MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
     }
 
-    /// A branch enters the residual stream, through a norm where the model has one there.
+    /// Records x += W y, or x += RMS(W y) in GLM-4-0414.
     fn add(&self, t: &mut Tape, part: MatrixPart, y: Var, norm: String, x: Var) {
         if self.config.model_type == "glm4" {
             let norm = self.norm(t, norm);
@@ -209,6 +233,7 @@ impl Glm4 {
         }
     }
 
+    /// Returns an RMS norm with the weight `tensor [h]`.
     fn norm(&self, t: &mut Tape, tensor: String) -> Norm {
         Norm::rms(t.vectors(self.n_embd, vec![vector(tensor)]), self.config.rms_norm_eps)
     }

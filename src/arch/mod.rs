@@ -1,7 +1,7 @@
-//! Architectures: from the names and shapes of a checkpoint to a recorded tape.
+//! Architectures: each reads the names and shapes of a checkpoint and records a tape.
 //!
-//! An architecture file holds formulas; it names no device, no kernel and no number format. To add one: a file here and its
-//! two lines below.
+//! An architecture file holds formulas. It names no device, no kernel and no number format. A new architecture is one file here and
+//! two lines below: its `mod` and its entry in [`ARCHS`].
 
 mod detect;
 mod glm4;
@@ -27,78 +27,87 @@ use crate::tensor::View;
 use crate::weights::layer_of;
 use std::collections::BTreeMap;
 
-/// Names and shapes of a checkpoint.
+/// The names and shapes of a checkpoint's tensors, and its metadata.
 pub trait Shapes {
+    /// Returns the shape of a tensor, or `None` if the checkpoint has no tensor of that name.
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
 
-    /// How many layers there are, `blocks.N.` or `model.layers.N.`, N from 0 on without a gap.
+    /// Counts the layers: consecutive numbers N from 0 on in names that begin with `blocks.N.` or `model.layers.N.`.
     fn n_layer(&self) -> usize;
 
-    /// A name that is as asked for.
+    /// Returns a name for which `is` is true, or `None`.
     fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String>;
 
-    /// What the file or the user says beside the tensors.
+    /// Returns a value of the file's metadata or of the user's settings.
     fn metadata(&self, _key: &str) -> Option<&str> {
         None
     }
 
-    /// Whether layer 0 has this tensor of its time mix.
+    /// Returns true if the time mix of layer 0 has this tensor.
     fn has_att(&self, tensor: &str) -> bool {
         self.shape(&format!("blocks.0.att.{tensor}")).is_some()
     }
 }
 
-/// The metadata that sets the epsilon of the group norm over a head.
+/// The metadata key that sets the epsilon of the group norm over a head.
 pub use crate::weights::GROUP_NORM_EPS;
 
 /// A family of models.
 pub trait Architecture: Sync {
-    /// Its name in reports: `rwkv7`.
+    /// Returns the name for reports: `rwkv7`.
     fn name(&self) -> &'static str;
 
-    /// The versions that run, for messages: `RWKV-7 (x070)`.
+    /// Returns the supported versions for messages: `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Whether these names are its own. Any of several tells: what a broken file lacks is then named as missing.
+    /// Returns true if a tensor name belongs to this architecture alone. One such name is enough: [`read`](Self::read) then reports
+    /// what a broken file lacks.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
-    /// Hyper-parameters from shapes.
+    /// Reads the hyper-parameters from shapes and metadata.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a tensor is missing or has a shape that does not run.
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>>;
 
-    /// Sizes that [`Architecture::published`] knows, the largest last.
+    /// Returns the sizes that [`Architecture::published`] accepts, in ascending order.
     fn sizes(&self) -> &'static [&'static str] {
         stack::SIZES
     }
 
-    /// The published size of that name (`0.1b`), for benchmarks without a file.
+    /// Returns the hyper-parameters of a published size (`0.1b`), for benchmarks without a file. Returns `None` if the size is unknown.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
-/// All architectures that run. Detection, benchmarks and tests walk this list; the first that recognises a file has it, so what is
-/// most particular comes first.
+/// All supported architectures. Detection, benchmarks and tests walk this list. The first architecture that recognises a file is chosen,
+/// so the most specific ones come first.
 pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
-/// Hyper-parameters of one model.
+/// The hyper-parameters of one model.
 pub trait Blueprint: Send + Sync {
+    /// Returns the sizes and names that reports show.
     fn facts(&self) -> Facts;
+
+    /// Records the model's words on an empty tape.
     fn record(&self, tape: &mut Tape);
 
-    /// What a file of such a model says beside its tensors.
+    /// Returns the metadata that a file of this model needs beside its tensors.
     fn metadata(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// How the family's own program draws, unless told otherwise.
+    /// Returns the default sampler settings of the model's own program.
     fn sampling(&self) -> Sampling {
         Sampling::rwkv()
     }
 }
 
-/// What every model can say of itself.
+/// Sizes and names of a model, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub architecture: &'static str,
-    /// `x070` and the like.
+    /// The version within the architecture: `x070`.
     pub version: &'static str,
     pub n_layer: usize,
     pub n_embd: usize,
@@ -106,16 +115,16 @@ pub struct Facts {
     pub n_head: usize,
     pub head_size: usize,
     pub n_vocab: usize,
-    /// Tokens that it was trained for, where it cannot read on for ever.
+    /// The number of tokens that the model was trained for, or `None` if its context is unbounded.
     pub context: Option<usize>,
-    /// Ids that end a text.
+    /// Token ids that end a text.
     pub stop_ids: Vec<u32>,
-    /// Names of the classes, of a model that tells these instead of the next token.
+    /// The class names of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Vec<String>>,
 }
 
 impl Facts {
-    /// How many logits there are: as many as tokens, or labels.
+    /// Returns the number of logits: one per class of a classifier, else one per token of the vocabulary.
     pub fn n_logits(&self) -> usize {
         self.labels.as_ref().map_or(self.n_vocab, Vec::len)
     }
@@ -136,7 +145,7 @@ impl Shapes for crate::weights::Checkpoint {
 
     fn n_layer(&self) -> usize {
         let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer_of).collect();
-        // Consecutive from 0: a name such as blocks.18446744073709551614 makes no model of that many layers.
+        // Only consecutive numbers count: the name blocks.18446744073709551614 must not make a model of that many layers.
         layers.iter().zip(0..).take_while(|(found, expected)| *found == expected).count()
     }
 }

@@ -1,4 +1,24 @@
-//! RWKV-4 "Dove". Letters as in the paper.
+//! RWKV-4 "Dove". Letters as in the paper (arXiv 2305.13048, section 3); `W_o` and similar letters name the checkpoint's tensors.
+//!
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//!
+//! ```text
+//! time mix                                                                              Tape::norm_shift_linear
+//!   X_m = x̂₋ + (x̂ − x̂₋) ⊙ μ_m                         for m of r, k, v
+//!   r = σ(W_r X_r)    k = W_k X_k    v = W_v X_v
+//!                                                                                         Tape::wkv4_linear_add, per channel
+//!   wkv = (a + e^(u + k) v) / (b + e^(u + k))            u is the bonus of the current token
+//!   a ← e^w a + e^k v    b ← e^w b + e^k                 state; w = −exp(time_decay) is constant
+//!   x ← x + W_o (r ⊙ wkv)
+//! channel mix                                                                           Tape::norm_shift_linear
+//!   X_m = x̂₋ + (x̂ − x̂₋) ⊙ μ_m                         for m of k, r
+//!   k = relu²(W_k X_k)    r = σ(W_r X_r)
+//!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
+//! ```
+//!
+//! The word keeps a and b finite: it scales both by e^(−p), where p, the third vector of the state, is the largest decayed exponent so far.
+//!
+//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`], [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer, of_current};
@@ -7,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::tape::{Tape, Var};
 use crate::words::Activation;
 
-/// Blueprint: nothing but the sizes that all have. No heads: every channel is alone.
+/// The sizes of an RWKV-4 model. It has no heads: every channel has its own state.
 #[derive(Debug, Clone)]
 pub struct Rwkv4(pub Base);
 
@@ -30,7 +50,8 @@ impl Architecture for Rwkv4Arch {
         let [n_decay] = dims(shapes, "blocks.0.att.time_decay")?;
         let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
         if n_decay != n_att {
-            return Err(Error::model(format!("expected {n_att} decays, one for each channel, found {n_decay}")));
+            let text = format!("expected {n_att} decays, one per channel, found {n_decay}");
+            return Err(Error::model(text).at("blocks.0.att.time_decay"));
         }
         Ok(Box::new(Rwkv4(Base::read(shapes, n_att)?)))
     }
@@ -52,8 +73,9 @@ impl Blueprint for Rwkv4 {
 }
 
 impl Rwkv4 {
+    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r k v, each from its own lerp of LN1(x) with the token before
+        // r k v, each from its own lerp of LN1(x) with the previous token
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::Sigmoid);
@@ -62,10 +84,11 @@ impl Rwkv4 {
         let shift = l.att_shift(t);
         let rkv = lerps.record(t, "proj", x, shift);
 
-        // per channel: w = −exp(decay) is added to exponents, u to that of the current token
+        // per channel: the decay w = −exp(time_decay) of one token, and the bonus u of the current token; both are added to exponents
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
         t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);
+
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 }

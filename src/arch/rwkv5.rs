@@ -1,34 +1,54 @@
-//! RWKV-5 "Eagle": 5.0, 5.1 and 5.2 (x052). Letters as in the paper.
+//! RWKV-5 "Eagle": 5.0, 5.1 and 5.2 (x052). Letters as in the paper (arXiv 2404.05892, section 4); `W_o` and similar letters name the
+//! checkpoint's tensors.
+//!
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//!
+//! ```text
+//! time mix                                                                              Tape::norm_shift_linear
+//!   X_m = x̂₋ + (x̂ − x̂₋) ⊙ μ_m                         for m of r, k, v and, from 5.1 on, g
+//!   r = W_r X_r    k = W_k X_k    v = W_v X_v
+//!   g = silu(W_g X_g)                                    gate; 1 in 5.0
+//!                                                                                         Tape::wkv6, per head
+//!   y = g ⊙ GroupNorm(S r + (Σ r ⊙ u ⊙ k) v)            u is the bonus of the current token
+//!   S ← S diag(w) + v kᵀ                                 state, [value][key]; w = exp(−exp(time_decay)) is constant
+//!                                                                                         Tape::linear_add
+//!   x ← x + W_o y
+//! channel mix                                                                           Tape::norm_shift_linear
+//!   X_m = x̂₋ + (x̂ − x̂₋) ⊙ μ_m                         for m of k, r
+//!   k = relu²(W_k X_k)    r = σ(W_r X_r)
+//!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
+//! ```
+//!
+//! u and w are vectors of a head in 5.2 and one number per head before.
+//!
+//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::linear_add_sparse_gated`].
 
-use super::detect::dims;
+use super::detect::{dims, missing};
 use super::stack::{Base, Layer, of_current, seven_halves};
 use super::{Architecture, Blueprint, Facts, Shapes};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tape::{Tape, Var, VectorPart};
 use crate::words::{Activation, Decay, Wkv6};
 
-/// Blueprint: the three versions differ in who shares a decay and in the gate.
+/// The sizes of an RWKV-5 model. The three versions differ in the shapes of decay and bonus, and in the gate.
 #[derive(Debug, Clone)]
 pub struct Rwkv5 {
     pub base: Base,
-    /// 5.2: decay and bonus for each channel. Before: for each head.
+    /// Whether every channel has its own decay and bonus (5.2), or every head (5.0 and 5.1).
     pub per_channel: bool,
     pub bonus: Bonus,
-    /// From 5.1 on.
+    /// Whether the time mix has a gate (from 5.1 on).
     pub is_gated: bool,
 }
 
-/// How a file stores u.
+/// The form in which a file stores the bonus u.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bonus {
-    /// `time_faaaa`: u.
+    /// The tensor `time_faaaa` holds u.
     Raw,
-    /// `time_first` of the first models: u = exp(time_first).
+    /// The tensor `time_first` of the oldest models holds ln u.
     Log,
 }
-
-/// Index of the gate among mixes and projections: behind r, k and v.
-const GATE: usize = 3;
 
 pub struct Rwkv5Arch;
 
@@ -47,7 +67,7 @@ impl Architecture for Rwkv5Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let tensor = "blocks.0.att.time_decay";
-        let decay = shapes.shape(tensor).ok_or_else(|| Error::model(format!("the tensor {tensor} is missing")))?;
+        let decay = shapes.shape(tensor).ok_or_else(|| missing(tensor))?;
         let [n_att, _] = dims(shapes, "blocks.0.att.key.weight")?;
         let per_channel = decay.len() >= 2 && decay.iter().product::<usize>() == n_att;
         let n_head = if per_channel { dims::<2>(shapes, tensor)?[0] } else { decay.iter().product() };
@@ -55,7 +75,7 @@ impl Architecture for Rwkv5Arch {
             base: Base::read(shapes, n_head)?,
             per_channel,
             bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
-            // In any layer: a file that lacks one of its gates is broken, not of the version before.
+            // A gate in any layer counts: a file that lacks some of its gates is a broken 5.1, not a 5.0.
             is_gated: shapes.find(&|name| name.ends_with(".att.gate.weight") || name.ends_with(".att.time_mix_g")).is_some(),
         }))
     }
@@ -82,20 +102,19 @@ impl Blueprint for Rwkv5 {
 }
 
 impl Rwkv5 {
+    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r k v and the gate, each from its own lerp of LN1(x) with the token before
+        // r k v and the gate, each from its own lerp of LN1(x) with the previous token
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::None);
         lerps.project(mix("time_mix_k"), l.matrix("key"), Activation::None);
         lerps.project(mix("time_mix_v"), l.matrix("value"), Activation::None);
-        if self.is_gated {
-            lerps.project(mix("time_mix_g"), l.matrix("gate"), Activation::Silu);
-        }
+        let gate = self.is_gated.then(|| lerps.project(mix("time_mix_g"), l.matrix("gate"), Activation::Silu));
         let shift = l.att_shift(t);
         let proj = lerps.record(t, "proj", x, shift);
 
-        // per head: a decay w = exp(−exp(decay)) that never changes, the bonus u for the current token
+        // per head: the bonus u of the current token and the constant decay w = exp(−exp(time_decay))
         let u = match self.bonus {
             Bonus::Raw => l.att("time_faaaa"),
             Bonus::Log => l.att("time_first").map(f32::exp),
@@ -107,15 +126,16 @@ impl Rwkv5 {
             eps: self.base.group_norm_eps,
             vectors: t.vectors(self.base.n_att, vec![self.spread(u), ln_g, ln_b, self.spread(w)]),
             decay: Decay::Constant,
-            gate: self.is_gated.then_some(GATE),
+            gate,
             state: l.wkv_state(t),
         };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
+
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// A number a channel, or one a head for all of its channels.
+    /// Returns `[A]`, one number per channel. Before 5.2 the tensor holds one number per head, which all channels of the head share.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

@@ -1,4 +1,27 @@
-//! RWKV-6 "Finch" (x060). Letters as in the paper.
+//! RWKV-6 "Finch" (x060). Letters as in the paper (arXiv 2404.05892, section 4); `W_o` and similar letters name the checkpoint's tensors.
+//!
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//!
+//! ```text
+//! time mix                                                                              Tape::norm_ddlerp_linear
+//!   z_m = tanh(W1_m (x̂ + (x̂₋ − x̂) ⊙ m_x))             for m of w, k, v, r, g
+//!   X_m = x̂ + (x̂₋ − x̂) ⊙ (m_m + W2_m z_m)             the lerp depends on the token
+//!   r = W_r X_r    k = W_k X_k    v = W_v X_v
+//!   g = silu(W_g X_g)                                    gate
+//!                                                                                         Tape::wkv6, per head
+//!   w = exp(−exp(w0 + D2 tanh(D1 X_w)))                  decay of each channel, in (0, 1)
+//!   y = g ⊙ GroupNorm(S r + (Σ r ⊙ u ⊙ k) v)            u is the bonus of the current token
+//!   S ← S diag(w) + v kᵀ                                 state, [value][key]
+//!                                                                                         Tape::linear_add
+//!   x ← x + W_o y
+//! channel mix                                                                           Tape::norm_shift_linear
+//!   X_m = x̂ + (x̂₋ − x̂) ⊙ m_m                          for m of k, r
+//!   k = relu²(W_k X_k)    r = σ(W_r X_r)
+//!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
+//! ```
+//!
+//! Words: [`Tape::norm_ddlerp_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::norm_shift_linear`],
+//! [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer, seven_halves};
@@ -7,26 +30,40 @@ use crate::error::{Error, Result};
 use crate::tape::{Tape, Var};
 use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 
-/// Blueprint.
+/// The sizes of an RWKV-6 model.
 #[derive(Debug, Clone)]
 pub struct Rwkv6 {
     pub base: Base,
-    /// Rank of the pairs that move a lerp, and of the pair that moves the decay.
+    /// Rank of W1_m and W2_m, the low-rank pair of each lerp.
     pub mix_rank: usize,
+    /// Rank of D1 and D2, the low-rank pair of the decay.
     pub decay_rank: usize,
 }
 
-/// What the lerps are for, in the order of their weights.
-const MIXES: [&str; 5] = ["w", "k", "v", "r", "g"];
-const W: usize = 0;
-const K: usize = 1;
-const V: usize = 2;
-const R: usize = 3;
-const G: usize = 4;
+/// The lerps, in the order in which `time_maa_w1` and `time_maa_w2` store their weights.
+#[derive(Debug, Clone, Copy)]
+enum Mix {
+    W,
+    K,
+    V,
+    R,
+    G,
+}
 
-/// Columns of the projections behind r, k and v.
-const GATE: usize = 3;
-const DECAY: usize = 4;
+impl Mix {
+    const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
+
+    /// Returns the tensor of the time mix that holds m_m.
+    fn tensor(self) -> &'static str {
+        match self {
+            Mix::W => "time_maa_w",
+            Mix::K => "time_maa_k",
+            Mix::V => "time_maa_v",
+            Mix::R => "time_maa_r",
+            Mix::G => "time_maa_g",
+        }
+    }
+}
 
 pub struct Rwkv6Arch;
 
@@ -47,14 +84,15 @@ impl Architecture for Rwkv6Arch {
         let [n_head, _] = dims(shapes, "blocks.0.att.time_faaaa")?;
         let [_, mixes] = dims(shapes, "blocks.0.att.time_maa_w1")?;
         let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;
-        let mix_rank = mixes / MIXES.len();
-        if mix_rank * MIXES.len() != mixes || mixes == 0 || decay_rank == 0 {
-            return Err(Error::model(format!(
-                "expected low-rank pairs for {} lerps and the decay, found {mixes} and {decay_rank} columns",
-                MIXES.len()
-            )));
+        let n = Mix::ALL.len();
+        if mixes == 0 || !mixes.is_multiple_of(n) {
+            let text = format!("expected low-rank matrices of {n} lerps, a multiple of {n} columns, found {mixes}");
+            return Err(Error::model(text).at("blocks.0.att.time_maa_w1"));
         }
-        Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank, decay_rank }))
+        if decay_rank == 0 {
+            return Err(Error::model("expected a low-rank matrix with columns, found none").at("blocks.0.att.time_decay_w1"));
+        }
+        Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank: mixes / n, decay_rank }))
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
@@ -75,36 +113,41 @@ impl Blueprint for Rwkv6 {
 }
 
 impl Rwkv6 {
+    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (a, base) = (self.base.n_att, &self.base);
-        // r k v g and the input of the decay, each from a lerp that depends on the token
+
+        // r k v g and tanh(D1 X_w): one column each, from its own lerp of LN1(x) with the previous token
+        let mut projections = Vec::new();
+        let mut project = |mix: Mix, matrix, activation| {
+            projections.push(Projection { part: matrix, mix: mix as usize, activation });
+            projections.len() - 1
+        };
+        project(Mix::R, l.matrix("receptance"), Activation::None);
+        project(Mix::K, l.matrix("key"), Activation::None);
+        project(Mix::V, l.matrix("value"), Activation::None);
+        let gate = project(Mix::G, l.matrix("gate"), Activation::Silu);
+        let decay = project(Mix::W, l.reduce("time_decay_w1", self.decay_rank), Activation::Tanh);
         let ln1 = l.norm_and(t, "ln1", [l.att("time_maa_x")]);
         let lerp = DdLerp {
             rank: self.mix_rank,
             w1: l.name("att.time_maa_w1"),
             w2: l.name("att.time_maa_w2"),
-            mixes: t.vectors(base.n_embd, MIXES.map(|m| l.att(&format!("time_maa_{m}"))).into()),
+            mixes: t.vectors(base.n_embd, Mix::ALL.map(|mix| l.att(mix.tensor())).into()),
         };
-        let projections = vec![
-            Projection { part: l.matrix("receptance"), mix: R, activation: Activation::None },
-            Projection { part: l.matrix("key"), mix: K, activation: Activation::None },
-            Projection { part: l.matrix("value"), mix: V, activation: Activation::None },
-            Projection { part: l.matrix("gate"), mix: G, activation: Activation::Silu },
-            Projection { part: l.reduce("time_decay_w1", self.decay_rank), mix: W, activation: Activation::Tanh },
-        ];
         let shift = l.att_shift(t);
         let proj = t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift);
 
-        // per head: the decay of this token, w = exp(−exp(d + W2 tanh(W1 X_w))), the bonus u
-        let part = l.expand("time_decay_w2", self.decay_rank);
-        let bias = t.vectors(a, vec![l.att("time_decay")]);
+        // w = exp(−exp(w0 + D2 tanh(D1 X_w)))
+        let w0 = t.vectors(a, vec![l.att("time_decay")]);
+        let decay = Decay::LowRank { part: l.expand("time_decay_w2", self.decay_rank), bias: w0, column: decay };
         let u = l.att("time_faaaa").shaped(base.n_head(), base.head_size);
         let vectors = t.vectors(a, [u].into_iter().chain(l.ln_x()).collect());
-        let decay = Decay::LowRank { part, bias, column: DECAY };
         let state = l.wkv_state(t);
-        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(GATE), state };
+        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(gate), state };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
+
         l.channel_mix(t, x, l.ffn("time_maa_k"), l.ffn("time_maa_r"));
     }
 }

@@ -1,6 +1,6 @@
-//! RWKV-7 "Goose" (x070). Letters as in the paper (arXiv 2503.14456, section 4); `W_o` and the like are the checkpoint's tensors.
+//! RWKV-7 "Goose" (x070). Letters as in the paper (arXiv 2503.14456, section 4); `W_o` and similar letters name the checkpoint's tensors.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ that of the token before. Of one block, with the words that compute each part:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -10,9 +10,9 @@
 //!   w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))            decay of each channel, in (0.545, 1)
 //!   a = σ(a0 + a2 a1 X_a)                                rate at which the state learns
 //!   g = g2 σ(g1 X_g)                                     gate
-//!   v ← v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)           after layer 0, whose v is v_first
-//!   κ = k ⊙ k_k / ‖k ⊙ k_k‖                              what is taken out of the state
-//!   k ← k ⊙ (1 + (a − 1) ⊙ k_a)                          what is put in
+//!   v ← v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)           from layer 1 on; v_first is v of layer 0
+//!   κ = k ⊙ k_k / ‖k ⊙ k_k‖                              the key that is removed from the state
+//!   k ← k ⊙ (1 + (a − 1) ⊙ k_a)                          the key that is added to the state
 //!   S ← S diag(w) − S κ (κ ⊙ a)ᵀ + v kᵀ                  state, [value][key]
 //!   y = g ⊙ (GroupNorm(S r) + (Σ r ⊙ k ⊙ r_k) v)
 //!                                                                                         Tape::linear_add
@@ -32,14 +32,14 @@ use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var};
 use crate::words::{Activation, Expansion, ValueResidual, Wkv7};
 
-/// Blueprint.
+/// The sizes of an RWKV-7 model.
 #[derive(Debug, Clone)]
 pub struct Rwkv7 {
     pub base: Base,
-    /// Ranks of the low-rank pairs of decay w, rate a, value residual v and gate g.
     pub ranks: Ranks,
 }
 
+/// The ranks of the low-rank pairs: decay w, rate a, value residual v (0 in a model of one layer) and gate g.
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks {
     pub w: usize,
@@ -67,11 +67,11 @@ impl Architecture for Rwkv7Arch {
         let [n_head, head_size] = dims(shapes, "blocks.0.att.r_k")?;
         let base = Base::read(shapes, n_head)?;
         if base.n_att != base.n_embd {
-            let text = format!("expected a time mix as wide as the embedding, {}, found {}", base.n_embd, base.n_att);
+            let text = format!("expected {} rows, the width of the embedding, found {}", base.n_embd, base.n_att);
             return Err(Error::model(text).at("blocks.0.att.key.weight"));
         }
         if n_head.checked_mul(head_size) != Some(base.n_embd) {
-            let text = format!("{n_head} heads of {head_size} do not make a width of {}", base.n_embd);
+            let text = format!("expected heads that fill a width of {}, found {n_head} heads of {head_size} channels", base.n_embd);
             return Err(Error::model(text).at("blocks.0.att.r_k"));
         }
         let rank = |tensor: &str| dims(shapes, tensor).map(|[_, rank]: [usize; 2]| rank);
@@ -82,7 +82,9 @@ impl Architecture for Rwkv7Arch {
             g: rank("blocks.0.att.g1")?,
         };
         if ranks.w == 0 || ranks.a == 0 || ranks.g == 0 || (base.n_layer > 1 && ranks.v == 0) {
-            return Err(Error::model(format!("expected low-rank pairs of rank 1 or more, found {ranks:?}")));
+            return Err(Error::model(format!(
+                "expected low-rank matrices with columns, found none in `w1`, `a1`, `v1` or `g1`: {ranks:?}"
+            )));
         }
         Ok(Box::new(Rwkv7 { base, ranks }))
     }
@@ -116,11 +118,11 @@ impl Blueprint for Rwkv7 {
 }
 
 impl Rwkv7 {
-    /// One block. Returns v of layer 0, which later layers mix into their own.
+    /// Records one block. Returns v of layer 0, which later layers mix into their own v.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
         let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
 
-        // r k v and the inputs of the low-rank pairs, each from its own lerp of LN1(x) with the token before
+        // r k v and the inputs of the low-rank pairs, each from its own lerp of LN1(x) with the previous token
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);

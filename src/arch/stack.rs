@@ -1,5 +1,5 @@
-//! What all RWKV share: the sizes that every checkpoint tells, the table and its norm, the layers one after another with the
-//! names of their tensors and states, the head.
+//! The parts that RWKV-4 to 7 share: sizes read from shapes, embedding and its norm, names of a layer's tensors and states, channel mix,
+//! head.
 
 use super::detect::dims;
 use super::{Facts, Shapes};
@@ -8,49 +8,56 @@ use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vec
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
-/// The World models.
+/// Sizes of the published World models.
 pub const SIZES: &[&str] = &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b"];
 
-/// Sizes of any RWKV.
+/// The sizes of any RWKV model.
 #[derive(Debug, Clone)]
 pub struct Base {
     pub n_layer: usize,
-    /// C, width of the residual stream.
+    /// C, the width of the residual stream.
     pub n_embd: usize,
-    /// A, width of the time mix; C in every published model.
+    /// A, the width of the time mix. It equals C in every published model.
     pub n_att: usize,
+    /// F, the width of the channel mix.
     pub n_ffn: usize,
     pub n_vocab: usize,
-    /// S, so that there are A / S heads; 1 in RWKV-4, where every channel is alone.
+    /// S, the channels of a head; A / S heads. It is 1 in RWKV-4, which has no heads.
     pub head_size: usize,
-    /// Epsilon of the group norm over a head.
+    /// The epsilon of the group norm over a head.
     pub group_norm_eps: f32,
-    /// Absent where the file's embedding is normalised already.
+    /// Whether the model has a norm after the embedding. A file whose embedding is normalised already has none.
     pub has_ln0: bool,
-    /// The file has initial states, tuned for this model.
+    /// Whether the file has tuned initial states of the time mix.
     pub has_time_state: bool,
-    /// And initial token shifts.
+    /// Whether the file has tuned initial token shifts.
     pub has_ts_state: bool,
 }
 
-/// head_size_divisor² x 1e-5, whatever the head size.
+/// head_size_divisor² × 1e-5 with the official divisor 8, for every head size.
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
-    /// Sizes by shapes; the version knows its number of heads.
+    /// Reads the sizes from shapes. `n_head` comes from a tensor that only the version knows.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a tensor is missing or empty, if widths disagree, if layers have a gap, or if an epsilon is unsupported.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        // Both have the width of the embedding too: a matrix without columns could claim any number of rows.
+        // Their widths are checked, too: a matrix without columns could claim any number of rows.
         let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
         let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
         let text = |what: String| Err(Error::model(what));
         if n_head == 0 || n_vocab == 0 || n_embd == 0 || n_att == 0 || n_ffn == 0 {
             return text(format!(
-                "expected no empty matrix, found width {n_embd}, {n_head} heads over {n_att}, ffn {n_ffn}, vocabulary {n_vocab}"
+                "expected sizes of at least 1, found width {n_embd}, time mix {n_att}, {n_head} heads, ffn {n_ffn}, vocabulary {n_vocab}"
             ));
         }
         if att_width != n_embd || ffn_width != n_embd {
-            return text(format!("expected keys for a width of {n_embd}, found {att_width} in the time mix and {ffn_width} in the ffn"));
+            return text(format!(
+                "expected key matrices of {n_embd} columns, found {att_width} in the time mix and {ffn_width} in the ffn"
+            ));
         }
         if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
             return text(format!("expected heads of 1 to 128 channels, found {n_head} heads over {n_att} channels"));
@@ -60,21 +67,21 @@ impl Base {
                 .parse()
                 .ok()
                 .filter(|e: &f32| *e > 0.0 && e.is_finite())
-                .ok_or_else(|| Error::model(format!("expected a positive number as {key}, found {text:?}"))),
+                .ok_or_else(|| Error::model(format!("expected a positive number in metadata {key}, found {text:?}"))),
             None => Ok(default),
         };
         let layer_norm_eps = eps(LAYER_NORM_EPS, words::LAYER_NORM_EPS)?;
         if (layer_norm_eps - words::LAYER_NORM_EPS).abs() > 1e-8 {
             return text(format!(
-                "expected layer norms with an epsilon of 1e-5, as every published RWKV has, found {layer_norm_eps:e} in config.json or the metadata"
+                "expected 1e-5 as the epsilon of layer norms, as in every published RWKV, found {layer_norm_eps:e} in config.json or the metadata"
             ));
         }
         let n_layer = shapes.n_layer();
         let is_beyond = |name: &str| layer_of(name).is_some_and(|layer| layer >= n_layer);
         if let Some(name) = shapes.find(&is_beyond) {
-            return text(format!("expected layers without a gap, found {name} but nothing of layer {n_layer}"));
+            return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // Half a norm is a broken file, not a model without.
+        // One of the two tensors is enough: half a norm is a broken file, not a model without the norm.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
         Ok(Base {
             n_layer,
@@ -87,7 +94,7 @@ impl Base {
         })
     }
 
-    /// The World models of that size, with heads of 64; the version knows its ffn.
+    /// Returns the sizes of a published World model, with heads of 64 channels, or `None` if `size` is unknown. `n_ffn` maps C to F.
     pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
         let (n_layer, n_embd) = match size {
             "0.1b" => (12, 768),
@@ -100,7 +107,7 @@ impl Base {
         Some(Base { n_layer, ..Base::new(n_embd, n_ffn(n_embd), 64, 65536) })
     }
 
-    /// One layer of these sizes, in the usual form.
+    /// Returns a model of one layer, with a norm after the embedding and without initial states.
     pub fn new(n_embd: usize, n_ffn: usize, head_size: usize, n_vocab: usize) -> Base {
         Base {
             n_layer: 1,
@@ -116,10 +123,12 @@ impl Base {
         }
     }
 
+    /// Returns the number of heads, A / S.
     pub fn n_head(&self) -> usize {
         self.n_att / self.head_size
     }
 
+    /// Returns the facts for reports. Token 0 ends a text in every RWKV.
     pub fn facts(&self, architecture: &'static str, version: &'static str) -> Facts {
         Facts {
             architecture,
@@ -136,7 +145,7 @@ impl Base {
         }
     }
 
-    /// `x = LN0(E[token])`; every block in turn; `logits = W LN_out(x)`.
+    /// Records `x = LN0(E[token])`, then each block with `block`, then `logits = W LN_out(x)`.
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
@@ -152,84 +161,85 @@ impl Base {
     }
 }
 
-/// Weight and bias of a layer norm.
+/// Returns weight and bias of a layer norm.
 fn norm(prefix: &str) -> [VectorPart; 2] {
     [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
 }
 
-/// One layer: the names of its tensors, and what versions share of it.
+/// One layer: the names of its tensors, its states, and the words that several versions share.
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
 }
 
 impl Layer<'_> {
+    /// Returns `blocks.N.TENSOR`.
     pub fn name(&self, tensor: &str) -> String {
         format!("blocks.{}.{tensor}", self.index)
     }
 
-    /// A vector of the time mix.
+    /// Returns a vector of the time mix, `blocks.N.att.TENSOR`.
     pub fn att(&self, tensor: &str) -> VectorPart {
         vector(self.name(&format!("att.{tensor}")))
     }
 
-    /// A vector of the channel mix.
+    /// Returns a vector of the channel mix, `blocks.N.ffn.TENSOR`.
     pub fn ffn(&self, tensor: &str) -> VectorPart {
         vector(self.name(&format!("ffn.{tensor}")))
     }
 
-    /// Weight and bias of the group norm.
+    /// Returns weight and bias of the group norm, `[A]` each.
     pub fn ln_x(&self) -> [VectorPart; 2] {
         norm(&self.name("att.ln_x"))
     }
 
-    /// A norm and the mixes that follow it, packed as `norm_shift_linear` takes them.
+    /// Packs a norm and its mixes as [`Tape::norm_shift_linear`] takes them: weight, bias, then the mixes.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
         t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
     }
 
-    /// Matrices that each read their own lerp of a norm of x with the token before.
+    /// Starts a list of projections. Each reads its own lerp of a norm of x with the previous token.
     pub fn lerps(&self, norm: &str) -> Lerps<'_> {
         Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
     }
 
-    /// `att.NAME.weight [A, C]`
+    /// Returns the matrix `att.NAME.weight [A, C]`.
     pub fn matrix(&self, name: &str) -> MatrixPart {
         MatrixPart::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
-    /// The first matrix of a low-rank pair, `att.NAME [C, rank]`.
+    /// Returns the first matrix of a low-rank pair, `att.NAME [C, rank]`.
     pub fn reduce(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
-    /// The second, `att.NAME [rank, A]`.
+    /// Returns the second matrix of a low-rank pair, `att.NAME [rank, A]`.
     pub fn expand(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
 
-    /// x += att.output y
+    /// Records x += W_o y.
     pub fn output(&self, t: &mut Tape, y: Var, x: Var) {
         t.linear_add(self.output_part(), y, x);
     }
 
-    /// `att.output [C, A]`
+    /// Returns W_o, `att.output.weight [C, A]`.
     pub fn output_part(&self) -> MatrixPart {
         MatrixPart::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
-    /// LN1(x) of the last token, `[C]`.
+    /// Declares the token shift of the time mix: LN1(x) of the last token, `[C]`.
     pub fn att_shift(&self, t: &mut Tape) -> State {
         let shift = t.state(self.name("att.shift"), &[self.base.n_embd], true);
         self.begin_with(t, shift, "att.ts_state", self.base.has_ts_state)
     }
 
-    /// LN2(x) of the last token, `[C]`.
+    /// Declares the token shift of the channel mix: LN2(x) of the last token, `[C]`.
     pub fn ffn_shift(&self, t: &mut Tape) -> State {
         t.state(self.name("ffn.shift"), &[self.base.n_embd], true)
     }
 
-    /// `[H, S (value), S (key)]`
+    /// Declares the recurrent state of the time mix, `[A / S heads, S (value), S (key)]`.
     pub fn wkv_state(&self, t: &mut Tape) -> State {
         let size = self.base.head_size;
         let wkv = t.state(self.name("att.wkv"), &[self.base.n_head(), size, size], false);
@@ -243,20 +253,19 @@ impl Layer<'_> {
         state
     }
 
-    /// Of RWKV-4 to 6: x += σ(W_r X_r) ⊙ W_v relu²(W_k X_k), X from LN2(x). `mix_k` and `mix_r`: how much of the token before k and r
-    /// take.
+    /// Records the channel mix of RWKV-4 to 6: x += σ(W_r X_r) ⊙ W_v relu²(W_k X_k), where X_m = x̂ + (x̂₋ − x̂) ⊙ mix_m and x̂ = LN2(x).
     pub fn channel_mix(&self, t: &mut Tape, x: Var, mix_k: VectorPart, mix_r: VectorPart) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = self.lerps("ln2");
         lerps.project(mix_k, MatrixPart::new(self.name("ffn.key.weight"), f, c), Activation::ReluSquared);
-        lerps.project(mix_r, MatrixPart::new(self.name("ffn.receptance.weight"), c, c), Activation::Sigmoid);
+        let gate = lerps.project(mix_r, MatrixPart::new(self.name("ffn.receptance.weight"), c, c), Activation::Sigmoid);
         let shift = self.ffn_shift(t);
         let kr = lerps.record(t, "ffn", x, shift);
-        t.linear_add_sparse_gated(MatrixPart::new(self.name("ffn.value.weight"), c, f), kr, 1, x);
+        t.linear_add_sparse_gated(MatrixPart::new(self.name("ffn.value.weight"), c, f), kr, gate, x);
     }
 }
 
-/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix, x̂ a norm of x and x̂₋ that of the token before.
+/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix. x̂ is a norm of x, x̂₋ is x̂ of the previous token.
 pub struct Lerps<'a> {
     layer: &'a Layer<'a>,
     norm: String,
@@ -265,29 +274,30 @@ pub struct Lerps<'a> {
 }
 
 impl Lerps<'_> {
-    /// Adds a projection: one more column of the result. A mix that an earlier projection reads is computed once.
-    pub fn project(&mut self, mix: VectorPart, matrix: MatrixPart, activation: Activation) {
+    /// Adds a projection and returns its column of the result. A mix that an earlier projection reads is computed once.
+    pub fn project(&mut self, mix: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         let known = self.mixes.iter().position(|m| m.tensor == mix.tensor);
         let mix = known.unwrap_or_else(|| {
             self.mixes.push(mix);
             self.mixes.len() - 1
         });
         self.projections.push(Projection { part: matrix, mix, activation });
+        self.projections.len() - 1
     }
 
-    /// Records the word that computes all of them. `shift`: the norm of the last token.
+    /// Records one word that computes all projections. `shift` holds x̂₋. Returns the projections, one column each.
     pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
         let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
         t.norm_shift_linear(name, x, vectors, self.projections, shift)
     }
 }
 
-/// Width of the ffn of RWKV-5 and 6.
+/// Returns F of RWKV-5 and 6: 3.5 C, rounded down to a multiple of 32.
 pub fn seven_halves(n_embd: usize) -> usize {
     n_embd * 7 / 2 / 32 * 32
 }
 
-/// RWKV-4 and 5 store how much a mix takes of the current token; the words want how much of the one before.
+/// Converts a mix of RWKV-4 and 5. The file stores the share of the current token, the words take the share of the previous token.
 pub fn of_current(mu: f32) -> f32 {
     1.0 - mu
 }

@@ -3,11 +3,15 @@
 use super::{ARCHS, Blueprint};
 use crate::error::{Error, Result};
 
-/// `rwkv7-0.1b` and the like.
+/// Returns the hyper-parameters of a published size by its name, `ARCHITECTURE-SIZE`: `rwkv7-0.1b`.
+///
+/// # Errors
+///
+/// `Usage` if the architecture or the size is unknown.
 pub fn named(name: &str) -> Result<Box<dyn Blueprint>> {
     let found = name.split_once('-').and_then(|(arch, size)| ARCHS.iter().find(|a| a.name() == arch)?.published(size));
     found.ok_or_else(|| {
         let known: Vec<_> = ARCHS.iter().map(|a| format!("{}-{}", a.name(), a.sizes().join("|"))).collect();
-        Error::usage(format!("no synthetic model {name:?}, expected {}", known.join(" or "))).field("synthetic")
+        Error::usage(format!("unknown synthetic model {name:?}, expected {}", known.join(" or "))).field("synthetic")
     })
 }

@@ -143,7 +143,7 @@ fn nonsense_sizes_are_refused() {
     assert!(with(&V4, "time_decay", &[0]).contains("48 decays"));
     assert!(with(&V4, "time_decay", &[24]).contains("48 decays"));
     assert!(with(&V4, "att.key.weight", &[1 << 40, 0]).contains("decays"));
-    assert!(with(&V7, "att.key.weight", &[1 << 40, 0]).contains("width of 48, found 0"));
+    assert!(with(&V7, "att.key.weight", &[1 << 40, 0]).contains("48 columns, found 0"));
     assert!(with(&V4, "emb.weight", &[0, 48]).contains("vocabulary 0"));
     assert!(with(&V4, "emb.weight", &[48]).contains("dimensions"));
 }
