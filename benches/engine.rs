@@ -10,7 +10,7 @@ use std::time::Instant;
 use wingbeat::chat::Message;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Generation, Request};
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Job, Model, ModelSource, Options, Request as Limits, Session};
+use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Session};
 
 const SLOTS: usize = 16;
 const TOKENS: usize = 128;

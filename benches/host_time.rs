@@ -10,7 +10,7 @@ mod null;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Request, Session, Stream};
+use wingbeat::session::{Limits, Session, Stream};
 
 const TOKENS: usize = 4000;
 const ROUNDS: usize = 7;
@@ -19,14 +19,14 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     let model = null::model(folder.path());
     let mut session = Session::new(&model, 1).unwrap();
-    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(TOKENS) };
+    let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(TOKENS) };
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let slot = session.open().unwrap();
             session.prefill(slot, &[1]).unwrap();
-            let mut streams = [Stream::new(slot, Sampler::new(Sampling::greedy(0)), &request)];
+            let mut streams = [Stream::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
             let started = Instant::now();
-            session.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+            session.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
             let took = started.elapsed().as_secs_f64();
             session.close(slot).unwrap();
             took / TOKENS as f64 * 1e3

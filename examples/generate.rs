@@ -7,7 +7,7 @@ use std::io::{Write, stdout};
 use std::ops::ControlFlow;
 use wingbeat::error::Result;
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, ModelSource, Options, Request, Session};
+use wingbeat::session::{Limits, Model, ModelSource, Options, Session};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
 
     let mut session = Session::new(&model, 1)?;
     let sampling = Sampling { temperature: 0.7, seed: 6, ..Sampling::rwkv() };
-    let made = session.generate(prompt.as_str(), &sampling, &Request::new(100), &mut |piece| {
+    let made = session.generate(prompt.as_str(), &sampling, &Limits::new(100), &mut |piece| {
         print!("{piece}");
         // Whoever reads our text may have closed the pipe: then there is no point in going on.
         if stdout().flush().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use wingbeat::chat::{AnswerPart, Conversation, Format};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
-use wingbeat::session::{Model, ModelSource, Options, Prompt, Request, Session};
+use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session};
 use wingbeat::vocab::Vocab;
 
 fn main() -> Result<()> {
@@ -60,9 +60,9 @@ fn main() -> Result<()> {
     }
     // [3] Generate: no template, a text that goes on.
     let generation = GenerationConfig { max_new_tokens: Some(48), ..files.generation };
-    let request = Request::new(48);
+    let limits = Limits::new(48);
     print!("[3] In the beginning");
-    session.generate("In the beginning", &generation.sampling(), &request, &mut show)?;
+    session.generate("In the beginning", &generation.sampling(), &limits, &mut show)?;
     println!();
 
     drop(session);

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 use wingbeat::error::{Error, Result};
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Model, ModelSource, Options, Prompt, Request, Session, Stream};
+use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session, Stream};
 
 const CONTEXT: &str = "\nDatawhale is ";
 
@@ -43,14 +43,14 @@ fn main() -> Result<()> {
     }
 
     // [4] Three trials of 100 tokens, side by side: the weights are read once a step for all three.
-    let request = Request { stop_ids: Some(vec![]), ..Request::new(100) };
+    let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(100) };
     let sampler = |seed| {
         let sampling = Sampling { temperature: 1.0, top_p: 0.7, presence_penalty: 0.0, frequency_penalty: 0.0, seed, ..Sampling::rwkv() };
         Sampler::new(sampling)
     };
     let slots = [first, session.fork(first)?, session.fork(first)?];
-    let mut streams: Vec<Stream> = (0..).zip(slots).map(|(seed, slot)| Stream::new(slot, sampler(seed), &request)).collect();
-    let timings = session.continue_many(&mut streams, &request, &mut |_event| ControlFlow::Continue(()))?;
+    let mut streams: Vec<Stream> = (0..).zip(slots).map(|(seed, slot)| Stream::new(slot, sampler(seed), &limits)).collect();
+    let timings = session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
     for (trial, stream) in streams.iter().enumerate() {
         // A stream's text is valid UTF-8, whatever its tokens are.
         println!("[4] trial {trial}: {CONTEXT}{}\n", stream.text);

@@ -8,12 +8,12 @@
 //! # fn main() -> wingbeat::error::Result<()> {
 //! use std::ops::ControlFlow;
 //! use wingbeat::sample::Sampling;
-//! use wingbeat::session::{Model, ModelSource, Options, Request, Session};
+//! use wingbeat::session::{Limits, Model, ModelSource, Options, Session};
 //!
 //! // The tiny model that is part of the crate; `ModelSource::Path` opens a checkpoint.
 //! let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
 //! let mut session = Session::new(&model, 1)?;
-//! let made = session.generate("In the beginning", &Sampling::greedy(0), &Request::new(8), &mut |piece| {
+//! let made = session.generate("In the beginning", &Sampling::greedy(0), &Limits::new(8), &mut |piece| {
 //!     print!("{piece}");
 //!     ControlFlow::Continue(())
 //! })?;

@@ -7,28 +7,28 @@ use wingbeat::error::Kind;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::tape::Class;
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Finish, Job, JobId, Made, Model, Request, Session};
+use wingbeat::session::{Batcher, Finish, Job, JobId, JobOutput, Limits, Model, Session};
 
 /// A prompt of its own length for every number, how it is drawn and how long it may be.
-fn case(i: usize) -> (Vec<u32>, Sampling, Request) {
+fn case(i: usize) -> (Vec<u32>, Sampling, Limits) {
     let mut sampling = if i.is_multiple_of(3) { Sampling::greedy(0) } else { Sampling { seed: i as u64, ..Sampling::rwkv() } };
     sampling.top_k = i % 4 * 10;
-    let mut request = Request::new([1, 9, 4, 17, 0, 12][i % 6]);
+    let mut limits = Limits::new([1, 9, 4, 17, 0, 12][i % 6]);
     if i.is_multiple_of(5) {
-        request.stop_texts = vec!["the".into()];
+        limits.stop_texts = vec!["the".into()];
     }
-    (golden().prompt(1 + (i * 7) % 23, i), sampling, request)
+    (golden().prompt(1 + (i * 7) % 23, i), sampling, limits)
 }
 
 fn alone(model: &Model, i: usize) -> (Vec<u32>, String, Finish) {
-    let (prompt, sampling, request) = case(i);
+    let (prompt, sampling, limits) = case(i);
     let mut session = Session::new(model, 1).unwrap();
     let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
-    let made = session.generate(prompt.as_slice(), &sampling, &request, go).unwrap();
+    let made = session.generate(prompt.as_slice(), &sampling, &limits, go).unwrap();
     (made.tokens, made.text, made.finish)
 }
 
-fn all_of(made: Made) -> (Vec<u32>, String, Finish) {
+fn all_of(made: JobOutput) -> (Vec<u32>, String, Finish) {
     (made.tokens, made.text, made.finish)
 }
 
@@ -47,14 +47,14 @@ fn a_text_does_not_know_what_runs_beside_it() {
             while batcher.n_free() > 0
                 && let Some(i) = waiting.next()
             {
-                let (prompt, sampling, request) = case(i);
-                which.insert(batcher.add(Job::new(prompt, Sampler::new(sampling), request)).unwrap(), i);
+                let (prompt, sampling, limits) = case(i);
+                which.insert(batcher.add(Job::new(prompt, Sampler::new(sampling), limits)).unwrap(), i);
             }
             let (running, free) = (batcher.n_running(), batcher.n_free());
             assert_eq!(running + free, 5);
             let mut hear = |job: JobId, event: wingbeat::session::Event<'_>| heard.entry(job).or_default().push_str(event.piece);
             for done in batcher.step(&mut hear).unwrap() {
-                found.insert(which[&done.job], (done.job, all_of(done.made.unwrap())));
+                found.insert(which[&done.job], (done.job, all_of(done.output.unwrap())));
             }
         }
         assert_eq!((batcher.n_running(), batcher.n_free()), (0, 5));
@@ -70,8 +70,8 @@ fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
     let model = tiny(&options("cpu"));
     let n_vocab = model.facts().n_vocab as u32;
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
-    let (prompt, sampling, request) = case(3);
-    let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), request.clone());
+    let (prompt, sampling, limits) = case(3);
+    let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
     // Nothing is left over of what is refused.
     for (prompt, sampling, kind, want) in [
         (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
@@ -88,7 +88,7 @@ fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
     let (mut made, mut error) = (None, None);
     while batcher.n_running() > 0 {
         for done in batcher.step(&mut |_, _| ()).unwrap() {
-            match done.made {
+            match done.output {
                 Ok(text) => made = Some((done.job, all_of(text))),
                 Err(e) => error = Some((done.job, e.kind)),
             }
@@ -104,12 +104,12 @@ fn a_text_goes_on_from_a_slot_that_stays_and_ends_where_it_is_cancelled() {
     let model = tiny(&options);
     let mut session = Session::new(&model, 3).unwrap();
     let base = session.open().unwrap();
-    let (prompt, sampling, request) = case(9);
+    let (prompt, sampling, limits) = case(9);
     session.prefill(base, &prompt[..4]).unwrap();
     let mut batcher = Batcher::new(session).unwrap();
     let job = |prompt: &[u32], n| Job {
         from: Some(base),
-        ..Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), Request { max_tokens: n, ..request.clone() })
+        ..Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), Limits { max_tokens: n, ..limits.clone() })
     };
     for _ in 0..2 {
         let first = batcher.add(job(&prompt[4..], 17)).unwrap();
@@ -120,7 +120,7 @@ fn a_text_goes_on_from_a_slot_that_stays_and_ends_where_it_is_cancelled() {
             ended = batcher.step(&mut |_, _| ()).unwrap();
         }
         assert_eq!((ended[0].job, ended.len()), (first, 1));
-        assert_eq!(all_of(ended.remove(0).made.unwrap()), alone(&model, 9));
+        assert_eq!(all_of(ended.remove(0).output.unwrap()), alone(&model, 9));
         let cut = batcher.cancel(endless).unwrap().unwrap();
         assert!(cut.finish == Finish::Interrupted && cut.tokens.len() >= 17 && !cut.text.is_empty());
         assert!(batcher.cancel(endless).unwrap().is_none() && batcher.cancel(first).unwrap().is_none());
@@ -134,16 +134,16 @@ fn a_processor_is_asked_before_each_draw() {
     let model = tiny(&options("cpu"));
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
     let (prompt, ..) = case(3);
-    let mut job = Job::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Request::new(5));
+    let mut job = Job::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Limits::new(5));
     job.processor = Some(Box::new(|tokens, logits| {
         logits.fill(f32::NEG_INFINITY);
         logits[65 + tokens.len()] = 0.0;
     }));
     batcher.add(job).unwrap();
-    batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Request::new(5))).unwrap();
+    batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(5))).unwrap();
     let mut made = Vec::new();
     while batcher.n_running() > 0 {
-        made.extend(batcher.step(&mut |_, _| ()).unwrap().into_iter().map(|d| d.made.unwrap().tokens));
+        made.extend(batcher.step(&mut |_, _| ()).unwrap().into_iter().map(|d| d.output.unwrap().tokens));
     }
     assert!(made.contains(&vec![65, 66, 67, 68, 69]), "{made:?}");
 }
@@ -154,20 +154,20 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
     let state = folder.path().join("s.st");
     let case = |i: usize| {
         let sampling = Sampling { seed: i as u64, temperature: 1.3, ..Sampling::rwkv() };
-        (golden().prompt(3 + i, i), sampling, Request { stop_ids: Some(vec![]), ..Request::new(n_tokens) })
+        (golden().prompt(3 + i, i), sampling, Limits { stop_ids: Some(vec![]), ..Limits::new(n_tokens) })
     };
     let alone = |session: &mut Session, i: usize| {
-        let (prompt, sampling, request) = case(i);
+        let (prompt, sampling, limits) = case(i);
         let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
-        session.generate(prompt.as_slice(), &sampling, &request, go).unwrap().tokens
+        session.generate(prompt.as_slice(), &sampling, &limits, go).unwrap().tokens
     };
     let mut single = Session::new(model, 1).unwrap();
     let expected: Vec<Vec<u32>> = (0..4).map(|i| alone(&mut single, i)).collect();
     let mut batcher = Batcher::new(Session::new(model, 4).unwrap()).unwrap();
     let jobs: Vec<JobId> = (0..3)
         .map(|i| {
-            let (prompt, sampling, request) = case(i);
-            batcher.add(Job::new(prompt, Sampler::new(sampling), request)).unwrap()
+            let (prompt, sampling, limits) = case(i);
+            batcher.add(Job::new(prompt, Sampler::new(sampling), limits)).unwrap()
         })
         .collect();
     let (mut heard, mut n_ahead, mut n_steps) = (HashMap::<JobId, Vec<u32>>::new(), 0, 0);
@@ -178,7 +178,7 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         };
         for done in batcher.step(&mut hear).unwrap() {
             let i = jobs.iter().position(|job| *job == done.job).unwrap();
-            assert_eq!(done.made.unwrap().tokens, expected[i], "{name}: text {i}");
+            assert_eq!(done.output.unwrap().tokens, expected[i], "{name}: text {i}");
         }
         let session = batcher.session_mut();
         n_steps += 1;
@@ -239,12 +239,12 @@ fn what_one_text_teaches_a_lexer_is_nothing_to_another() {
                 && let Some(seed) = waiting.next()
             {
                 let sampler = Sampler::new(Sampling { seed, ..Sampling::rwkv() });
-                let mut job = Job::new(golden().prompt(5, 1), sampler, Request::new(24));
+                let mut job = Job::new(golden().prompt(5, 1), sampler, Limits::new(24));
                 job.constraint = Some(Box::new(follower()));
                 batcher.add(job).unwrap();
             }
             for done in batcher.step(&mut |_, _| ()).unwrap() {
-                texts.insert(done.job, all_of(done.made.unwrap()));
+                texts.insert(done.job, all_of(done.output.unwrap()));
             }
         }
         texts
@@ -265,7 +265,7 @@ fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
     let golden = tiny.golden();
     let mut batcher = Batcher::new(Session::new(&model, 3).unwrap()).unwrap();
     let job = |n: usize, seed| {
-        Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Request { stop_ids: Some(vec![]), ..Request::new(1000) })
+        Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Limits { stop_ids: Some(vec![]), ..Limits::new(1000) })
     };
     assert!(batcher.add(job(101, 1)).unwrap_err().to_string().contains("do not fit the context of 100"));
     let mut n_prompt = HashMap::new();
@@ -278,11 +278,11 @@ fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
             n_prompt.insert(batcher.add(job(n, n)).unwrap(), n);
         }
         for done in batcher.step(&mut |_, _| ()).unwrap() {
-            let (n, made) = (n_prompt[&done.job], done.made.unwrap());
+            let (n, made) = (n_prompt[&done.job], done.output.unwrap());
             let mut single = Session::new(&model, 1).unwrap();
-            let request = Request { stop_ids: Some(vec![]), ..Request::new(1000) };
+            let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(1000) };
             let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
-            let expected = single.generate(golden.prompt(n, n).as_slice(), &Sampling::greedy(0), &request, go).unwrap();
+            let expected = single.generate(golden.prompt(n, n).as_slice(), &Sampling::greedy(0), &limits, go).unwrap();
             assert_eq!((made.finish, made.tokens.len(), made.tokens), (Finish::Context, 100 - n, expected.tokens), "{n}");
             texts += 1;
         }

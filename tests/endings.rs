@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 #[cfg(feature = "embedded-model")]
 use wingbeat::sample::{Sampler, Sampling};
 #[cfg(feature = "embedded-model")]
-use wingbeat::session::{Beside, Finish, Request, Session, Slot, Stream};
+use wingbeat::session::{Finish, Limits, Session, Slot, StateExtras, Stream};
 
 const GLM4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
 
@@ -82,8 +82,8 @@ fn a_text_that_is_cut_under_rules_is_said() {
 
 /// A stream whose tokens are these, whatever the model says.
 #[cfg(feature = "embedded-model")]
-fn forced(slot: Slot, ids: &[u32], request: &Request) -> Stream {
-    let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), request);
+fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Stream {
+    let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), limits);
     let ids = ids.to_vec();
     stream.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
         logits.fill(0.0);
@@ -106,15 +106,15 @@ fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
     let (prompt, ids) = ids.split_at(2);
     for stops in [vec![], vec!["a\u{e9}!"], vec!["\u{1f600}b~", "b\u{20ac}c~"], vec!["\u{e9}\u{1f600}b"]] {
         let stop_texts: Vec<String> = stops.iter().map(|stop| stop.to_string()).collect();
-        let request = |n: usize| Request { stop_texts: stop_texts.clone(), stop_ids: Some(Vec::new()), ..Request::new(n) };
+        let limits = |n: usize| Limits { stop_texts: stop_texts.clone(), stop_ids: Some(Vec::new()), ..Limits::new(n) };
         let mut session = Session::new(&model, 2).unwrap();
         let go_on = |slot: Slot, session: &mut Session, pending: &[u8], prompt: &[u32], ids: &[u32]| {
-            let request = request(ids.len());
-            let mut streams = [forced(slot, ids, &request)];
+            let limits = limits(ids.len());
+            let mut streams = [forced(slot, ids, &limits)];
             streams[0].begin_after(pending, prompt, vocab);
             let mut heard = String::new();
             session
-                .continue_many(&mut streams, &request, &mut |event| {
+                .continue_many(&mut streams, &limits, &mut |event| {
                     heard.push_str(event.piece);
                     ControlFlow::Continue(())
                 })
@@ -141,7 +141,7 @@ fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
                 continue;
             }
             let pending = first.pending();
-            session.save_with(slot, &path, Beside { pending: &pending, ..Beside::default() }).unwrap();
+            session.save_with(slot, &path, StateExtras { pending: &pending, ..StateExtras::default() }).unwrap();
             session.close(slot).unwrap();
             let (slot, loaded) = session.load(&path, false).unwrap();
             assert_eq!(loaded.pending, pending);

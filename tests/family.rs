@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::{Loaded, cpu::CpuModel, gpu::Device};
 use wingbeat::low_level::tape::{Caps, Class, Room, Run, Step, Tape};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, ModelSource, Options, Request, Session, Slot, low_level};
+use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Slot, low_level};
 
 /// All but the embedded one.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
@@ -129,10 +129,10 @@ fn half_precision_weights_say_the_same() {
                 options.dtype = dtype.parse().unwrap();
                 let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
                 let logits = read(&model, &golden.tokens);
-                let request = Request { stop_ids: Some(vec![]), ..Request::new(16) };
+                let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(16) };
                 let mut session = Session::new(&model, 1).unwrap();
                 let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
-                (logits, session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &request, go).unwrap().tokens)
+                (logits, session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, go).unwrap().tokens)
             };
             let ((exact, exact_text), (half, half_text)) = (run("f32"), run("f16"));
             assert_ne!(exact, half, "f16 must round something");

@@ -4,7 +4,7 @@ use crate::support::{devices, goldens, nmse, options, score};
 use std::ops::ControlFlow;
 use wingbeat::low_level::arch::ARCHS;
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, Request, Session};
+use wingbeat::session::{Limits, Model, Session};
 
 #[test]
 fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
@@ -22,8 +22,8 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
         assert!(error <= 1e-7, "{} on {device}: error {error:.2e}", arch.name);
         session.close(slot).unwrap();
 
-        let request = Request { stop_ids: Some(vec![]), ..Request::new(golden.greedy.len()) };
-        let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
+        let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(made.tokens, golden.greedy, "{} on {device}", arch.name);
     }
 }

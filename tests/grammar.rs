@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use wingbeat::constrain::{Allowed, Constraint, Grammar, Pieces};
 use wingbeat::error::{Error, Result};
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Finish, Model, Request, Session, Stream};
+use wingbeat::session::{Finish, Limits, Model, Session, Stream};
 
 const SLOTS: usize = 100;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
@@ -30,18 +30,18 @@ fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Fin
     let begun = session.open().unwrap();
     let prompt = session.encode(&"And these are the names:\n".into()).unwrap();
     session.prefill(begun, &prompt).unwrap();
-    let request = Request::new(max_tokens);
+    let limits = Limits::new(max_tokens);
     let mut all = Vec::new();
     for first in (0..n_seeds).step_by(SLOTS - 1) {
         let seeds = first..n_seeds.min(first + SLOTS as u64 - 1);
         let start = |seed| {
             let slot = session.fork(begun).unwrap();
-            let mut stream = Stream::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &request);
+            let mut stream = Stream::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &limits);
             stream.constraint = Some(Box::new(follower.clone()));
             stream
         };
         let mut streams: Vec<Stream> = seeds.map(start).collect();
-        session.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        session.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
         for stream in streams {
             session.close(stream.slot).unwrap();
             all.push((stream.text, stream.finish.unwrap()));
@@ -141,13 +141,13 @@ impl Constraint for ThreeEven {
     }
 }
 
-fn continued(model: &Model, sampling: Sampling, request: &Request, set: impl Fn(&mut Stream)) -> Result<Stream> {
+fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&mut Stream)) -> Result<Stream> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, &[74, 111]).unwrap();
-    let mut streams = [Stream::new(slot, Sampler::new(sampling), request)];
+    let mut streams = [Stream::new(slot, Sampler::new(sampling), limits)];
     set(&mut streams[0]);
-    session.continue_many(&mut streams, request, &mut |_| ControlFlow::Continue(()))?;
+    session.continue_many(&mut streams, limits, &mut |_| ControlFlow::Continue(()))?;
     let [stream] = streams;
     assert_eq!(session.n_tokens(slot).unwrap(), 2 + stream.tokens.len(), "the slot stands behind its text");
     Ok(stream)
@@ -156,13 +156,13 @@ fn continued(model: &Model, sampling: Sampling, request: &Request, set: impl Fn(
 #[test]
 fn a_callers_constraint_comes_last() {
     let model = tiny(&options("cpu"));
-    let request = Request::new(10);
+    let limits = Limits::new(10);
     let three = |stream: &mut Stream| stream.constraint = Some(Box::new(ThreeEven(Vec::new())));
-    let stream = continued(&model, Sampling::rwkv(), &request, three).unwrap();
+    let stream = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
     assert_eq!((stream.tokens.len(), stream.finish), (3, Some(Finish::Eos)));
     assert!(stream.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", stream.tokens);
     // A processor that wants odd ids and one even id gets the even one; the tokens that it is shown are those of the text.
-    let stream = continued(&model, Sampling::greedy(0), &request, |stream| {
+    let stream = continued(&model, Sampling::greedy(0), &limits, |stream| {
         three(stream);
         stream.processor = Some(Box::new(|tokens, logits| {
             logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = 1e4);
@@ -172,7 +172,7 @@ fn a_callers_constraint_comes_last() {
     assert_eq!(stream.unwrap().tokens, [10, 12, 14]);
     // Bans that leave nothing are said, not passed over.
     let ban: Vec<u32> = (0..2048).step_by(2).collect();
-    let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &request, three).err().unwrap();
+    let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &limits, three).err().unwrap();
     assert!(error.to_string().contains("the grammar allows none"), "{error}");
 }
 
@@ -185,8 +185,8 @@ fn stop_ids_belong_to_the_end_alone() {
     let run = |grammar: &str, stop_ids: Option<Vec<u32>>, bias: f32| {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let sampling = Sampling { logit_bias: vec![(0, bias), (a, bias)], ..Sampling::greedy(0) };
-        let request = Request { stop_ids, ..Request::new(12) };
-        continued(&model, sampling, &request, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
+        let limits = Limits { stop_ids, ..Limits::new(12) };
+        continued(&model, sampling, &limits, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
     };
     // The model wants to end at once and may only behind four digits.
     let stream = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
@@ -200,7 +200,7 @@ fn stop_ids_belong_to_the_end_alone() {
     for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let set = |stream: &mut Stream| stream.constraint = Some(Box::new(follower.clone()));
-        let stream = continued(&model, Sampling::greedy(0), &Request::new(1), set).unwrap();
+        let stream = continued(&model, Sampling::greedy(0), &Limits::new(1), set).unwrap();
         assert_eq!((stream.tokens.len(), stream.finish), (1, Some(finish)), "{grammar}");
     }
     // A stop id with text is not that text.

@@ -13,8 +13,8 @@ use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Entry, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::session::{Limits, Session, Stream};
 use wingbeat::session::{Model, ModelSource, Options};
-use wingbeat::session::{Request, Session, Stream};
 
 /// Counts what is allocated through Rust; device buffers are the driver's own.
 struct Counting;
@@ -148,11 +148,11 @@ fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
     assert!(ours().len() > 5, "the watch sees nothing");
     let slot = session.open().unwrap();
     session.prefill(slot, &[1]).unwrap();
-    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(10_000) };
-    let mut streams = [Stream::new(slot, Sampler::new(Sampling::rwkv()), &request)];
+    let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(10_000) };
+    let mut streams = [Stream::new(slot, Sampler::new(Sampling::rwkv()), &limits)];
     let (mut n, mut at_1000) = (0, 0);
     session
-        .continue_many(&mut streams, &request, &mut |_| {
+        .continue_many(&mut streams, &limits, &mut |_| {
             n += 1;
             // Kernels, plans and buffers are there by then. The text and its ids double their memory now and then.
             WATCHED.set((200..250).contains(&n));

@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::gpu::{Device, adapters};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::weights::Checkpoint;
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Model, ModelSource, Options, PartOn, Request, Session, Slot, low_level};
+use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session, Slot, low_level};
 
 /// One part a device: the first has layer 0 alone, a third one has only the head.
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
@@ -87,9 +87,9 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
     session.close(slots[2]).unwrap();
     numbers.extend(low_level::ffn_sparsity(&mut session, loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
-    let request = Request { stop_ids: Some(vec![]), ..Request::new(12) };
+    let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(12) };
     let go = &mut |_: &str| ControlFlow::Continue(());
-    let greedy = session.generate(golden.tokens[..20].to_vec().as_slice(), &Sampling::greedy(0), &request, go).unwrap().tokens;
+    let greedy = session.generate(golden.tokens[..20].to_vec().as_slice(), &Sampling::greedy(0), &limits, go).unwrap().tokens;
     Said { numbers, greedy }
 }
 

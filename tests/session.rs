@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Finish, Model, Options, Request, Session, Slot, Stream};
+use wingbeat::session::{Finish, Limits, Model, Options, Session, Slot, Stream};
 
 fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
@@ -291,7 +291,7 @@ fn continuations_of_one_state_are_those_of_single_streams() {
         let mut options = options(device);
         options.deterministic = true;
         let model = tiny(&options);
-        let request = Request::new(12);
+        let limits = Limits::new(12);
         let sampling = |seed| Sampling { seed, ..Sampling::rwkv() };
         let tokens = prompt(15, 5);
         let mut session = Session::new(&model, 4).unwrap();
@@ -299,12 +299,12 @@ fn continuations_of_one_state_are_those_of_single_streams() {
         session.prefill(first, &tokens).unwrap();
         let slots = [first, session.fork(first).unwrap(), session.fork(first).unwrap()];
         let mut streams: Vec<Stream> =
-            slots.iter().enumerate().map(|(i, s)| Stream::new(*s, Sampler::new(sampling(i as u64)), &request)).collect();
-        session.continue_many(&mut streams, &request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+            slots.iter().enumerate().map(|(i, s)| Stream::new(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
+        session.continue_many(&mut streams, &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         for (i, stream) in streams.iter().enumerate() {
             let mut single = Session::new(&model, 1).unwrap();
             let made =
-                single.generate(tokens.as_slice(), &sampling(i as u64), &request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+                single.generate(tokens.as_slice(), &sampling(i as u64), &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
             assert_eq!((made.tokens, made.text), (stream.tokens.clone(), stream.text.clone()), "{device}: stream {i}");
             assert_eq!(stream.finish, Some(made.finish));
         }
@@ -322,13 +322,13 @@ fn neighbours_texts(name: &str, model: &Model) -> usize {
         Sampling { top_n_sigma: 1.0, ..base(4) },
         base(5),
     ];
-    let (tokens, request) = (prompt(15, 5), Request::new(20));
+    let (tokens, limits) = (prompt(15, 5), Limits::new(20));
     let alone = |sampling: &Sampling| {
         let mut single = Session::new(model, 1).unwrap();
         let slot = single.open().unwrap();
         single.prefill(slot, &tokens).unwrap();
-        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), &request)];
-        single.continue_many(&mut streams, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), &limits)];
+        single.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
         let [stream] = streams;
         (stream.tokens, stream.text, stream.sampler.memory())
     };
@@ -340,7 +340,7 @@ fn neighbours_texts(name: &str, model: &Model) -> usize {
         session.prefill(first, &tokens).unwrap();
         let mut streams: Vec<Stream> = Vec::new();
         for sampling in &all[3 - n_of_host..] {
-            streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &request));
+            streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
         // As if they had 12 tokens already: they end after 8.
         streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
@@ -348,7 +348,7 @@ fn neighbours_texts(name: &str, model: &Model) -> usize {
             n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
             ControlFlow::Continue(())
         };
-        session.continue_many(&mut streams, &request, &mut hear).unwrap();
+        session.continue_many(&mut streams, &limits, &mut hear).unwrap();
         for (i, stream) in streams.iter().enumerate() {
             let (tokens, text, memory) = &alone[3 - n_of_host + i];
             if i < n_of_host {
@@ -436,7 +436,7 @@ fn breakers_are_found_in_the_vocabulary() {
         let dry_breakers = breakers.iter().map(|text| text.to_string()).collect();
         // whatever repeats a single token costs a lot
         let s = Sampling { dry_multiplier: 100.0, dry_allowed_length: 1, dry_breakers, ..Sampling::greedy(0) };
-        session.generate(prompt(15, 5).as_slice(), &s, &Request::new(40), &mut |_| ControlFlow::Continue(()))
+        session.generate(prompt(15, 5).as_slice(), &s, &Limits::new(40), &mut |_| ControlFlow::Continue(()))
     };
     let vocab = model.vocab().unwrap();
     let pairs = |tokens: &[u32], breaks: &dyn Fn(u32) -> bool| {
@@ -460,13 +460,13 @@ fn stop_texts_bans_and_interruption_end_a_text() {
     let go = |_: &str| std::ops::ControlFlow::Continue(());
     let greedy = Sampling::greedy(0);
     let golden = golden();
-    let plain = session.generate(golden.tokens.as_slice(), &greedy, &Request::new(40), &mut { go }).unwrap();
+    let plain = session.generate(golden.tokens.as_slice(), &greedy, &Limits::new(40), &mut { go }).unwrap();
     assert_eq!(plain.finish, Finish::Length);
 
-    let request = Request { stop_texts: vec!["Pharaoh".into()], ..Request::new(40) };
+    let limits = Limits { stop_texts: vec!["Pharaoh".into()], ..Limits::new(40) };
     let mut streamed = String::new();
     let stopped = session
-        .generate(golden.tokens.as_slice(), &greedy, &request, &mut |piece| {
+        .generate(golden.tokens.as_slice(), &greedy, &limits, &mut |piece| {
             streamed.push_str(piece);
             std::ops::ControlFlow::Continue(())
         })
@@ -476,14 +476,14 @@ fn stop_texts_bans_and_interruption_end_a_text() {
     assert_eq!(stopped.text, plain.text.split("Pharaoh").next().unwrap());
 
     let banned = Sampling { ban: vec![plain.tokens[0]], ..Sampling::greedy(0) };
-    let other = session.generate(golden.tokens.as_slice(), &banned, &Request::new(5), &mut { go }).unwrap();
+    let other = session.generate(golden.tokens.as_slice(), &banned, &Limits::new(5), &mut { go }).unwrap();
     assert!(!other.tokens.contains(&plain.tokens[0]));
 
-    let request = Request { stop_ids: Some(vec![plain.tokens[3]]), ..Request::new(40) };
-    let ended = session.generate(golden.tokens.as_slice(), &greedy, &request, &mut { go }).unwrap();
+    let limits = Limits { stop_ids: Some(vec![plain.tokens[3]]), ..Limits::new(40) };
+    let ended = session.generate(golden.tokens.as_slice(), &greedy, &limits, &mut { go }).unwrap();
     assert_eq!((ended.finish, ended.tokens.as_slice()), (Finish::Eos, &plain.tokens[..3]));
 
-    let broken = session.generate(golden.tokens.as_slice(), &greedy, &Request::new(40), &mut |_| std::ops::ControlFlow::Break(())).unwrap();
+    let broken = session.generate(golden.tokens.as_slice(), &greedy, &Limits::new(40), &mut |_| std::ops::ControlFlow::Break(())).unwrap();
     assert_eq!((broken.finish, broken.tokens.len()), (Finish::Interrupted, 1));
 
     session.stop_flag().store(true, std::sync::atomic::Ordering::Relaxed);

@@ -12,7 +12,7 @@ use wingbeat::low_level::weights::{Checkpoint, read_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::{Decay, Wkv6};
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Options, Request, Session};
+use wingbeat::session::{Limits, Options, Session};
 
 fn half(device: &str) -> Options {
     let mut options = options(device);
@@ -37,8 +37,8 @@ fn logits_and_greedy_text_stay_near_those_of_a_state_in_full() {
                 let slot = session.open().unwrap();
                 let logits = score(&mut session, slot, &tokens);
                 session.close(slot).unwrap();
-                let request = Request { stop_ids: Some(vec![]), ..Request::new(60) };
-                let made = session.generate(&tokens[..40], &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(())).unwrap();
+                let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(60) };
+                let made = session.generate(&tokens[..40], &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
                 (logits, made.tokens, model.facts().n_vocab)
             };
             let ((found, text, n_vocab), (expected, expected_text, _)) = (of(&half(device)), of(&options(device)));

@@ -10,7 +10,7 @@ use wingbeat::engine::{Engine, EngineOptions, Generation};
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Done, Event, Job, JobId, Made, Model, Options, Request, Session, Snapshot, Stream};
+use wingbeat::session::{Batcher, Done, Event, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, Stream};
 
 /// The embedded model on the CPU and on the first adapter, with the kernels of GPUs there, and a model on the null device.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
@@ -102,9 +102,9 @@ fn what_is_dropped_is_read_all_the_same() {
 }
 
 fn job(prompt: &[u32], seed: u64) -> Job {
-    let mut request = Request::new(12);
-    request.stop_ids = Some(Vec::new());
-    Job::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), request)
+    let mut limits = Limits::new(12);
+    limits.stop_ids = Some(Vec::new());
+    Job::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), limits)
 }
 
 /// Texts of four jobs over three slots: the second is cancelled, the last one comes later.
@@ -124,7 +124,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
             batcher.begin_step().unwrap();
             let n_free = batcher.n_free();
             if n == 2 {
-                let made: Made = cancel(&mut batcher);
+                let made: JobOutput = cancel(&mut batcher);
                 assert_eq!((made.finish.name(), batcher.n_running(), batcher.n_free()), ("interrupted", 2, n_free));
             }
             // It goes on with the step that is under way.
@@ -138,7 +138,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
             batcher.step(&mut hear).unwrap()
         };
         for done in done {
-            let made = done.made.unwrap();
+            let made = done.output.unwrap();
             ended.insert(done.job, (made.tokens, made.text));
         }
         n += 1;
@@ -201,7 +201,7 @@ fn a_device_that_is_lost_meanwhile_is_one_error() {
         assert!(e.message.starts_with("nothing came back from the device: ") && e.message.len() < 120, "{e}");
         // The jobs end with that error, without another word of text.
         let ended = batcher.step(&mut |_, event| panic!("{event:?}")).unwrap();
-        assert!(ended.len() == 1 && ended[0].made.as_ref().is_err_and(|own| own.message == e.message));
+        assert!(ended.len() == 1 && ended[0].output.as_ref().is_err_and(|own| own.message == e.message));
         assert!(batcher.add(job(&[1, 2], 0)).is_ok() && batcher.step(&mut |_, _| ()).is_err());
     }
 }
@@ -222,9 +222,9 @@ fn a_handle_of_another_session_or_of_a_closed_slot_is_refused() {
         assert_eq!(refused.unwrap().message, "slot 0 was closed");
     }
     assert_eq!((two.n_tokens(c).unwrap(), one.n_tokens(a).unwrap()), (1, 2));
-    let mut request = Stream::new(b, Sampler::new(Sampling::greedy(0)), &Request::new(1));
+    let mut limits = Stream::new(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
     let e =
-        two.continue_many(std::slice::from_mut(&mut request), &Request::new(1), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
+        two.continue_many(std::slice::from_mut(&mut limits), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
     assert_eq!(e.message, "slot 0 was closed");
 }
 

@@ -15,7 +15,7 @@ use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Model, ModelSource, Options, Request, Session, Slot, Stream, low_level};
+use crate::session::{Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
 use print::{Format, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -327,15 +327,15 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
-    let request = Request { stop_ids: Some(Vec::new()), ..Request::new(test.n_gen) };
-    let stream = |&slot: &Slot| Stream::new(slot, Sampler::new(Sampling::greedy(0)), &request);
+    let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(test.n_gen) };
+    let stream = |&slot: &Slot| Stream::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
     let mut streams: Vec<Stream> = slots.iter().map(stream).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
     let started = Instant::now();
     let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
-    session.continue_many(&mut streams, &request, &mut |event| {
+    session.continue_many(&mut streams, &limits, &mut |event| {
         // Those that were drawn together share the time that they took.
         n_came += usize::from(event.stream == 0);
         if n_came == event.n_together {

@@ -15,7 +15,7 @@ use super::{Failure, Outcome, signals, slots};
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
-use crate::session::{Beside, Event, Finish, LoadedState, Model, Prompt, Request, Session, Slot, Stream, Timings, nothing_to_continue};
+use crate::session::{Event, Finish, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Stream, Timings, nothing_to_continue};
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub fn run(args: Args) -> Outcome {
     let prompt = encode(&session, slot, given)?;
 
     let ends = !args.sampling.ignore_eos && model.vocab().is_some();
-    let request = Request { stop_texts, stop_ids: (!ends).then(Vec::new), ..Request::new(args.max_tokens) };
+    let limits = Limits { stop_texts, stop_ids: (!ends).then(Vec::new), ..Limits::new(args.max_tokens) };
     let mut sampler = Sampler::new(sampling.clone());
     loaded.begin(&mut sampler, args.sampling.seed());
     let n_before = session.n_tokens(slot)?;
@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Outcome {
     {
         let read = &prompt[..session.n_tokens(slot)? - n_before];
         sampler.read(read);
-        let mut stream = Stream::new(slot, sampler.clone(), &request);
+        let mut stream = Stream::new(slot, sampler.clone(), &limits);
         stream.begin_after(&loaded.pending, read, model.vocab());
         target.save(&mut |path| save(&args, &loaded, &mut session, read, &stream, path))?;
         say(format_args!("note: the state that is saved has read {} of {} tokens of the prompt", read.len(), prompt.len()));
@@ -113,9 +113,9 @@ pub fn run(args: Args) -> Outcome {
     let prefill_ms = prefilled?;
     sampler.read(&prompt);
     let seed = sampler.settings().seed;
-    let mut streams = vec![Stream::new(slot, sampler.clone(), &request)];
+    let mut streams = vec![Stream::new(slot, sampler.clone(), &limits)];
     for i in 1..n_trials {
-        streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &request));
+        streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
     }
     for stream in &mut streams {
         stream.constraint = constraint(follower.as_ref());
@@ -123,7 +123,7 @@ pub fn run(args: Args) -> Outcome {
         stream.keeps_end = target.is_some();
     }
     let mut out = Output::new(args.raw);
-    let (timings, first_ms, closed) = play(&args, &mut session, &mut streams, &request, &mut out, began)?;
+    let (timings, first_ms, closed) = play(&args, &mut session, &mut streams, &limits, &mut out, began)?;
     if let Some(target) = &target {
         target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &streams[0], path))?;
     }
@@ -158,7 +158,7 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
 fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
     let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
     let (sampler, pending) = (stream.sampler.memory(), stream.pending());
-    let beside = Beside { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..Beside::default() };
+    let beside = StateExtras { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..StateExtras::default() };
     session.save_with(stream.slot, path, beside)
 }
 
@@ -168,7 +168,7 @@ fn play(
     args: &Args,
     session: &mut Session,
     streams: &mut [Stream],
-    request: &Request,
+    limits: &Limits,
     out: &mut Output,
     began: Instant,
 ) -> Result<(Timings, Option<f64>, Option<Failure>)> {
@@ -187,7 +187,7 @@ fn play(
             _ => out.text(event.piece),
         }
     };
-    let timings = session.continue_many(streams, request, &mut |event| {
+    let timings = session.continue_many(streams, limits, &mut |event| {
         if event.token.is_some() {
             first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
         }

@@ -6,7 +6,7 @@ use crate::chat::{Format, Message, Question, Role, Tool};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Model, Request as Limits, nothing_to_continue};
+use crate::session::{Limits, Model, nothing_to_continue};
 use crate::vocab::Vocab;
 
 /// Makes the constraint of one continuation.

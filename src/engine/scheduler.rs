@@ -277,17 +277,17 @@ impl Scheduler {
     }
 
     fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
-        let made = done.iter().find(|done| done.job == job).and_then(|done| done.made.as_ref().ok()).filter(|_| is_end);
+        let output = done.iter().find(|done| done.job == job).and_then(|done| done.output.as_ref().ok()).filter(|_| is_end);
         let session = self.batcher.session_mut();
         let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
-        let (Some((request, sequence)), true) = (request, made.is_some() || !is_end) else {
+        let (Some((request, sequence)), true) = (request, output.is_some() || !is_end) else {
             return session.close(slot);
         };
         let mut tokens = request.prompt.clone();
-        tokens.extend(made.iter().flat_map(|made| &made.tokens));
+        tokens.extend(output.iter().flat_map(|output| &output.tokens));
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
-        if let (Some((namespace, name)), Some(made)) = (&request.saves, made) {
+        if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
             // The text's last tokens may not be read yet.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill(slot, rest) {
@@ -296,7 +296,7 @@ impl Scheduler {
                 return session.close(slot);
             }
             let saved = session.snapshot(slot).and_then(|snapshot| {
-                let state = State::new(snapshot, made.sampler.memory(), made.pending.clone(), request.tokens_before(&tokens));
+                let state = State::new(snapshot, output.sampler.memory(), output.pending.clone(), request.tokens_before(&tokens));
                 self.shared.states.put(namespace, name, state)
             });
             sequence.state = Some(saved.map_err(|e| e.field("save_state")));
@@ -358,11 +358,11 @@ impl Scheduler {
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
-        match done.made {
-            Ok(made) => {
+        match done.output {
+            Ok(output) => {
                 sequence.finish(&request.events);
                 let id = sequence.request;
-                let completion = sequence.completion(made, request);
+                let completion = sequence.completion(output, request);
                 let _ = request.events.try_send(Event::Done(Box::new(completion)));
                 request.n_left -= 1;
                 if request.n_left == 0 {

@@ -4,7 +4,7 @@ use super::event::{Call, Completion, Event, Timings, Usage};
 use super::states::{State, StateInfo};
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
-use crate::session::{Logprobs, Made};
+use crate::session::{JobOutput, Logprobs};
 use async_channel::Sender;
 use std::sync::Arc;
 use web_time::Instant;
@@ -118,7 +118,7 @@ impl Sequence {
         let _ = events.try_send(event);
     }
 
-    pub fn completion(self, made: Made, request: &Running) -> Completion {
+    pub fn completion(self, output: JobOutput, request: &Running) -> Completion {
         let first = self.first_token.unwrap_or_else(Instant::now);
         let timings = Timings {
             queue_ms: request.queue_ms,
@@ -126,18 +126,18 @@ impl Sequence {
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
         };
         let usage =
-            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: made.tokens.len() };
+            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: output.tokens.len() };
         Completion {
             index: self.index,
             text: self.text,
             thought: Some(self.thought).filter(|thought| !thought.is_empty()),
             calls: self.calls,
-            tokens: made.tokens,
+            tokens: output.tokens,
             logprobs: self.logprobs,
             prompt_logprobs: request.prompt_logprobs.clone(),
-            finish: made.finish,
+            finish: output.finish,
             state: self.state,
-            complete: made.complete,
+            complete: output.complete,
             seed: self.seed,
             usage,
             timings,

@@ -6,7 +6,7 @@
 use super::prefix::hashed;
 use crate::error::{Error, Result, size};
 use crate::sample::{self, Sampler};
-use crate::session::{Beside, LoadedState, Model, Snapshot, saved_tokens};
+use crate::session::{LoadedState, Model, Snapshot, StateExtras, saved_tokens};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl State {
 
     fn save(&self, model: &Model, path: &Path) -> Result<()> {
         let LoadedState { tokens, sampler, pending, .. } = &self.loaded;
-        self.snapshot.save(model, path, Beside { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, metadata: &[] })
+        self.snapshot.save(model, path, StateExtras { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, metadata: &[] })
     }
 
     fn load(model: &Model, path: &Path) -> Result<State> {

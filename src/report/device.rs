@@ -16,7 +16,7 @@ pub struct DeviceReport {
     pub kind: String,
     pub driver: String,
     pub features: Features,
-    pub limits: Limits,
+    pub limits: DeviceLimits,
     /// All that there is, where the driver tells: of the adapter, or the host's where it has none of its own.
     pub memory_bytes: Option<u64>,
     /// What this process can still take of it. Only where devices are listed: it is another number every time.
@@ -35,7 +35,7 @@ pub struct Features {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Limits {
+pub struct DeviceLimits {
     pub max_binding_bytes: Option<u64>,
     pub max_buffer_bytes: Option<u64>,
     pub max_workgroup_bytes: Option<u32>,
@@ -64,7 +64,7 @@ pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
         kind: device.kind.clone(),
         driver: device.driver.clone(),
         features: Features::default(),
-        limits: Limits::default(),
+        limits: DeviceLimits::default(),
         memory_bytes: None,
         memory_free_bytes: None,
         chosen: true,
@@ -86,7 +86,7 @@ fn of_adapter(id: String, a: &Adapter) -> DeviceReport {
             cooperative_matrix: a.has_cooperative_matrix,
             timestamps: a.has_timestamps,
         },
-        limits: Limits {
+        limits: DeviceLimits {
             max_binding_bytes: Some(a.max_binding_bytes),
             max_buffer_bytes: Some(a.max_buffer_bytes),
             max_workgroup_bytes: Some(a.max_workgroup_bytes),
@@ -108,7 +108,7 @@ fn builtin() -> DeviceReport {
         kind: "builtin".into(),
         driver: String::new(),
         features: Features::default(),
-        limits: Limits::default(),
+        limits: DeviceLimits::default(),
         memory_bytes: memory.map(|m| m.total),
         memory_free_bytes: memory.and_then(|m| m.free),
         chosen: false,

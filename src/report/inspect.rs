@@ -4,7 +4,7 @@ use crate::arch;
 use crate::error::Result;
 use crate::exec::FloatChoice;
 use crate::quant::{FORMATS, Float, Format};
-use crate::session::needs::{DeviceBytes, Needs, Sizes, as_assigned};
+use crate::session::footprint::{DeviceBytes, Footprint, Sizes, as_assigned};
 use crate::session::{Options, bytes_by_device, notes};
 use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
 use crate::weights::Checkpoint;
@@ -179,7 +179,7 @@ fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
-    let needs = Needs::of(tape, &sizes, &as_assigned);
-    let all = 0..needs.layers.len();
-    MemoryReport { weights: needs.weights(all.clone()), state_per_slot: needs.slots(all), scratch: needs.scratch }
+    let footprint = Footprint::of(tape, &sizes, &as_assigned);
+    let all = 0..footprint.layers.len();
+    MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }
 }

@@ -20,7 +20,7 @@ pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use build::BuildReport;
 pub use chat::ChatReport;
 pub use classify::{ClassReport, ClassifyReport};
-pub use device::{DeviceReport, Features, Limits, device_of, devices};
+pub use device::{DeviceLimits, DeviceReport, Features, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
 pub use inspect::{DeviceMemory, Hyper, InspectReport, MemoryReport, TensorReport, inspect};

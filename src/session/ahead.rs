@@ -115,7 +115,7 @@ impl Session {
         step.clear();
         moves.clear();
         for (row, l) in (0..).zip(live) {
-            let go = self.pages.leave(self.memory(l.slot)?.page);
+            let go = self.pages.leave(self.contents(l.slot)?.page);
             step.tokens.push(l.unread[0]);
             self.add_run(step, l.slot, go.run(row, 1), n)?;
             step.outputs.push(row);

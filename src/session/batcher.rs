@@ -5,7 +5,7 @@
 mod job;
 mod step;
 
-pub use job::{Done, Job, JobId, Keeps, KeptSlot, Made};
+pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
 
 use super::Session;
 use super::ahead::Ahead;
@@ -13,7 +13,7 @@ use super::generate::nothing_to_continue;
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
-use super::stream::{Finish, Request, Stream};
+use super::stream::{Finish, Limits, Stream};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use step::Flight;
@@ -24,7 +24,7 @@ use step::Flight;
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
 /// use wingbeat::sample::{Sampler, Sampling};
-/// use wingbeat::session::{Batcher, Job, Model, ModelSource, Options, Prompt, Request, Session};
+/// use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
 ///
 /// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
 /// let mut batcher = Batcher::new(Session::new(&model, 2)?)?;
@@ -33,10 +33,10 @@ use step::Flight;
 /// while texts.len() < 3 {
 ///     while batcher.n_free() > 0 && let Some(text) = waiting.next() {
 ///         let prompt = batcher.session().encode(&Prompt::Text(text))?;
-///         batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Request::new(8)))?;
+///         batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(8)))?;
 ///     }
 ///     for done in batcher.step(&mut |_job, _event| ())? {
-///         texts.push(done.made?.text);
+///         texts.push(done.output?.text);
 ///     }
 /// }
 /// # Ok(())
@@ -169,7 +169,7 @@ impl Batcher {
         self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
     }
 
-    /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `request` counts as of
+    /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `limits` counts as of
     /// [`Session::continue_many`].
     ///
     /// # Errors
@@ -214,14 +214,14 @@ impl Batcher {
 
     /// Takes a job that has the prompt of the one that came last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, keeps, .. } = job;
+        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
         sampler.read(&prompt);
         let leader = self.streams.last().expect("one was added").slot;
-        let mut stream = Stream::new(leader, sampler, &request);
+        let mut stream = Stream::new(leader, sampler, &limits);
         (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
         stream.keeps_end = keeps.pending;
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
-        self.session.bound(&mut stream, &request, prompt.len())?;
+        self.session.bound(&mut stream, &limits, prompt.len())?;
         stream.slot = self.session.open()?;
         let job = JobId(self.n_jobs);
         self.n_jobs += 1;
@@ -274,17 +274,17 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, request, processor, constraint, pending, n_logprobs, n_prompt_logprobs, keeps, .. } = job;
+        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, n_prompt_logprobs, keeps, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
         self.session.check_reads(slot, &prompt, self.session.n_tokens(slot)?)?;
         sampler.read(&prompt);
-        let mut stream = Stream::new(slot, sampler, &request);
+        let mut stream = Stream::new(slot, sampler, &limits);
         (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
         stream.keeps_end = keeps.pending;
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
-        self.session.bound(&mut stream, &request, prompt.len())?;
+        self.session.bound(&mut stream, &limits, prompt.len())?;
         let n_prompt_logprobs = n_prompt_logprobs.filter(|_| !prompt.is_empty());
         let mut marks: Vec<usize> = keeps.at.iter().filter(|at| (1..=prompt.len()).contains(*at)).map(|at| prompt.len() - at).collect();
         marks.sort_unstable();
@@ -300,19 +300,19 @@ impl Batcher {
 
     /// Ends a job where it is and returns what there is of its text, or `None` if the job has ended. Its slot is free at once, or once the step
     /// that is under way is finished.
-    pub fn cancel(&mut self, job: JobId) -> Result<Option<Made>> {
+    pub fn cancel(&mut self, job: JobId) -> Result<Option<JobOutput>> {
         let waits = |sequence: &Sequence| sequence.continuations.iter().position(|(id, ..)| *id == job);
         if let Some((sequence, at)) = self.sequences.iter_mut().find_map(|sequence| waits(sequence).map(|at| (sequence, at))) {
             let (_, mut stream, _) = sequence.continuations.remove(at);
             self.session.close(stream.slot)?;
             stream.end(Finish::Interrupted);
-            return Ok(Made::of(stream));
+            return Ok(JobOutput::of(stream));
         }
         let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
         let Some(i) = found else { return Ok(None) };
         let mut stream = if self.flight.is_some() {
             self.sequences[i].is_cancelled = true;
-            let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Request::new(0));
+            let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
             ended.finish = Some(Finish::Interrupted);
             std::mem::replace(&mut self.streams[i], ended)
         } else {
@@ -321,7 +321,7 @@ impl Batcher {
         if stream.finish.is_none() {
             stream.end(Finish::Interrupted);
         }
-        Ok(Made::of(stream))
+        Ok(JobOutput::of(stream))
     }
 
     /// Frees the slots of the jobs that ended.
@@ -334,8 +334,8 @@ impl Batcher {
         while let Some(i) = (0..self.streams.len()).find(|&i| has_ended(self, i)) {
             let (stream, Sequence { job, error, is_cancelled, .. }) = self.remove(i)?;
             if !is_cancelled {
-                let made = error.map_or_else(|| Ok(Made::of(stream).expect("it ended, with an error or without")), Err);
-                all.push(Done { job, made });
+                let output = error.map_or_else(|| Ok(JobOutput::of(stream).expect("it ended, with an error or without")), Err);
+                all.push(Done { job, output });
             }
         }
         Ok(all)

@@ -1,6 +1,6 @@
 //! A checkpoint rewritten with its matrices in few bits: the codes that loading it so would have made, bit for bit.
 
-use super::{Opened, Options};
+use super::{Definition, Options};
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
 use crate::quant::{Coding, Float, Scaling, padded};
@@ -23,10 +23,10 @@ pub fn convert_coded(
     what: &Conversion<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    let mut opened = Opened::of(input.clone(), &Options::default())?;
+    let mut definition = Definition::of(input.clone(), &Options::default())?;
     // Which float the others become is not asked here.
-    assign_formats(&mut opened.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
-    let parts = coded_parts(&opened.tape.matrices, input);
+    assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
+    let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
     let source = Merged { checkpoint: input, lora: what.lora };
     let write = |name: &str, out: &mut dyn Write| write_coded(&parts[name], &source, out);

@@ -12,14 +12,14 @@
 //!
 //! A device is filled but for a margin: drivers allocate in large blocks, and other programs come and go.
 
-use super::needs::Needs;
+use super::footprint::Footprint;
 use crate::error::{Error, Result, size};
 
 /// A way to keep the weights.
 pub struct Candidate {
     /// As a strategy names it: `fp16`, `fp16i8`.
     pub dtype: String,
-    pub needs: Needs,
+    pub footprint: Footprint,
 }
 
 /// What there is to run on.
@@ -72,12 +72,12 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
         return fitted(format!("{first} {}", c.dtype), "all layers fit on one adapter");
     }
     for c in candidates {
-        let shares = shares(&c.needs, &adapters);
-        if placed(&shares) == c.needs.layers.len() {
+        let shares = shares(&c.footprint, &adapters);
+        if placed(&shares) == c.footprint.layers.len() {
             return fitted(segments(c, &shares), "all layers fit on the adapters together");
         }
     }
-    let shares = shares(&narrowest.needs, &adapters);
+    let shares = shares(&narrowest.footprint, &adapters);
     if placed(&shares) > 0 {
         let stream = adapters.iter().filter_map(|adapter| streamed(narrowest, *adapter, host)).min_by_key(|way| way.rest);
         let way = match (stream, beside_cpu(narrowest, &shares, host)) {
@@ -101,8 +101,8 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
 impl Candidate {
     /// Bytes of everything on one device.
     fn all(&self) -> u64 {
-        let n = self.needs.layers.len();
-        self.needs.on_device(0..n, n).total()
+        let n = self.footprint.layers.len();
+        self.footprint.on_device(0..n, n).total()
     }
 }
 
@@ -116,10 +116,10 @@ fn usable(free: Option<u64>) -> u64 {
 type Share<'a> = (&'a str, usize);
 
 /// As many layers as each adapter holds, in order.
-fn shares<'a>(needs: &Needs, adapters: &[(&'a str, u64)]) -> Vec<Share<'a>> {
-    let (mut first, total) = (0, needs.layers.len());
+fn shares<'a>(footprint: &Footprint, adapters: &[(&'a str, u64)]) -> Vec<Share<'a>> {
+    let (mut first, total) = (0, footprint.layers.len());
     let fill = |&(id, room): &(&'a str, u64)| {
-        let fits = |n: &usize| needs.on_device(first..first + n, *n).total() <= room;
+        let fits = |n: &usize| footprint.on_device(first..first + n, *n).total() <= room;
         let n = (1..=total - first).rev().find(fits).unwrap_or(0);
         first += n;
         (id, n)
@@ -154,17 +154,17 @@ impl Way {
 
 /// What the adapters do not hold, on the CPU behind them.
 fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
-    let (first, total) = (placed(shares), c.needs.layers.len());
-    let cpu = c.needs.on_device(first..total, total - first);
+    let (first, total) = (placed(shares), c.footprint.layers.len());
+    let cpu = c.footprint.on_device(first..total, total - first);
     let with_cpu: Vec<Share<'_>> = shares.iter().copied().chain([("cpu", total - first)]).collect();
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
 /// What one adapter does not hold, streamed through it.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
-    let total = c.needs.layers.len();
-    let resident = (0..total).rev().find(|&n| c.needs.on_device(0..total, n).total() <= room)?;
-    let rest = c.needs.weights(resident..total);
+    let total = c.footprint.layers.len();
+    let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;
+    let rest = c.footprint.weights(resident..total);
     (rest <= host).then(|| Way { strategy: format!("{id} {} *{resident}+", c.dtype), rest })
 }
 

@@ -1,6 +1,6 @@
 //! From logits to text: sampling, stops, streaming, several continuations in one batch.
 
-use super::{Finish, Logprobs, Request, Session, Slot, Stream};
+use super::{Finish, Limits, Logprobs, Session, Slot, Stream};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
@@ -163,11 +163,11 @@ impl Session {
         &mut self,
         prompt: impl Into<Prompt<'p>>,
         sampling: &Sampling,
-        request: &Request,
+        limits: &Limits,
         on_piece: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<Generated> {
         let slot = self.open()?;
-        let result = self.generate_in(slot, &prompt.into(), sampling, request, on_piece);
+        let result = self.generate_in(slot, &prompt.into(), sampling, limits, on_piece);
         self.close(slot)?;
         result
     }
@@ -185,7 +185,7 @@ impl Session {
         slot: Slot,
         prompt: &Prompt<'_>,
         sampling: &Sampling,
-        request: &Request,
+        limits: &Limits,
         on_piece: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<Generated> {
         sampling.check(self.model().facts().n_vocab)?;
@@ -195,9 +195,9 @@ impl Session {
         let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
         let mut sampler = Sampler::new(sampling.clone());
         sampler.read(&prompt);
-        let mut streams = [Stream::new(slot, sampler, request)];
+        let mut streams = [Stream::new(slot, sampler, limits)];
         streams[0].begin_after(&[], &prompt, self.model().vocab());
-        let mut timings = self.continue_many(&mut streams, request, &mut |event| on_piece(event.piece))?;
+        let mut timings = self.continue_many(&mut streams, limits, &mut |event| on_piece(event.piece))?;
         (timings.prefill_ms, timings.prefill_tokens) = (prefill_ms, prompt.len());
         let [stream] = streams;
         let finish = stream.finish.unwrap_or(Finish::Interrupted);
@@ -205,10 +205,10 @@ impl Session {
     }
 
     /// Says where a stream ends whose slot has so many tokens to read before it is drawn for.
-    pub(super) fn bound(&mut self, stream: &mut Stream, request: &Request, n_unread: usize) -> Result<()> {
+    pub(super) fn bound(&mut self, stream: &mut Stream, limits: &Limits, n_unread: usize) -> Result<()> {
         let room = self.n_left(stream.slot)?.map(|n| n.saturating_sub(n_unread));
-        stream.stop_ids = request.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
-        stream.limit(request.max_tokens, room);
+        stream.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
+        stream.limit(limits.max_tokens, room);
         self.tell_breakers(&mut stream.sampler)
     }
 
@@ -219,12 +219,12 @@ impl Session {
     /// settings the kernel does not know ([`Sampler::fits_device`]), draws on the host, and its neighbours with it until it has ended; the
     /// ids are the same. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
     /// run on change when one ends, and when that is depends on the clock.
-    pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], request: &'a Request, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
+    pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], limits: &'a Limits, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         self.check_speaks()?;
         let vocab = self.model().vocab().cloned();
         let started = Instant::now();
         for stream in streams.iter_mut() {
-            self.bound(stream, request, 0)?;
+            self.bound(stream, limits, 0)?;
         }
         let mut batch = Batch::new(streams, vocab.as_ref(), on_event);
         for i in 0..batch.streams.len() {
@@ -239,7 +239,7 @@ impl Session {
             for i in 0..batch.streams.len() {
                 if batch.is_live(i) {
                     let stream = &mut batch.streams[i];
-                    let logits = &self.memory(stream.slot)?.logits;
+                    let logits = &self.contents(stream.slot)?.logits;
                     if logits.is_empty() {
                         return Err(nothing_to_continue());
                     }

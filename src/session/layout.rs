@@ -2,8 +2,8 @@
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
-use super::needs::{DeviceBytes, as_assigned, by_device};
-use super::needs::{Needs, Sizes};
+use super::footprint::{DeviceBytes, as_assigned, by_device};
+use super::footprint::{Footprint, Sizes};
 use super::options::{Options, PartOn};
 use super::pages::Pages;
 use crate::error::{Error, Result};
@@ -88,8 +88,8 @@ pub fn bytes_by_device(
 ) -> Result<Vec<(String, DeviceBytes)>> {
     let layout = crate::exec::wait::block_on(lay_out(tape, n_layer, source, options, context))?;
     let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
-    let needs = Needs::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
-    Ok(by_device(&placed, &|_| &needs))
+    let footprint = Footprint::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
+    Ok(by_device(&placed, &|_| &footprint))
 }
 
 /// The strategy that suits what memory is free on this machine.
@@ -102,7 +102,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
     let candidate = |quant: &&str| {
         let plan = if quant.is_empty() { QuantPlan::AS_FILED } else { quant.parse()? };
         let bytes = |m: &MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
-        Ok(Candidate { dtype: format!("{float}{quant}"), needs: Needs::of(tape, &sizes, &bytes) })
+        Ok(Candidate { dtype: format!("{float}{quant}"), footprint: Footprint::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     // A CPU that plays GPU is slower than the CPU.

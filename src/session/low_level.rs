@@ -45,7 +45,7 @@ fn play_aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl F
     some(tokens)?;
     session.check([(slot, tokens)].as_slice())?;
     let n = tokens.len() as u32;
-    let page = session.memory(slot)?.page;
+    let page = session.contents(slot)?.page;
     let go = session.pages.begin(page);
     let mut step = Step { tokens: tokens.to_vec(), outputs: vec![n - 1], ..Step::default() };
     session.add_run(&mut step, slot, go.run(0, n), tokens.len())?;

@@ -3,44 +3,44 @@
 //! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
 
 mod ahead;
-mod back;
 mod batcher;
 mod blocks;
 mod breakers;
 mod chunk;
 mod convert;
+mod definition;
 pub mod fit;
+pub mod footprint;
 mod generate;
 mod identity;
 mod layout;
 mod logprobs;
 pub mod low_level;
 mod model;
-pub mod needs;
-mod opened;
 mod options;
 mod pages;
 mod place;
 mod prefill_bound;
 mod quality;
 mod read;
+mod rewind;
 mod slots;
 mod snapshot;
 mod state;
 mod stream;
 mod work;
 
-pub use batcher::{Batcher, Done, Job, JobId, Keeps, KeptSlot, Made};
+pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
 pub use convert::convert_coded;
+#[cfg(feature = "embedded-model")]
+pub use definition::embedded;
+pub use definition::{is_tuned, notes};
 pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
 pub use model::Model;
-#[cfg(feature = "embedded-model")]
-pub use opened::embedded;
-pub use opened::{is_tuned, notes};
 pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, PartOn, StateOrientation};
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
@@ -48,8 +48,8 @@ pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
-pub use state::{Beside, LoadedState, SavedTokens, check_replaceable, is_saved, saved_tokens, tuned_into_state};
-pub use stream::{Finish, Processor, Request, Stream};
+pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
+pub use stream::{Finish, Limits, Processor, Stream};
 
 use crate::error::{Error, Result};
 use crate::exec::Executor;
@@ -57,10 +57,10 @@ use crate::tape::{Room, Step, TOKENS_PER_BLOCK};
 use blocks::Blocks;
 use breakers::Breakers;
 use chunk::Chunk;
-use opened::Opened;
+use definition::Definition;
 use pages::Pages;
 use read::Clock;
-use slots::{Memory, Slots};
+use slots::{SlotContents, Slots};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{Cut, Scratch};
@@ -165,7 +165,7 @@ impl Session {
     pub fn held_tokens(&self, slots: impl IntoIterator<Item = Slot>) -> Result<usize> {
         let mut blocks = std::collections::HashSet::new();
         for slot in slots {
-            blocks.extend(self.memory(slot)?.blocks.iter().copied());
+            blocks.extend(self.contents(slot)?.blocks.iter().copied());
         }
         Ok(blocks.len() * TOKENS_PER_BLOCK)
     }
@@ -175,7 +175,7 @@ impl Session {
     /// # Errors
     /// `Input` if all slots are in use.
     pub fn open(&mut self) -> Result<Slot> {
-        let slot = self.slots.open(Memory { page: pages::ZERO, ..Memory::default() })?;
+        let slot = self.slots.open(SlotContents { page: pages::ZERO, ..SlotContents::default() })?;
         self.pages.share(pages::ZERO);
         Ok(slot)
     }
@@ -186,9 +186,9 @@ impl Session {
     /// # Errors
     /// `Input` if all slots are in use, if the slot was closed, or if it belongs to another session.
     pub fn fork(&mut self, slot: Slot) -> Result<Slot> {
-        let memory = self.memory(slot)?.clone();
-        let (page, blocks) = (memory.page, memory.blocks.clone());
-        let new = self.slots.open(memory)?;
+        let contents = self.contents(slot)?.clone();
+        let (page, blocks) = (contents.page, contents.blocks.clone());
+        let new = self.slots.open(contents)?;
         self.pages.share(page);
         self.blocks.share(&blocks);
         Ok(new)
@@ -199,20 +199,20 @@ impl Session {
     /// # Errors
     /// `Input` if the slot was closed before, or belongs to another session.
     pub fn close(&mut self, slot: Slot) -> Result<()> {
-        let memory = self.slots.close(slot)?;
-        self.pages.release(memory.page);
-        self.blocks.release(&memory.blocks);
+        let contents = self.slots.close(slot)?;
+        self.pages.release(contents.page);
+        self.blocks.release(&contents.blocks);
         Ok(())
     }
 
     /// `[vocab]`, after the slot's last token; empty before the first.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
-        Ok(&self.memory(slot)?.logits)
+        Ok(&self.contents(slot)?.logits)
     }
 
     /// Tokens read so far.
     pub fn n_tokens(&self, slot: Slot) -> Result<usize> {
-        Ok(self.memory(slot)?.n_tokens)
+        Ok(self.contents(slot)?.n_tokens)
     }
 
     /// Reads a prompt, in chunks; gives the logits after its last token. An empty prompt changes nothing.
@@ -270,7 +270,7 @@ impl Session {
         self.read([(slot, tokens)].as_slice(), Cut::Chunks, Some(each), progress)
     }
 
-    fn memory(&self, slot: Slot) -> Result<&Memory> {
+    fn contents(&self, slot: Slot) -> Result<&SlotContents> {
         self.slots.get(slot)
     }
 }

@@ -1,9 +1,9 @@
 //! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
 
+use super::definition::{Definition, notes};
+use super::footprint::{Footprint, Sizes, as_assigned, by_device};
 use super::identity::weights_hash;
 use super::layout::{fitted, lay_out, sizes};
-use super::needs::{Needs, Sizes, as_assigned, by_device};
-use super::opened::{Opened, notes};
 use super::options::{Device, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
 use super::place::{check_memory, choose_devices, place, placed};
@@ -59,38 +59,38 @@ impl Model {
     /// As [`load`](Self::load), and the only way in a browser, which has to be awaited for adapters, devices and uploads.
     pub async fn load_async(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
-        let mut opened = Opened::new(source, options)?;
-        let facts = opened.blueprint.facts();
-        let vocab = vocab(source, options, &facts, opened.folder.as_deref())?;
-        let mut tape = std::mem::take(&mut opened.tape);
+        let mut definition = Definition::new(source, options)?;
+        let facts = definition.blueprint.facts();
+        let vocab = vocab(source, options, &facts, definition.folder.as_deref())?;
+        let mut tape = std::mem::take(&mut definition.tape);
         tape.cache_format = options.cache_dtype.format();
         tape.store_states(options.state_dtype.format())?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
         }
-        let layout = lay_out(&mut tape, facts.n_layer, opened.source.as_ref(), options, context).await?;
-        let hash = weights_hash(&tape, opened.source.as_ref())?;
+        let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
+        let hash = weights_hash(&tape, definition.source.as_ref())?;
         let dtype = tape.formats().join("+");
-        let mut notes = opened.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
+        let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
         notes.extend(layout.notes);
         let tensors = tape.tensors();
-        let n_params = tensors.iter().filter(|t| !t.2 || opened.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
+        let n_params = tensors.iter().filter(|t| !t.2 || definition.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
         let chosen = choose_devices(&layout.parts, options).await?;
         let placed = placed(&chosen, tape.n_layers());
-        let mapped = |m: &MatrixSpec| mapped_bytes(m, opened.source.as_ref());
-        let needs = Needs::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
-        if let Err(e) = check_memory(&chosen, &by_device(&placed, &|_| &needs)) {
-            let fitted = fitted(&tape, opened.source.as_ref(), options, context).await;
+        let mapped = |m: &MatrixSpec| mapped_bytes(m, definition.source.as_ref());
+        let footprint = Footprint::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
+        if let Err(e) = check_memory(&chosen, &by_device(&placed, &|_| &footprint)) {
+            let fitted = fitted(&tape, definition.source.as_ref(), options, context).await;
             return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("`strategy={:?}` would fit", f.strategy))));
         }
-        let (loaded, device) = place(&Arc::new(tape), opened.source.as_ref(), options, chosen, progress).await?;
+        let (loaded, device) = place(&Arc::new(tape), definition.source.as_ref(), options, chosen, progress).await?;
         Ok(Model(Arc::new(Inner {
-            name: opened.name,
-            kind: opened.kind,
-            folder: opened.folder,
+            name: definition.name,
+            kind: definition.kind,
+            folder: definition.folder,
             notes,
             state_orientation: options.state_orientation,
             facts,
@@ -103,7 +103,7 @@ impl Model {
             hash,
             chunk: options.chunk.max(1),
             context,
-            sampling: opened.blueprint.sampling(),
+            sampling: definition.blueprint.sampling(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
         })))
     }
@@ -182,8 +182,8 @@ impl Model {
             blocks: self.0.context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK)),
             ..Room::default()
         };
-        let needs = Needs::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
-        needs.slots(0..needs.layers.len())
+        let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
+        footprint.slots(0..footprint.layers.len())
     }
     /// Identity of the weights, for state files.
     pub fn weights_hash(&self) -> &str {

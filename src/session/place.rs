@@ -1,6 +1,6 @@
 //! Where a model's layers lie: all on one device, or in parts on several.
 
-use super::needs::{DeviceBytes, check};
+use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
 use crate::error::Result;
 use crate::exec::gpu::GpuModel;

@@ -208,9 +208,9 @@ impl Session {
         moves.clear();
         rows.clear();
         for part in parts.iter_mut() {
-            let memory = self.memory(part.slot)?;
-            part.end = memory.n_tokens + part.len;
-            let go = self.pages.begin(memory.page);
+            let contents = self.contents(part.slot)?;
+            part.end = contents.n_tokens + part.len;
+            let go = self.pages.begin(contents.page);
             let first_row = step.tokens.len() as u32;
             step.tokens.extend_from_slice(&work.tokens(part.work)[part.from..][..part.len]);
             moves.push(go);
@@ -233,8 +233,8 @@ impl Session {
             return Err(e);
         }
         for (part, go) in parts.iter().zip(&*moves) {
-            let memory = self.slots.get_mut(part.slot)?;
-            memory.advance(go.page_out, &work.tokens(part.work)[part.from..][..part.len], self.model.context().is_some());
+            let contents = self.slots.get_mut(part.slot)?;
+            contents.advance(go.page_out, &work.tokens(part.work)[part.from..][..part.len], self.model.context().is_some());
         }
         moves.iter().for_each(|go| self.pages.finish(go));
         Ok(())
@@ -249,10 +249,10 @@ impl Session {
         let mut all = logits.chunks_exact(self.model.facts().n_logits());
         for (part, &n_rows) in parts.iter().zip(&*rows) {
             let last = all.by_ref().take(n_rows).last();
-            let memory = self.slots.get_mut(part.slot).ok().filter(|memory| memory.n_tokens == part.end);
-            if let Some((row, memory)) = last.zip(memory) {
-                memory.logits.clear();
-                memory.logits.extend_from_slice(row);
+            let contents = self.slots.get_mut(part.slot).ok().filter(|contents| contents.n_tokens == part.end);
+            if let Some((row, contents)) = last.zip(contents) {
+                contents.logits.clear();
+                contents.logits.extend_from_slice(row);
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Session {
     pub(super) fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
         for i in 0..work.len() {
             let slot = work.slot(i);
-            self.check_reads(slot, work.tokens(i), self.memory(slot)?.n_tokens)?;
+            self.check_reads(slot, work.tokens(i), self.contents(slot)?.n_tokens)?;
             if (0..i).any(|other| work.slot(other) == slot) {
                 return Err(Error::input(format!("{slot} takes part twice in one step")));
             }
@@ -317,13 +317,13 @@ impl Session {
     /// Adds a slot's run to a step that reads `n` of its tokens, with the slot's blocks made ready for them.
     pub(super) fn add_run(&mut self, step: &mut Step, slot: Slot, mut run: Run, n: usize) -> Result<()> {
         if self.model.context().is_some() {
-            let memory = self.slots.get_mut(slot)?;
-            let end = memory.n_tokens + n;
-            if let Some((from, to)) = self.blocks.own(&mut memory.blocks, memory.n_tokens, end) {
+            let contents = self.slots.get_mut(slot)?;
+            let end = contents.n_tokens + n;
+            if let Some((from, to)) = self.blocks.own(&mut contents.blocks, contents.n_tokens, end) {
                 self.executor.copy_block(from, to);
             }
-            (run.position, run.blocks_at) = (memory.n_tokens as u32, step.blocks.len() as u32);
-            step.blocks.extend_from_slice(&memory.blocks[..end.div_ceil(TOKENS_PER_BLOCK)]);
+            (run.position, run.blocks_at) = (contents.n_tokens as u32, step.blocks.len() as u32);
+            step.blocks.extend_from_slice(&contents.blocks[..end.div_ceil(TOKENS_PER_BLOCK)]);
         }
         step.runs.push(run);
         Ok(())

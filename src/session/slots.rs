@@ -27,7 +27,7 @@ impl std::fmt::Display for Slot {
 
 /// What a slot remembers beside its state on the device.
 #[derive(Clone, Default)]
-pub struct Memory {
+pub struct SlotContents {
     pub page: usize,
     /// After the last token; empty before the first.
     pub logits: Vec<f32>,
@@ -38,7 +38,7 @@ pub struct Memory {
     pub tokens: Vec<u32>,
 }
 
-impl Memory {
+impl SlotContents {
     /// Stands after these tokens too, on that page; has no logits until they are set.
     pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
         // Where the beginning is not known (a state file without its tokens) the rest is of no use.
@@ -61,7 +61,7 @@ pub struct Slots {
 struct Place {
     generation: u64,
     /// `None` where the slot is free.
-    memory: Option<Memory>,
+    contents: Option<SlotContents>,
 }
 
 impl Slots {
@@ -73,20 +73,20 @@ impl Slots {
     }
 
     pub fn n_free(&self) -> usize {
-        self.places.iter().filter(|place| place.memory.is_none()).count()
+        self.places.iter().filter(|place| place.contents.is_none()).count()
     }
 
     /// Gives the first free slot a memory.
     ///
     /// # Errors
     /// `Input` if none is free.
-    pub fn open(&mut self, memory: Memory) -> Result<Slot> {
+    pub fn open(&mut self, contents: SlotContents) -> Result<Slot> {
         let n = self.places.len();
         let mut places = self.places.iter_mut().enumerate();
         let (index, place) = places
-            .find(|(_, place)| place.memory.is_none())
+            .find(|(_, place)| place.contents.is_none())
             .ok_or_else(|| Error::input(format!("all {n} slots are in use")).hint("close one first"))?;
-        place.memory = Some(memory);
+        place.contents = Some(contents);
         Ok(Slot { session: self.session, index: index as u32, generation: place.generation })
     }
 
@@ -94,25 +94,25 @@ impl Slots {
     ///
     /// # Errors
     /// `Input` if the slot was closed, or belongs to another session.
-    pub fn get(&self, slot: Slot) -> Result<&Memory> {
+    pub fn get(&self, slot: Slot) -> Result<&SlotContents> {
         let place =
             self.places.get(slot.index as usize).filter(|place| slot.session == self.session && slot.generation == place.generation);
-        place.and_then(|place| place.memory.as_ref()).ok_or_else(|| self.refused(slot))
+        place.and_then(|place| place.contents.as_ref()).ok_or_else(|| self.refused(slot))
     }
 
     /// As [`get`](Self::get).
-    pub fn get_mut(&mut self, slot: Slot) -> Result<&mut Memory> {
+    pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];
-        Ok(place.memory.as_mut().expect("it was found"))
+        Ok(place.contents.as_mut().expect("it was found"))
     }
 
     /// Frees a slot; returns what it remembered. Errors as [`get`](Self::get).
-    pub fn close(&mut self, slot: Slot) -> Result<Memory> {
+    pub fn close(&mut self, slot: Slot) -> Result<SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];
         place.generation += 1;
-        Ok(place.memory.take().expect("it was found"))
+        Ok(place.contents.take().expect("it was found"))
     }
 
     fn refused(&self, slot: Slot) -> Error {
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn a_handle_names_one_slot_for_good() {
         let (mut slots, mut other) = (Slots::new(2), Slots::new(2));
-        let memory = |n_tokens| Memory { n_tokens, ..Memory::default() };
-        let [a, b] = [1, 2].map(|n| slots.open(memory(n)).unwrap());
-        assert_eq!(slots.open(memory(3)).unwrap_err().message, "all 2 slots are in use");
+        let contents = |n_tokens| SlotContents { n_tokens, ..SlotContents::default() };
+        let [a, b] = [1, 2].map(|n| slots.open(contents(n)).unwrap());
+        assert_eq!(slots.open(contents(3)).unwrap_err().message, "all 2 slots are in use");
         assert_eq!(slots.close(b).unwrap().n_tokens, 2);
-        let c = slots.open(memory(4)).unwrap();
+        let c = slots.open(contents(4)).unwrap();
         for closed in [slots.get(b).err(), slots.get_mut(b).err(), slots.close(b).err()] {
             assert_eq!(closed.unwrap().message, "slot 1 was closed");
         }
         assert_eq!((slots.get(a).unwrap().n_tokens, slots.get(c).unwrap().n_tokens, slots.n_free()), (1, 4, 0));
-        other.open(memory(5)).unwrap();
+        other.open(contents(5)).unwrap();
         assert_eq!(other.get(a).err().unwrap().message, "slot 0 belongs to another session");
-        assert!(slots.get(Slot::NOWHERE).is_err() && b != c && a != other.open(memory(0)).unwrap());
+        assert!(slots.get(Slot::NOWHERE).is_err() && b != c && a != other.open(contents(0)).unwrap());
     }
 }

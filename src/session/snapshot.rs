@@ -1,6 +1,6 @@
 //! What a slot remembers, copied to host memory: kept beside the device, written to a file, brought back into a slot.
 
-use super::slots::{Memory, Slot};
+use super::slots::{Slot, SlotContents};
 use super::{Model, Session, pages};
 use crate::error::{Error, Result};
 use crate::exec::Excerpt;
@@ -101,7 +101,7 @@ impl Session {
     /// # Errors
     /// `Input` if the slot was closed or belongs to another session; `Memory` if there is no room for the copy.
     pub fn begin_snapshot(&mut self, slot: Slot) -> Result<Copying<'_>> {
-        let Memory { page, logits, n_tokens, blocks, tokens } = self.memory(slot)?.clone();
+        let SlotContents { page, logits, n_tokens, blocks, tokens } = self.contents(slot)?.clone();
         let tape = self.model().tape().clone();
         let page_of = |spec: &StateSpec| if spec.halves { self.pages.shift(page) } else { page };
         let states = tape.states.iter().enumerate().map(|(i, spec)| Excerpt::State(State(i), page_of(spec)));
@@ -133,7 +133,7 @@ impl Session {
         }
         let written = self.write(page, &blocks, states, caches);
         let tokens = if caches.is_empty() || tokens.len() != *n_tokens { Vec::new() } else { tokens.clone() };
-        *self.slots.get_mut(slot)? = Memory { page, logits: logits.clone(), n_tokens: *n_tokens, blocks, tokens };
+        *self.slots.get_mut(slot)? = SlotContents { page, logits: logits.clone(), n_tokens: *n_tokens, blocks, tokens };
         if let Err(e) = written {
             self.close(slot)?;
             return Err(e);

@@ -1,7 +1,7 @@
 //! State files: one slot's memory as safetensors, written to a temporary name and renamed.
 
+use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
-use super::opened::{Opened, TUNED, tuned};
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
 use crate::error::{Error, Result, room, short};
 use crate::sample::{self, Sampler};
@@ -24,7 +24,7 @@ const PENDING: &str = "pending_bytes";
 
 /// What a state file is to keep beside the slot.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Beside<'a> {
+pub struct StateExtras<'a> {
     /// Those that led here.
     pub tokens: Option<&'a [u32]>,
     pub sampler: Option<&'a sample::Memory>,
@@ -68,12 +68,12 @@ impl LoadedState {
 
 impl Snapshot {
     /// Writes a state file, which opens wherever the model has the same weights. A model with attention needs its tokens: without some in
-    /// `beside`, the snapshot's own are written.
+    /// `extras`, the snapshot's own are written.
     ///
     /// # Errors
     /// `File` and `Input`: the file cannot be written, or another file that is no state has its name.
-    pub fn save(&self, model: &Model, path: &Path, beside: Beside<'_>) -> Result<()> {
-        let Beside { tokens, sampler, pending, metadata } = beside;
+    pub fn save(&self, model: &Model, path: &Path, extras: StateExtras<'_>) -> Result<()> {
+        let StateExtras { tokens, sampler, pending, metadata } = extras;
         self.check_model(model)?;
         let tape = model.tape();
         let mut file = StateFile::new(model.facts().architecture, model.weights_hash());
@@ -116,12 +116,12 @@ impl Snapshot {
 impl Session {
     /// Writes a slot's state. `tokens` and `sampler` are kept where given.
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
-        self.save_with(slot, path, Beside { tokens, sampler, ..Beside::default() })
+        self.save_with(slot, path, StateExtras { tokens, sampler, ..StateExtras::default() })
     }
 
     /// The same with more beside it.
-    pub fn save_with(&mut self, slot: Slot, path: &Path, beside: Beside<'_>) -> Result<()> {
-        self.snapshot(slot)?.save(&self.model, path, beside)
+    pub fn save_with(&mut self, slot: Slot, path: &Path, extras: StateExtras<'_>) -> Result<()> {
+        self.snapshot(slot)?.save(&self.model, path, extras)
     }
 
     /// Opens a slot from a state file. A file of other weights is refused unless `any_weights`; a tuned initial state
@@ -308,13 +308,13 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
         return Err(Error::file("expected a tuned initial state (blocks.N.att.time_state), found none").at(from.display()));
     }
-    let opened = Opened::new(&ModelSource::Path(model.to_path_buf()), options)?;
+    let definition = Definition::new(&ModelSource::Path(model.to_path_buf()), options)?;
     refuse_same_file(&checkpoint, to)?;
-    opened.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
-    let parts = tuned(&checkpoint, &opened.tape, options.state_orientation)?;
-    let hash = weights_hash(&opened.tape, opened.source.as_ref())?;
-    let mut file = StateFile::new(opened.blueprint.facts().architecture, &hash);
-    for (spec, numbers) in opened.tape.states.iter().zip(&parts) {
+    definition.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
+    let parts = tuned(&checkpoint, &definition.tape, options.state_orientation)?;
+    let hash = weights_hash(&definition.tape, definition.source.as_ref())?;
+    let mut file = StateFile::new(definition.blueprint.facts().architecture, &hash);
+    for (spec, numbers) in definition.tape.states.iter().zip(&parts) {
         file.floats(&spec.name, &spec.shape, numbers);
     }
     file.floats("last_logits", &[0], &[]);

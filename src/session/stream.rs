@@ -11,7 +11,7 @@ use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 
 /// When to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct Limits {
     pub max_tokens: usize,
     /// The text ends before any of these.
     pub stop_texts: Vec<String>,
@@ -19,10 +19,10 @@ pub struct Request {
     pub stop_ids: Option<Vec<u32>>,
 }
 
-impl Request {
+impl Limits {
     /// Stops where the model's family does.
     pub fn new(max_tokens: usize) -> Self {
-        Request { max_tokens, stop_texts: Vec::new(), stop_ids: None }
+        Limits { max_tokens, stop_texts: Vec::new(), stop_ids: None }
     }
 }
 
@@ -103,7 +103,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(slot: Slot, sampler: Sampler, request: &Request) -> Stream {
+    pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Stream {
         Stream {
             slot,
             sampler,
@@ -121,11 +121,11 @@ impl Stream {
             n_told_text: 0,
             is_closing: false,
             n_told: 0,
-            limit: request.max_tokens,
+            limit: limits.max_tokens,
             at_limit: Finish::Length,
             stop_ids: Vec::new(),
             utf8: Utf8Stream::default(),
-            stops: StopTexts::new(request.stop_texts.clone()),
+            stops: StopTexts::new(limits.stop_texts.clone()),
             scratch: Vec::new(),
         }
     }

@@ -16,7 +16,7 @@ mod veil;
 use super::part::split_marked;
 use super::{Family, Message, Part, Template};
 use crate::error::{Error, Result};
-use limits::Limits;
+use limits::RenderLimits;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, ErrorKind};
@@ -100,7 +100,7 @@ impl Jinja {
         let mut context = self.variables.clone();
         context.extend([("messages".into(), messages), ("tools".into(), tools), ("add_generation_prompt".into(), json!(true))]);
         let input = self.source.len() + serde_json::to_string(&context).expect("plain data").len();
-        let limits = Arc::new(Limits::new(input));
+        let limits = Arc::new(RenderLimits::new(input));
         with_stack(|| {
             let environment = environment::new(&limits);
             let code = metered::compile(&self.source, NAME, environment::syntax())?;

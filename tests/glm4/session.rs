@@ -8,7 +8,7 @@ use wingbeat::low_level::tape::{Room, Run, Step, TOKENS_PER_BLOCK};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
-use wingbeat::session::{Finish, Model, ModelSource, Options, Request, Session, low_level};
+use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, Session, low_level};
 
 /// The tiny trained model, or none where only the package is.
 fn tiny(options: &Options) -> Option<Model> {
@@ -67,9 +67,9 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         options.context = Some(100);
         let Some(model) = tiny(&options) else { return };
         let mut session = Session::new(&model, 1).unwrap();
-        let request = Request { stop_ids: Some(vec![]), ..Request::new(1000) };
+        let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(1000) };
         let go = &mut |_: &str| ControlFlow::Continue(());
-        let made = session.generate(prompt(90, 1).as_slice(), &Sampling::greedy(0), &request, go).unwrap();
+        let made = session.generate(prompt(90, 1).as_slice(), &Sampling::greedy(0), &limits, go).unwrap();
         assert_eq!((made.finish, made.tokens.len()), (Finish::Context, 10), "{device}");
         let slot = session.open().unwrap();
         session.prefill(slot, &prompt(60, 1)).unwrap();
@@ -253,7 +253,7 @@ fn a_classifier_tells_classes_and_no_tokens() {
         assert_eq!(argmax(&found), argmax(&expected));
         assert_eq!(model.facts().labels.as_deref().unwrap(), ["0", "1", "2"]);
         let go = &mut |_: &str| ControlFlow::Continue(());
-        let error = session.generate(tokens.as_slice(), &Sampling::greedy(0), &Request::new(3), go).unwrap_err();
+        let error = session.generate(tokens.as_slice(), &Sampling::greedy(0), &Limits::new(3), go).unwrap_err();
         assert!(error.to_string().contains("classes"), "{error}");
     }
     let mut session = Session::new(&language, 1).unwrap();

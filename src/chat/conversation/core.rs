@@ -11,7 +11,7 @@ use crate::chat::{Answer, Settings};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Memory, Sampler, Sampling};
-use crate::session::{Finish, Request, Session, Slot, Stream, Timings};
+use crate::session::{Finish, Limits, Session, Slot, Stream, Timings};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -125,8 +125,8 @@ impl Core {
         let model = self.session.model().clone();
         let Draw { schedule, constraint, ends, max_tokens, grace } = draw;
         let stop_ids = if ends || constraint.is_some() { model.facts().stop_ids.clone() } else { Vec::new() };
-        let request = Request { stop_ids: Some(stop_ids), ..Request::new(max_tokens) };
-        let mut stream = Stream::new(state.slot, self.sampler(&state.tokens), &request);
+        let limits = Limits { stop_ids: Some(stop_ids), ..Limits::new(max_tokens) };
+        let mut stream = Stream::new(state.slot, self.sampler(&state.tokens), &limits);
         let own = self.processor.as_ref().map(lend);
         let change = (state.change, schedule);
         stream.processor = Some(processor(&model, &self.settings, change, state.tokens.last().copied(), own));
@@ -136,7 +136,7 @@ impl Core {
             stream.complete = stream.constraint.as_mut().map(|rules| rules.allowed().is_ok_and(|allowed| allowed.may_end));
         }
         let mut streams = [stream];
-        let timings = self.session.continue_many(&mut streams, &request, &mut |event| on_text(event.piece));
+        let timings = self.session.continue_many(&mut streams, &limits, &mut |event| on_text(event.piece));
         let [Stream { tokens, finish, complete, sampler, .. }] = streams;
         self.draws = sampler.draws();
         let Timings { decode_ms, decode_tokens, .. } = timings?;

@@ -5,7 +5,7 @@ use crate::chat::format::InitialPrompt;
 use crate::chat::{Format, Settings};
 use crate::error::{Error, Result, short};
 use crate::sample::Memory;
-use crate::session::{Beside, Slot};
+use crate::session::{Slot, StateExtras};
 use crate::template::{Message, Tool};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Record {
         core.session.save_with(
             slot,
             path,
-            Beside { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..Beside::default() },
+            StateExtras { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..StateExtras::default() },
         )
     }
 

@@ -13,7 +13,7 @@ use crate::chat::reader::Read;
 use crate::chat::{Format, Question};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Event, Finish, Request, Slot, Stream, Timings};
+use crate::session::{Event, Finish, Limits, Slot, Stream, Timings};
 use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
 use web_time::Instant;
@@ -61,8 +61,7 @@ impl InMessages {
             return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, `context`)"));
         }
         let most = core.settings.chat_len_max;
-        let limits =
-            Request { stop_ids: question.stop_ids.clone(), ..Request::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
+        let limits = Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
         // Each answer has a random stream of its own, or another answer to the same question would be the same.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);

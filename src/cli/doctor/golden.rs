@@ -4,7 +4,7 @@ use crate::cli::flags;
 use crate::error::Result;
 use crate::exec::gpu::Backend;
 use crate::sample::Sampling;
-use crate::session::{Model, ModelSource, Options, Request, Session};
+use crate::session::{Limits, Model, ModelSource, Options, Session};
 use crate::weights::read_safetensors;
 use crate::words::testing::nmse;
 use serde::Serialize;
@@ -69,8 +69,8 @@ fn compare(device: &str, backend: Backend) -> Result<Golden> {
     };
     session.score(slot, &tokens, &mut each, &mut |_, _| ())?;
     session.close(slot)?;
-    let request = Request { stop_ids: Some(vec![]), ..Request::new(greedy.len()) };
-    let made = session.generate(tokens.as_slice(), &Sampling::greedy(0), &request, &mut |_| ControlFlow::Continue(()))?;
+    let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(greedy.len()) };
+    let made = session.generate(tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(()))?;
     let error = Some(nmse(&found, &expected)).filter(|e| e.is_finite());
     Ok(Golden { error, bound: BOUND, same_greedy_text: made.tokens == greedy, failure: None })
 }

@@ -1,7 +1,7 @@
 //! The tier of files: one state file for each entry, written by a thread of its own.
 
 use crate::error::{Error, Result};
-use crate::session::{Beside, Model, Snapshot, saved_tokens};
+use crate::session::{Model, Snapshot, StateExtras, saved_tokens};
 use async_channel::{Receiver, Sender};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -150,6 +150,6 @@ fn start_writer(_: Model, _: Receiver<Job>, _: Sender<Written>) -> Result<()> {
 #[cfg(not(target_arch = "wasm32"))]
 fn write(model: &Model, job: &Job) -> Result<u64> {
     let metadata = [(NAMESPACE, job.namespace.clone())];
-    job.snapshot.save(model, &job.path, Beside { tokens: Some(&job.tokens), metadata: &metadata, ..Beside::default() })?;
+    job.snapshot.save(model, &job.path, StateExtras { tokens: Some(&job.tokens), metadata: &metadata, ..StateExtras::default() })?;
     fs::metadata(&job.path).map(|file| file.len()).map_err(|e| Error::io(e, &job.path))
 }

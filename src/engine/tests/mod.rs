@@ -8,7 +8,7 @@ use super::*;
 use crate::chat::Message;
 use crate::error::Kind;
 use crate::sample::Sampling;
-use crate::session::{Finish, Model, ModelSource, Options, Request as Limits, Session};
+use crate::session::{Finish, Limits, Model, ModelSource, Options, Session};
 use std::time::{Duration, Instant};
 
 fn model() -> Model {

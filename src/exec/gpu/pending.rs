@@ -16,7 +16,7 @@ pub enum Pending {
     /// Draws of several steps, which [`Ahead`](super::ahead::Ahead) reads back.
     Ahead,
     /// Pieces of memory, one after the other.
-    Excerpts(Readback, Vec<Piece>),
+    Excerpts(Readback, Vec<PendingExcerpt>),
 }
 
 impl Pending {
@@ -40,7 +40,7 @@ impl Pending {
 }
 
 /// A piece of memory on its way.
-pub struct Piece {
+pub struct PendingExcerpt {
     kind: Kind,
     pub bytes: usize,
 }
@@ -52,17 +52,17 @@ enum Kind {
     Var,
 }
 
-impl Piece {
-    pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> Piece {
+impl PendingExcerpt {
+    pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> PendingExcerpt {
         match *excerpt {
-            Excerpt::State(state, _) => Piece { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
+            Excerpt::State(state, _) => PendingExcerpt { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
             Excerpt::Cache(cache, _, n) => {
                 let block = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
-                Piece { kind: Kind::Cache(cache, n), bytes: n.div_ceil(TOKENS_PER_BLOCK) * block }
+                PendingExcerpt { kind: Kind::Cache(cache, n), bytes: n.div_ceil(TOKENS_PER_BLOCK) * block }
             }
             Excerpt::Var(var, rows) => {
                 let spec = tape.var_spec(var);
-                Piece { kind: Kind::Var, bytes: spec.planes * rows * spec.stride() * 4 }
+                PendingExcerpt { kind: Kind::Var, bytes: spec.planes * rows * spec.stride() * 4 }
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::sample::Sampler;
 use crate::session::slots::Slot;
-use crate::session::stream::{Finish, Processor, Request, Stream};
+use crate::session::stream::{Finish, Limits, Processor, Stream};
 
 /// A text to be made.
 pub struct Job {
@@ -12,7 +12,7 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// Is told the prompt when the job is added.
     pub sampler: Sampler,
-    pub request: Request,
+    pub limits: Limits,
     /// Changes logits before each draw; all texts then draw on the host.
     pub processor: Option<Processor>,
     /// What the text has to follow; as with a processor.
@@ -37,7 +37,7 @@ pub struct Keeps {
     pub at: Vec<usize>,
     /// The job's own slot, after its text.
     pub end: bool,
-    /// The end of the text that is not certain yet is no part of the text, but of [`Made::pending`], as with
+    /// The end of the text that is not certain yet is no part of the text, but of [`JobOutput::pending`], as with
     /// [`Stream::keeps_end`].
     pub pending: bool,
 }
@@ -53,11 +53,11 @@ pub struct KeptSlot {
 
 impl Job {
     /// From the beginning; nothing changes or constrains its logits.
-    pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Job {
+    pub fn new(prompt: Vec<u32>, sampler: Sampler, limits: Limits) -> Job {
         Job {
             prompt,
             sampler,
-            request,
+            limits,
             processor: None,
             constraint: None,
             from: None,
@@ -78,12 +78,12 @@ pub struct JobId(pub(super) u64);
 pub struct Done {
     pub job: JobId,
     /// An error is the job's alone: nothing can be drawn from its logits.
-    pub made: Result<Made>,
+    pub output: Result<JobOutput>,
 }
 
 /// What came of a job.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct JobOutput {
     pub tokens: Vec<u32>,
     /// Empty without a vocabulary.
     pub text: String,
@@ -96,11 +96,11 @@ pub struct Made {
     pub pending: Vec<u8>,
 }
 
-impl Made {
+impl JobOutput {
     /// `None` of a stream that has not ended.
-    pub(super) fn of(stream: Stream) -> Option<Made> {
+    pub(super) fn of(stream: Stream) -> Option<JobOutput> {
         let pending = if stream.keeps_end { stream.pending() } else { Vec::new() };
         let Stream { tokens, text, finish, complete, sampler, .. } = stream;
-        Some(Made { tokens, text, finish: finish?, complete, sampler, pending })
+        Some(JobOutput { tokens, text, finish: finish?, complete, sampler, pending })
     }
 }

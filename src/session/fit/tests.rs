@@ -1,4 +1,4 @@
-use super::super::needs::{LayerBytes, by_device};
+use super::super::footprint::{LayerBytes, by_device};
 use super::*;
 use crate::error::Kind;
 use crate::exec::strategy::{Placed, Strategy};
@@ -10,7 +10,7 @@ fn candidates() -> Vec<Candidate> {
     let candidate = |dtype: &str, percent: u64| {
         let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB, ..LayerBytes::default() };
         let layers = (0..24).map(|_| layer(100)).chain([layer(300)]).collect();
-        Candidate { dtype: dtype.into(), needs: Needs { layers, scratch: 50 * MB } }
+        Candidate { dtype: dtype.into(), footprint: Footprint { layers, scratch: 50 * MB } }
     };
     vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
 }
@@ -37,7 +37,7 @@ fn holds(text: &str, machine: &Machine) {
     let placed = strategy.place(24).unwrap();
     let of = |p: &Placed| {
         let dtype = format!("fp16{}", p.quant.unwrap_or(""));
-        &all.iter().find(|c| c.dtype == dtype).unwrap().needs
+        &all.iter().find(|c| c.dtype == dtype).unwrap().footprint
     };
     for (id, bytes) in by_device(&placed, &of) {
         let free = machine.adapters.iter().find(|(known, _)| *known == id).map_or(machine.host, |(_, free)| *free);

@@ -18,7 +18,7 @@ impl Constraint for Only {
 fn a_guard_does_not_undo_a_constraint() {
     let draw = |allowed: u32, logits: &[f32]| {
         let sampling = Sampling { guard: Some(2), ..Sampling::greedy(0) };
-        let mut stream = Stream::new(Slot::NOWHERE, Sampler::new(sampling), &Request::new(1));
+        let mut stream = Stream::new(Slot::NOWHERE, Sampler::new(sampling), &Limits::new(1));
         stream.constraint = Some(Box::new(Only(allowed)));
         stream.stop_ids = vec![0];
         stream.draw(logits)

@@ -1,7 +1,7 @@
 //! The environment that transformers gives a chat template.
 
 use super::super::json::{Style, dumps};
-use super::limits::Limits;
+use super::limits::RenderLimits;
 use super::range::Range;
 use jiff::Timestamp;
 use jiff::fmt::strtime;
@@ -45,7 +45,7 @@ pub fn syntax() -> SyntaxConfig {
 }
 
 /// For one rendering.
-pub fn new(limits: &Arc<Limits>) -> Environment<'static> {
+pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
     environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -86,7 +86,7 @@ pub fn new(limits: &Arc<Limits>) -> Environment<'static> {
     environment
 }
 
-fn checks(environment: &mut Environment<'static>, limits: &Arc<Limits>) {
+fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     let l = limits.clone();
     environment.add_filter(MADE, move |value: Value| l.made(value, false));
     let l = limits.clone();
@@ -131,7 +131,7 @@ fn growing() -> [(&'static str, Value); 15] {
 }
 
 /// Checks that a filter or a method of this name may make what it will make.
-fn may_grow(limits: &Limits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
+fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
     let named = args.last().filter(|last| last.is_kwargs());
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());
     let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
@@ -219,7 +219,7 @@ fn text(value: &Value) -> Cow<'_, str> {
 }
 
 /// Constants as Python prints them.
-fn format(out: &mut Output<'_>, limits: &Limits, value: &Value) -> Result<(), Error> {
+fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
     let mut out = Counted { out, limits, refused: None };
     let written = match value.kind() {
         ValueKind::Bool if value.is_true() => out.write_str("True"),
@@ -238,7 +238,7 @@ fn format(out: &mut Output<'_>, limits: &Limits, value: &Value) -> Result<(), Er
 /// Writes on while the limits allow it.
 struct Counted<'a, 'o> {
     out: &'a mut Output<'o>,
-    limits: &'a Limits,
+    limits: &'a RenderLimits,
     refused: Option<Error>,
 }
 
@@ -259,7 +259,7 @@ fn raise(message: &str) -> Result<Value, Error> {
 }
 
 /// `tojson(indent=4, ensure_ascii=False)`, as transformers has it.
-fn to_json(limits: &Limits, value: &Value, options: &Kwargs) -> Result<Value, Error> {
+fn to_json(limits: &RenderLimits, value: &Value, options: &Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson: the value is undefined"));
     }

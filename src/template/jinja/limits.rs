@@ -1,8 +1,8 @@
 //! What a template may use while it renders: memory for the values that it makes, text that it writes, and time.
 //!
 //! The engine of templates counts instructions, and one instruction can double a text. So each instruction that makes a text or a
-//! list is followed by one that hands the new value to [`Limits::made`] (see `metered.rs`), and all that is written goes through
-//! [`Limits::written`].
+//! list is followed by one that hands the new value to [`RenderLimits::made`] (see `metered.rs`), and all that is written goes through
+//! [`RenderLimits::written`].
 
 use super::range::Range;
 use minijinja::value::{Value, ValueKind};
@@ -30,7 +30,7 @@ const CLOSURE: usize = 512;
 
 /// One rendering's allowance.
 #[derive(Debug)]
-pub struct Limits {
+pub struct RenderLimits {
     /// Bytes of one value with all that is in it, as often as it is in it.
     max_value: usize,
     /// Values within one value.
@@ -57,11 +57,11 @@ pub struct Size {
     own: usize,
 }
 
-impl Limits {
+impl RenderLimits {
     /// For a conversation and a template of so many bytes together.
-    pub fn new(input: usize) -> Limits {
+    pub fn new(input: usize) -> RenderLimits {
         let (all_memory, all_output) = ((256 << 20) + 64 * input, (16 << 20) + 16 * input);
-        Limits {
+        RenderLimits {
             max_value: (8 << 20) + 4 * input,
             max_nodes: (1 << 20) + input,
             all_memory,

@@ -238,7 +238,7 @@ fn a_conversation_is_one_file() {
     for (i, (record, want)) in records.into_iter().enumerate() {
         let path = folder.path().join(format!("broken {i}"));
         let metadata = [("chat", record)];
-        chat.core.session.save_with(slot, &path, crate::session::Beside { metadata: &metadata, ..Default::default() }).unwrap();
+        chat.core.session.save_with(slot, &path, crate::session::StateExtras { metadata: &metadata, ..Default::default() }).unwrap();
         cases.push((path, want));
     }
     for (path, want) in cases {
@@ -249,7 +249,7 @@ fn a_conversation_is_one_file() {
     assert_eq!(exported(&mut other, "chat"), before);
     // Earlier versions saved a setting that is no more.
     let (old, metadata) = (folder.path().join("old"), [("chat", record(1, "tiny", r#"{"tail-free":"1"}"#))]);
-    let beside = crate::session::Beside { tokens: Some(&read), metadata: &metadata, ..Default::default() };
+    let beside = crate::session::StateExtras { tokens: Some(&read), metadata: &metadata, ..Default::default() };
     chat.core.session.save_with(slot, &old, beside).unwrap();
     other.load(&old).unwrap();
 }

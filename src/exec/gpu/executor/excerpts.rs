@@ -1,18 +1,18 @@
-//! Pieces of an executor's memory on their way to the host, several in one submission.
+//! Excerpts of an executor's memory on their way to the host, several in one submission.
 
 use super::GpuExecutor;
 use crate::error::Result;
-use crate::exec::gpu::pending::{Pending, Piece};
+use crate::exec::gpu::pending::{Pending, PendingExcerpt};
 use crate::exec::gpu::readback::Readback;
 use crate::exec::{Excerpt, Loaded};
 use crate::tape::{TOKENS_PER_BLOCK, Tape};
 
 impl GpuExecutor {
-    /// Submits copies of these pieces to the host.
+    /// Submits copies of these excerpts to the host.
     pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<Pending> {
         let tape = self.model.tape().clone();
-        let pieces: Vec<Piece> = excerpts.iter().map(|excerpt| Piece::of(excerpt, &tape)).collect();
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
+        let bytes = pending.iter().map(|excerpt| excerpt.bytes).sum();
         let mut readback = self.readback(bytes)?;
         let (mut encoder, mut to) = (self.encoder(), 0);
         for excerpt in excerpts {
@@ -40,18 +40,18 @@ impl GpuExecutor {
             }
         }
         readback.ask(bytes, self.model.device.queue.submit([encoder.finish()]));
-        Ok(Pending::Excerpts(readback, pieces))
+        Ok(Pending::Excerpts(readback, pending))
     }
 }
 
-/// The numbers of each piece.
-pub fn decoded(readback: &mut Readback, pieces: &[Piece], tape: &Tape) -> Result<Vec<Vec<f32>>> {
+/// The numbers of each excerpt.
+pub fn decoded(readback: &mut Readback, pending: &[PendingExcerpt], tape: &Tape) -> Result<Vec<Vec<f32>>> {
     readback.take(|view| {
         let mut rest = view;
-        let own = pieces.iter().map(|piece| {
-            let (bytes, behind) = rest.split_at(piece.bytes);
+        let own = pending.iter().map(|excerpt| {
+            let (bytes, behind) = rest.split_at(excerpt.bytes);
             rest = behind;
-            piece.decode(tape, bytes)
+            excerpt.decode(tape, bytes)
         });
         own.collect()
     })

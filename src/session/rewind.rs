@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 impl Session {
     /// How many tokens a slot can still read; none where there is no end.
     pub fn n_left(&self, slot: Slot) -> Result<Option<usize>> {
-        let read = self.memory(slot)?.n_tokens;
+        let read = self.contents(slot)?.n_tokens;
         Ok(self.model.context().map(|context| context - read))
     }
 
     /// What a slot of a model with attention has read, as far as it is known; nothing of a recurrence.
     pub fn tokens(&self, slot: Slot) -> Result<&[u32]> {
-        Ok(&self.memory(slot)?.tokens)
+        Ok(&self.contents(slot)?.tokens)
     }
 
     /// Goes back to a slot's first `n` tokens; it then has no logits. A recurrence can only go back to nothing.
@@ -24,13 +24,13 @@ impl Session {
         if n > 0 && n < has && self.model.context().is_none() {
             return Err(Error::input("a recurrent state cannot go back").hint("fork the slot where you may want to go back to"));
         }
-        let memory = self.slots.get_mut(slot)?;
-        self.blocks.truncate(&mut memory.blocks, n);
-        memory.tokens.truncate(n);
-        (memory.n_tokens, memory.logits) = (n, Vec::new());
+        let contents = self.slots.get_mut(slot)?;
+        self.blocks.truncate(&mut contents.blocks, n);
+        contents.tokens.truncate(n);
+        (contents.n_tokens, contents.logits) = (n, Vec::new());
         if n == 0 {
-            self.pages.release(memory.page);
-            memory.page = self.pages.share(pages::ZERO);
+            self.pages.release(contents.page);
+            contents.page = self.pages.share(pages::ZERO);
         }
         Ok(())
     }
@@ -43,9 +43,9 @@ impl Session {
 
     /// [`Session::read_to`] with progress: tokens read, and tokens to read in all.
     pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
-        let memory = self.memory(slot)?;
-        let known = memory.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        if known == tokens.len() && known == memory.n_tokens && !memory.logits.is_empty() {
+        let contents = self.contents(slot)?;
+        let known = contents.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        if known == tokens.len() && known == contents.n_tokens && !contents.logits.is_empty() {
             return Ok(known);
         }
         // The last one is read again, for its logits.

@@ -18,9 +18,9 @@ fn sizes(n_slots: usize, context: usize) -> Sizes {
     Sizes { room: Room { pages: n_slots + 1, blocks, listed: blocks, context }, tokens: 256, outputs: n_slots }
 }
 
-fn needs(name: &str, sizes: &Sizes) -> Needs {
+fn footprint(name: &str, sizes: &Sizes) -> Footprint {
     let (tape, _) = recorded(name);
-    Needs::of(&tape, sizes, &as_assigned)
+    Footprint::of(&tape, sizes, &as_assigned)
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn every_byte_belongs_to_a_layer() {
     for name in ["rwkv4-0.1b", "rwkv5-0.4b", "rwkv6-1.5b", "rwkv7-0.1b", "glm4-0.5b"] {
         let (tape, n_layer) = recorded(name);
         let (sizes, f32) = (sizes(3, 1000), quant::find("f32").unwrap());
-        let (f16s, f32s) = (Needs::of(&tape, &sizes, &as_assigned), Needs::of(&tape, &sizes, &in_format(f32)));
+        let (f16s, f32s) = (Footprint::of(&tape, &sizes, &as_assigned), Footprint::of(&tape, &sizes, &in_format(f32)));
         let vectors: usize = tape.vectors.iter().map(|v| v.parts.len() * v.stride() * 4).sum();
         let matrices: usize = tape.matrices.iter().map(MatrixSpec::size_bytes).sum();
         let all = 0..n_layer + 1;
@@ -47,7 +47,7 @@ fn every_byte_belongs_to_a_layer() {
 
 #[test]
 fn only_what_is_of_slots_grows_with_slots() {
-    let (one, eight) = (needs("rwkv7-0.1b", &sizes(1, 0)), needs("rwkv7-0.1b", &sizes(8, 0)));
+    let (one, eight) = (footprint("rwkv7-0.1b", &sizes(1, 0)), footprint("rwkv7-0.1b", &sizes(8, 0)));
     let all = 0..one.layers.len();
     assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
     // Two pages and nine.
@@ -57,23 +57,23 @@ fn only_what_is_of_slots_grows_with_slots() {
 
 #[test]
 fn devices_add_up_their_segments() {
-    let needs = needs("rwkv7-0.1b", &sizes(1, 0));
-    let total = needs.layers.len();
-    let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &needs);
+    let footprint = footprint("rwkv7-0.1b", &sizes(1, 0));
+    let total = footprint.layers.len();
+    let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &footprint);
     let whole = of("gpu fp16");
-    assert_eq!(whole, [("gpu:0".to_string(), needs.on_device(0..total, total))]);
+    assert_eq!(whole, [("gpu:0".to_string(), footprint.on_device(0..total, total))]);
     // Two segments of one adapter, by both of its names, have activations each.
     let twice = of("gpu fp16 *3 -> gpu:0 fp16");
-    assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + needs.scratch));
+    assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + footprint.scratch));
     let split = of("gpu:1 fp16 *3 -> cpu fp16");
     assert_eq!((split[0].0.as_str(), split[1].0.as_str()), ("gpu:1", "cpu"));
     assert_eq!(split[0].1.weights + split[1].1.weights, whole[0].1.weights);
     // What is streamed lies in host memory, and two layers of it on the device.
     let streamed = of("gpu fp16 *2+");
-    let largest = needs.layers[2..].iter().map(|l| l.weights).max().unwrap();
-    assert_eq!(streamed[0].1.weights, needs.weights(0..2) + 2 * largest);
+    let largest = footprint.layers[2..].iter().map(|l| l.weights).max().unwrap();
+    assert_eq!(streamed[0].1.weights, footprint.weights(0..2) + 2 * largest);
     assert_eq!((streamed[0].1.slots, streamed[1].0.as_str()), (whole[0].1.slots, "cpu"));
-    assert_eq!((streamed[1].1.total(), streamed[1].1.weights), (needs.weights(2..total), needs.weights(2..total)));
+    assert_eq!((streamed[1].1.total(), streamed[1].1.weights), (footprint.weights(2..total), footprint.weights(2..total)));
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn what_a_file_holds_ready_is_asked_of_the_cpus_layers_alone() {
     for (text, layers) in [("gpu fp16", 0..0), ("cpu fp16", 0..n_layer + 1), ("gpu fp16 *3 -> cpu fp16", 3..n_layer + 1)] {
         let placed = text.parse::<Strategy>().unwrap().place(n_layer).unwrap();
         asked.set(0);
-        let needs = Needs::of(&tape, &sizes(1, 0), &as_assigned).with_mapped(&tape, &placed, &mapped).unwrap();
+        let footprint = Footprint::of(&tape, &sizes(1, 0), &as_assigned).with_mapped(&tape, &placed, &mapped).unwrap();
         let own = if layers.is_empty() { &[] } else { &tape.matrices[tape.extent(&layers).matrices] };
         assert_eq!(asked.get(), own.len(), "{text}");
-        for (i, layer) in needs.layers.iter().enumerate() {
+        for (i, layer) in footprint.layers.iter().enumerate() {
             assert_eq!(layer.mapped > 0, layers.contains(&i), "{text}: layer {i}");
         }
-        let of = |needs: &Needs| by_device(&placed, &|_| needs).iter().map(|(_, bytes)| bytes.weights).sum::<u64>();
-        let all = of(&Needs::of(&tape, &sizes(1, 0), &as_assigned));
-        assert_eq!(all - of(&needs), own.iter().map(as_assigned).sum::<u64>(), "{text}");
+        let of = |footprint: &Footprint| by_device(&placed, &|_| footprint).iter().map(|(_, bytes)| bytes.weights).sum::<u64>();
+        let all = of(&Footprint::of(&tape, &sizes(1, 0), &as_assigned));
+        assert_eq!(all - of(&footprint), own.iter().map(as_assigned).sum::<u64>(), "{text}");
     }
 }
 

@@ -19,7 +19,7 @@ pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
 }
 
 /// A source with its blueprint, recorded.
-pub struct Opened {
+pub struct Definition {
     pub name: String,
     pub kind: String,
     pub blueprint: Box<dyn Blueprint>,
@@ -31,8 +31,8 @@ pub struct Opened {
     pub checkpoint: Option<Checkpoint>,
 }
 
-impl Opened {
-    pub fn new(source: &ModelSource, options: &Options) -> Result<Opened> {
+impl Definition {
+    pub fn new(source: &ModelSource, options: &Options) -> Result<Definition> {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
             #[cfg(feature = "embedded-model")]
@@ -45,7 +45,7 @@ impl Opened {
                 }
                 let blueprint = arch::synthetic::named(name)?;
                 let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
-                return Ok(Opened {
+                return Ok(Definition {
                     name: name.clone(),
                     kind: "synthetic".into(),
                     blueprint,
@@ -56,15 +56,15 @@ impl Opened {
                 });
             }
         };
-        Opened::of(checkpoint, options)
+        Definition::of(checkpoint, options)
     }
 
     /// Of a file that is open.
-    pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Opened> {
+    pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Definition> {
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
         let glm = options.rope_theta.map(|theta| with_theta(&checkpoint, theta)).transpose().map_err(|e| e.at(&place))?;
-        let shapes = Told { shapes: &checkpoint, group_norm_eps: eps.as_deref(), glm: glm.as_deref() };
+        let shapes = Overridden { shapes: &checkpoint, group_norm_eps: eps.as_deref(), glm: glm.as_deref() };
         let blueprint = arch::detect(&shapes).map_err(|e| e.at(place))?;
         let tape = record(blueprint.as_ref());
         let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
@@ -72,9 +72,9 @@ impl Opened {
         let name = checkpoint.name().into();
         let kept = Some(checkpoint.clone());
         let source = oriented(checkpoint, options.state_orientation);
-        let opened = Opened { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
-        opened.check()?;
-        Ok(opened)
+        let definition = Definition { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
+        definition.check()?;
+        Ok(definition)
     }
 
     /// All tensors are there with the right shape, before anything is allocated for them.
@@ -132,13 +132,13 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
 }
 
 /// Shapes with what the user says of them.
-struct Told<'a> {
+struct Overridden<'a> {
     shapes: &'a Checkpoint,
     group_norm_eps: Option<&'a str>,
     glm: Option<&'a str>,
 }
 
-impl Shapes for Told<'_> {
+impl Shapes for Overridden<'_> {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         self.shapes.shape(tensor)
     }

@@ -32,7 +32,7 @@ pub struct Sizes {
 
 /// A model's bytes by layer, with its matrices in certain formats.
 #[derive(Debug, Clone)]
-pub struct Needs {
+pub struct Footprint {
     /// L + 1; the embedding is part of the first, norm and head behind the blocks are the last.
     pub layers: Vec<LayerBytes>,
     /// Activations, and what depends on the context alone. Every segment has its own.
@@ -49,9 +49,9 @@ pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
     move |matrix| matrix.size_in(&|_| format) as u64
 }
 
-impl Needs {
+impl Footprint {
     /// Of a model's tape. `matrix_bytes`: [`as_assigned`], [`in_format`], or what a mixed plan makes of a matrix.
-    pub fn of(tape: &Tape, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Needs {
+    pub fn of(tape: &Tape, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Footprint {
         let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
         let layer = |i: usize| {
             let own = tape.extent(&(i..i + 1));
@@ -68,12 +68,12 @@ impl Needs {
         let (tokens, outputs) = (sizes.tokens.max(1).next_power_of_two(), sizes.outputs.max(1).next_power_of_two());
         let vars = tape.vars.iter().map(|v| (v.planes * v.rows.count(tokens, outputs) * v.stride() * 4) as u64).sum::<u64>();
         let angles = tape.rotary.map_or(0, |r| (sizes.room.context * r.size * 4) as u64);
-        Needs { layers, scratch: vars + angles }
+        Footprint { layers, scratch: vars + angles }
     }
 
     /// The same, of a model whose files hold matrices as the CPU reads them: so many bytes of each. Who tells may have to read their
     /// scales, so only those are asked for that lie on the CPU.
-    pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Needs> {
+    pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
             self.layers[i].mapped = matrices.iter().map(mapped).sum::<Result<u64>>()?;
@@ -118,9 +118,9 @@ impl DeviceBytes {
     }
 }
 
-/// What every device of a placement holds, in the order in which they come. `needs`: of the whole model, as that segment keeps it. The
+/// What every device of a placement holds, in the order in which they come. `footprint`: of the whole model, as that segment keeps it. The
 /// host also holds what is streamed.
-pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) -> Vec<(String, DeviceBytes)> {
+pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {
         // The first adapter has two names.
@@ -136,16 +136,16 @@ pub fn by_device<'n>(placed: &[Placed], needs: &dyn Fn(&Placed) -> &'n Needs) ->
         }
     };
     for segment in placed {
-        let needs = needs(segment);
+        let footprint = footprint(segment);
         if segment.is_on_cpu() {
             // There is nothing to stream to.
-            let mut own = needs.on_device(segment.layers.clone(), segment.layers.len());
-            own.weights -= needs.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
+            let mut own = footprint.on_device(segment.layers.clone(), segment.layers.len());
+            own.weights -= footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
             add("cpu", own);
             continue;
         }
-        add(&segment.device, needs.on_device(segment.layers.clone(), segment.resident));
-        let streamed = needs.weights(segment.layers.start + segment.resident..segment.layers.end);
+        add(&segment.device, footprint.on_device(segment.layers.clone(), segment.resident));
+        let streamed = footprint.weights(segment.layers.start + segment.resident..segment.layers.end);
         if streamed > 0 {
             add("cpu", DeviceBytes { weights: streamed, ..DeviceBytes::default() });
         }
