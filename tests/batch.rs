@@ -139,7 +139,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     let folder = tempfile::tempdir().unwrap();
     let banned = json!({"id": "banned", "tokens": [74], "ban": (0..2048).collect::<Vec<u32>>()}).to_string();
     let wrong = [
-        (banned.as_str(), "exclude every one"),
+        (banned.as_str(), "exclude every token"),
         (r#"{"id":"empty","prompt":""}"#, "the prompt is empty"),
         (r#"{"id":"far","tokens":[99999999]}"#, "out of range"),
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),

@@ -171,7 +171,7 @@ mod tests {
             ("FREE_GEN_LEN", "x", "FREE_GEN_LEN: expected a whole number from 0"),
             ("CHAT_LEN_SHORT", "99999999", "CHAT_LEN_SHORT: expected a whole number"),
             ("GEN_TOP_P", "2", "top-p: expected a number from 0 to 1, found 2"),
-            ("GEN_TEMPERATURE", "1", "expected a sampling setting, found \"GEN_TEMPERATURE\""),
+            ("GEN_TEMPERATURE", "1", "unknown sampling setting \"GEN_TEMPERATURE\""),
         ];
         for (name, value, want) in cases {
             let mut s = Settings::default();

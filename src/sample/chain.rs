@@ -1,56 +1,56 @@
-//! The chain of filters: which tokens may still be drawn, and with what weight.
+//! The chain of filters: determines which tokens may be drawn, and their weights.
 //!
-//! A token stands as its distance d = max - logit in fixed point and weighs its mass, 2^31 for the likeliest. A filter keeps a
-//! prefix of the order (d, id): it finds the last token it keeps and drops what comes after it. Nothing is ever sorted whole,
-//! because a histogram says in which narrow band of distances that last token lies. The list stays in the order of ids.
-//! Knows no settings. The kernel of `shaders/sample/` finds the same tokens in another way. What looks at the whole curve is in `shape`.
+//! A token has a distance d = max - logit in fixed point, and a mass, 2^31 for the most likely token. A filter orders tokens by (d, id),
+//! finds the last token to keep and drops all tokens after it. A histogram finds the narrow band of distances that holds this token, so
+//! only this band is sorted. The list itself stays in the order of ids. The kernels in `shaders/sample/` find the same tokens by other
+//! means. Must not know settings. Filters that depend on the whole distribution are in `shape`.
 
 mod shape;
 
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Whether tokens as likely as the last one kept are kept too.
+/// Whether a filter keeps the tokens that are as likely as the last token it keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,
     Drop,
 }
 
-/// The tokens that may still be drawn. Keeps its buffers from one call to the next.
+/// The tokens that may still be drawn. Reuses its buffers between calls.
 #[derive(Default)]
 pub(super) struct Shortlist {
-    /// Ascending. `[n]`
+    /// Ids, ascending. `[n]`
     ids: Vec<u32>,
-    /// From 0. `[n]`
+    /// Distances from the largest logit. `[n]`
     distances: Vec<u32>,
-    /// Masses once weighed. `[n]`
+    /// Masses, valid after `weigh`. `[n]`
     masses: Vec<u32>,
-    /// What `typical` goes by. `[n]`
+    /// The ranks by which `typical` orders tokens. `[n]`
     ranks: Vec<u32>,
-    /// The masses summed by band of rank. `[N_BINS]`
+    /// The sums of masses per band of ranks. `[N_BINS]`
     bins: Vec<u64>,
-    /// Tokens to be sorted: rank (high) and place in the list (low).
+    /// Tokens to sort: rank (high 32 bits) and place in the list (low 32 bits).
     edge: Vec<u64>,
 }
 
-/// Bands of distance, all of the same width: the least power of two that covers every distance.
+/// The number of bands of ranks. All bands have the same width: the least power of two with which they cover every rank.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
-    /// Enters every token that may be drawn. `max` is the largest of the keys.
+    /// Fills the list with every token whose key is not `EXCLUDED`. `keys` is `[V]`, `max` is the largest key.
     pub(super) fn fill(&mut self, keys: &[u32], max: u32) {
         self.ids.clear();
         self.ids.extend(0..keys.len() as u32);
         self.distances.clear();
         self.distances.extend(keys.iter().map(|&key| max - key));
-        // that of an excluded token is the largest of all
+        // an excluded token has the largest distance
         if keys.contains(&EXCLUDED) {
             self.retain(|_, distance| distance < max - EXCLUDED);
         }
     }
 
-    /// Keeps the `k` most likely tokens, the lower id of equals. 0 is off.
+    /// Keeps the `k` most likely tokens, the lower id among equals. 0 is off.
     pub(super) fn top_k(&mut self, k: u32) {
         if k > 0 && (k as usize) < self.ids.len() {
             self.masses.clear();
@@ -59,26 +59,26 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the fewest tokens that have at least the share `p / 2^32` of the mass; 0 keeps the first.
+    /// Keeps the fewest most likely tokens whose share of the mass is at least `p / 2^32`. 0 keeps the most likely token.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
     }
 
-    /// Keeps tokens up to this distance.
+    /// Keeps the tokens whose distance is at most `distance`.
     pub(super) fn within(&mut self, distance: u32) {
         if distance < u32::MAX {
             self.retain(|_, d| d <= distance);
         }
     }
 
-    /// Gives every token its mass; the sum of them.
+    /// Computes the mass of every token. Returns the sum of the masses.
     pub(super) fn weigh(&mut self, scale: Scale) -> u64 {
         wide::masses(&self.distances, scale, &mut self.masses);
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the likeliest tokens until their masses sum to `target`, which all of them reach.
+    /// Keeps the fewest most likely tokens whose masses sum to at least `target`. `target` must be at most the sum of all masses.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -88,8 +88,8 @@ impl Shortlist {
         }
     }
 
-    /// The token, its rank and its id, with which the masses sum to `target`, tokens of lower rank first, the lower id of equals; a rank
-    /// a token of the list.
+    /// Sums the masses by ascending rank, lower ids first among equals. Returns rank and id of the token at which the sum reaches `target`.
+    /// `ranks` has one entry per token of the list.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
@@ -99,7 +99,7 @@ impl Shortlist {
         for (&rank, &mass) in ranks.iter().zip(&self.masses) {
             self.bins[bin(rank)] += u64::from(mass);
         }
-        // the bin in which the sum reaches the target, and the sum before it
+        // find the bin in which the sum reaches the target, and the sum before this bin
         let mut sum = 0;
         let edge_bin = self.bins.iter().position(|&mass| {
             sum += mass;
@@ -107,7 +107,7 @@ impl Shortlist {
         })?;
         sum -= self.bins[edge_bin];
 
-        // the same sum token by token within that bin
+        // then sum token by token within this bin
         self.edge.clear();
         for (place, &rank) in ranks.iter().enumerate() {
             if bin(rank) == edge_bin {
@@ -122,7 +122,7 @@ impl Shortlist {
         last.map(|&key| ((key >> 32) as u32, self.ids[key as u32 as usize]))
     }
 
-    /// Keeps the tokens of which `keep(id, distance)` is true. Their masses are void.
+    /// Keeps the tokens for which `keep(id, distance)` is true. Invalidates the masses.
     fn retain(&mut self, keep: impl Fn(u32, u32) -> bool) {
         let n_all = self.ids.len();
         let (ids, distances) = (&mut self.ids[..n_all], &mut self.distances[..n_all]);
@@ -130,13 +130,14 @@ impl Shortlist {
         for i in 0..n_all {
             let (id, distance) = (ids[i], distances[i]);
             (ids[n], distances[n]) = (id, distance);
-            n += usize::from(keep(id, distance)); // else the next one overwrites it: no branch to mispredict
+            n += usize::from(keep(id, distance)); // the next token overwrites a dropped token: no branch to mispredict
         }
         self.ids.truncate(n);
         self.distances.truncate(n);
     }
 
-    /// The token at which the cumulated masses exceed the share that `random / 2^64` is of them, and its mass; `total` is their sum.
+    /// Picks the first token at which the cumulated masses exceed the share `random / 2^64` of `total`, the sum of the masses. Returns its
+    /// id and mass.
     pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;
@@ -147,7 +148,8 @@ impl Shortlist {
         place.map(|i| (self.ids[i], self.masses[i]))
     }
 
-    /// Each token's id and probability; `total` is the sum of the masses.
+    /// Returns id and probability of each token. `total` is the sum of the masses.
+    #[cfg(test)]
     pub(super) fn probabilities(&self, total: u64) -> impl Iterator<Item = (u32, f32)> {
         self.ids.iter().zip(&self.masses).map(move |(&id, &mass)| (id, (f64::from(mass) / total as f64) as f32))
     }

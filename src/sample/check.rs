@@ -1,14 +1,14 @@
-//! The check of settings that came from outside.
+//! Checks settings from outside.
 
 use super::named;
 use super::settings::Sampling;
 use crate::error::{Error, Result};
 
 impl Sampling {
-    /// Checks every value, and ids against a vocabulary of `n_vocab` logits.
+    /// Checks the range of every value, and that ids are below `n_vocab`, the size of the vocabulary.
     ///
     /// # Errors
-    /// `Usage`, at the setting.
+    /// `Usage`, with the setting as field.
     pub fn check(&self, n_vocab: usize) -> Result<()> {
         named::check_numbers(self)?;
         for &(id, bias) in &self.logit_bias {
@@ -26,7 +26,7 @@ impl Sampling {
     }
 }
 
-/// The vocabulary is searched for each.
+/// The limit of `dry_breakers`: each text is searched in the whole vocabulary.
 const MAX_BREAKERS: usize = 128;
 
 fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {

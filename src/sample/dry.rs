@@ -1,25 +1,27 @@
-//! DRY: a token that would go on with a repetition is made less likely, the more so the longer the repetition.
+//! DRY ("don't repeat yourself"): penalises a token that would extend a repetition, more for a longer repetition.
 //!
-//! Where the text ends with the same tokens as it had before some token, drawing that one again prolongs the repetition. By p-e-w, in
-//! text-generation-webui; as in llama.cpp the token that breaks repetitions is free itself.
+//! If the last tokens of the text also occur earlier, right before a token t, then drawing t extends the repetition. From p-e-w's
+//! change to text-generation-webui; as in llama.cpp, a breaker itself has no penalty.
 
 use super::fixed::quantised;
 use super::settings::Sampling;
 use std::collections::BTreeMap;
 
-/// No logit is further from another than this many nats.
+/// The largest penalty, in nats: two clamped logits differ by at most as much.
 const ENOUGH: f64 = 4000.0;
 
+/// The settings of DRY.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dry {
     multiplier: f64,
     base: f64,
     allowed_length: usize,
-    /// The last so many tokens of the text.
+    /// The number of tokens to look back at.
     range: usize,
 }
 
 impl Dry {
+    /// Returns the settings of DRY, or `None` if DRY is off.
     pub fn of(s: &Sampling) -> Option<Dry> {
         let dry = Dry {
             multiplier: f64::from(s.dry_multiplier),
@@ -30,15 +32,15 @@ impl Dry {
         (dry.multiplier > 0.0 && dry.range > 0).then_some(dry)
     }
 
-    /// How many tokens of the text it looks at.
+    /// Returns the number of tokens to look back at.
     pub fn range(&self) -> usize {
         self.range
     }
 
-    /// Ids and what is taken from their logits, in units of 2^-20; `breakers` ascend.
+    /// Returns ids and their penalties in units of 2^-20. `breakers` is ascending.
     pub fn penalties(&self, text: &[u32], breakers: &[u32]) -> Vec<(u32, i32)> {
         let is_breaker = |id: &u32| breakers.binary_search(id).is_ok();
-        // the last token first
+        // reversed: the last token is first
         let ends: Vec<u32> = text[text.len() - self.range.min(text.len())..].iter().rev().copied().collect();
         let longest = ends.iter().position(is_breaker).unwrap_or(ends.len());
         let mut lengths = BTreeMap::new();
@@ -52,7 +54,7 @@ impl Dry {
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
     }
 
-    /// multiplier * base^(length - allowed), by products: a power of some C library is not the same everywhere.
+    /// Computes multiplier * base^(length - allowed) in units of 2^-20. Multiplies step by step, because `powf` differs between C libraries.
     fn penalty(&self, length: usize) -> i32 {
         let mut penalty = self.multiplier;
         for _ in self.allowed_length..length {
@@ -65,10 +67,10 @@ impl Dry {
     }
 }
 
-/// How many items each tail of a list has in common with the list's beginning (the Z function), in linear time.
+/// Computes the Z function in linear time: for each suffix of the list, the length of its common prefix with the list.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // the tail that reaches furthest, and where it ends to agree
+    // the suffix whose match ends furthest right: its start, and the end of its match
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

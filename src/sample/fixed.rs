@@ -1,68 +1,68 @@
-//! The sampler's arithmetic: integers only, so that the host and every GPU get the same bits.
+//! The sampler's arithmetic: integers only, so that the host and every GPU compute the same bits.
 //!
-//! `shaders/sample/fixed.wgsl` is this file again. A float is read once, when a logit or a setting is quantised.
+//! `shaders/sample/fixed.wgsl` has the same functions. Floats occur only where a logit or a setting is quantised.
 
-/// One nat, one unit of a penalty, one count: the fixed-point 1.
+/// The fixed-point 1: one nat, one unit of a penalty, one count.
 pub const ONE: f32 = (1 << 20) as f32;
 
-/// Logits are clamped to +- this many nats.
+/// The bound of logits, in nats: logits are clamped to `-LARGEST ..= LARGEST`.
 const LARGEST: f32 = 2000.0;
 
-/// A logit that cannot be drawn, as a key.
+/// The key of a logit that cannot be drawn.
 pub const EXCLUDED: u32 = 0;
 
-/// What the most likely token weighs.
+/// The mass of the most likely token.
 pub const FULL_MASS: u32 = 1 << 31;
 
-/// A number of nats in units of 1 / `ONE`, clamped to +-2000 and truncated; NaN is -2000 nats.
+/// Converts nats to units of 1 / `ONE`: clamps to +-2000 nats and truncates. NaN becomes -2000 nats.
 #[inline(always)]
 pub fn quantised(x: f32) -> i32 {
-    // the product with a power of two is exact, so no rounding mode can matter
+    // a product with a power of two is exact, so the rounding mode does not matter
     let at_least = if x > -LARGEST { x } else { -LARGEST };
     let scaled = at_least.min(LARGEST) * ONE;
-    // SAFETY: a NaN is not above the least, so this is within +-2000 * 2^20. Checked, it takes eight times as long.
+    // SAFETY: `at_least` is never NaN, so `scaled` is within +-2000 * 2^20. A checked conversion takes eight times as long.
     unsafe { scaled.to_int_unchecked() }
 }
 
-/// A fixed-point number as a key: unsigned, in the same order, never `EXCLUDED`.
+/// Converts a fixed-point number to a key: unsigned, in the same order, never `EXCLUDED`.
 #[inline(always)]
 pub fn key(x: i32) -> u32 {
     x.max(-i32::MAX) as u32 ^ 1 << 31
 }
 
-/// The number of a key that is not `EXCLUDED`.
+/// Converts a key that is not `EXCLUDED` back to its fixed-point number.
 #[inline(always)]
 pub fn unkey(key: u32) -> i32 {
     (key ^ 1 << 31) as i32
 }
 
-/// A logit as a key.
+/// Converts a logit to a key: `EXCLUDED` if the logit is not finite.
 #[inline(always)]
 pub fn key_of(logit: f32) -> u32 {
     if logit.is_finite() { key(quantised(logit)) } else { EXCLUDED }
 }
 
-/// The bits of a number in the order of the numbers; both zeros are one. Tells logits apart that quantise alike.
+/// Maps a float to an integer in the same order; both zeros map to the same integer. Orders logits whose keys are equal.
 pub fn ordered(x: f32) -> u32 {
     let bits = (x + 0.0).to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// A factor from 0 on: `mantissa / 2^shift`.
+/// A factor that is not negative: `mantissa / 2^shift`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Scale {
-    /// 0, or with the highest bit set.
+    /// The mantissa: 0, or a number with the highest bit set.
     pub mantissa: u32,
-    /// 0 to 63.
+    /// The shift, 0 to 63.
     pub shift: u32,
 }
 
 impl Scale {
-    /// Every product is 0.
+    /// The factor 0.
     pub const ZERO: Scale = Scale { mantissa: 0, shift: 0 };
 
-    /// A factor of 32 significant bits; what is not above 0 counts as 0, what is too large as 2^32 - 1.
+    /// Rounds a factor down to 32 significant bits. Numbers that are not above 0 become 0; numbers from 2^32 become 2^32 - 1.
     pub fn of(factor: f64) -> Scale {
         let bits = factor.to_bits();
         let shift = 31 - ((bits >> 52 & 0x7ff) as i32 - 1023);
@@ -75,30 +75,31 @@ impl Scale {
         }
     }
 
-    /// From a distance in nats at this temperature to the exponent that `mass` takes, in units of 2^-26.
+    /// Returns the factor that converts a distance in units of 2^-20 nats to an exponent of [`mass`] in units of 2^-26, at this temperature.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }
 
-    /// `x` times the factor, truncated; at most `u32::MAX`.
+    /// Multiplies `x` by the factor and truncates. The result is at most `u32::MAX`.
     #[inline(always)]
     pub fn times(self, x: u32) -> u32 {
         let product = (u64::from(x) * u64::from(self.mantissa)) >> self.shift;
         product.min(u64::from(u32::MAX)) as u32
     }
 
-    /// The same for a signed number: its magnitude is multiplied.
+    /// Multiplies the magnitude of `x` by the factor and truncates. The result has the sign of `x` and saturates.
     pub fn times_signed(self, x: i32) -> i32 {
         let magnitude = self.times(x.unsigned_abs()).min(i32::MAX as u32) as i32;
         if x < 0 { -magnitude } else { magnitude }
     }
 }
 
-/// 2^(31 - y), truncated, for a distance whose product with `scale` is y in units of 2^-26: within 2e-9 of itself before it
-/// is shifted down. 0 from y = 32 on.
+/// Computes the mass 2^(31 - y), truncated, where `y = scale * distance` in units of 2^-26. Returns 0 from y = 32.
+///
+/// The mantissa has a relative error of at most 2e-9 before the shift by the whole part of y.
 #[inline(always)]
 pub fn mass(distance: u32, scale: Scale) -> u32 {
-    // 2^-x = 1 - x (c0 - x (c1 - x (c2 - …))), interpolated at Chebyshev's points of [0, 1]; x and c in units of 2^-32
+    // 2^-x = 1 - x (c0 - x (c1 - x (c2 - …))), interpolated at the Chebyshev points of [0, 1]; x and c in units of 2^-32
     const C: [u32; 7] = [0xb172_17f7, 0x3d7f_7bcb, 0x0e35_8127, 0x0276_41a9, 0x0057_28b0, 0x0009_c200, 0x0000_bda6];
     let high = |a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32;
     let y = scale.times(distance);
@@ -113,22 +114,22 @@ pub fn mass(distance: u32, scale: Scale) -> u32 {
     (u64::from(mantissa) >> (y >> 26)) as u32
 }
 
-/// The least sum of masses that is at least `share / 2^32` of `total`, and at least 1.
+/// Returns the least integer that is at least `total * share / 2^32`, and at least 1.
 pub fn share_of(total: u64, share: u32) -> u64 {
     (u128::from(total) * u128::from(share)).div_ceil(1 << 32).max(1) as u64
 }
 
-/// A share of a mass in units of 2^-32; what is no number, or not above 0, is 0.
+/// Converts a share to units of 2^-32 and saturates. NaN and negative numbers become 0.
 pub(super) fn share(x: f32) -> u32 {
     (f64::from(x) * 4_294_967_296.0) as u32
 }
 
-/// The logarithm to the base 2 in units of 2^-20, truncated; that of 0 counts as 0.
+/// Returns the logarithm to the base 2 in units of 2^-20, truncated. The logarithm of 0 counts as 0.
 pub(super) fn log2(x: u64) -> u32 {
     let whole = 63 - x.max(1).leading_zeros();
     let (mut mantissa, mut fraction) = (x.max(1) << (63 - whole), 0);
     for _ in 0..20 {
-        // the square of a number in 1 .. 2 says the next bit: whether it is 2 or more
+        // the next bit is 1 if the square of the mantissa, a number in 1 .. 2, is at least 2
         let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63;
         let bit = (square >> 64) as u32;
         mantissa = (square >> bit) as u64;
@@ -137,7 +138,7 @@ pub(super) fn log2(x: u64) -> u32 {
     whole << 20 | fraction
 }
 
-/// A number of the random stream, from 0 up to but not including `total`.
+/// Scales a number of the random stream to `0 .. total`.
 pub fn uniform_below(random: u64, total: u64) -> u64 {
     ((u128::from(random) * u128::from(total)) >> 64) as u64
 }
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_those_of_the_library() {
+    fn logarithms_match_the_float_library() {
         assert_eq!([0, 1, 2, 3, 1 << 63].map(log2), [0, 0, 1 << 20, 1_661_953, 63 << 20]);
         for i in 0..2000u64 {
             let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 64) | 1;

@@ -1,24 +1,25 @@
-//! The settings that only the host draws with, in integers: what `Row` is to the kernel.
+//! The settings that only the host supports, in integers. `Row` holds the settings that the kernel supports.
 
 use super::dry::Dry;
 use super::fixed::share;
 use super::mirostat::Mirostat;
 use super::settings::Sampling;
 
-/// None of them is off. Shares are in units of 2^-32.
+/// The settings that only the host supports. `None` is off.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
+    /// The share of the mass, in units of 2^-32.
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
-    /// The repeat penalty looks at the last so many tokens.
+    /// The number of tokens that the repeat penalty looks back at.
     pub repeat_last_n: Option<usize>,
 }
 
 impl OnHost {
-    /// Unchecked settings never panic.
+    /// Extracts the settings. Never panics, also with unchecked settings.
     pub fn of(s: &Sampling) -> OnHost {
-        // greedy, there is nothing to filter
+        // greedy sampling needs no filters
         let filters = if s.is_greedy() {
             OnHost::default()
         } else {
@@ -29,13 +30,13 @@ impl OnHost {
         OnHost { dry: Dry::of(s), repeat_last_n: s.repeat_last_n.filter(|_| s.repeat_penalty != 1.0), ..filters }
     }
 
-    /// Whether there is nothing that the kernel does not know.
-    pub fn is_nothing(&self) -> bool {
+    /// Returns whether all settings are off, so that the kernel can draw.
+    pub fn is_off(&self) -> bool {
         let OnHost { typical, mirostat, dry, repeat_last_n } = self;
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// How many tokens of the text it looks back at.
+    /// Returns the number of tokens to look back at.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

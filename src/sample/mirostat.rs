@@ -1,33 +1,36 @@
-//! Mirostat, version 2: tokens that would surprise more than mu are not drawn, and mu learns from what was drawn.
+//! Mirostat, version 2: drops the tokens whose surprise is above mu, and adjusts mu after each drawn token.
 //!
-//! Surprise is -log2(p) in bits. Basu et al., arXiv 2007.14966.
+//! The surprise of a token is -log2(p), in bits. Basu et al., arXiv 2007.14966.
 
 use super::chain::Shortlist;
 use super::fixed::{FULL_MASS, Scale, log2, quantised};
 use super::settings::Sampling;
 
-/// Surprises are in units of 2^-20 bits.
+/// The settings of mirostat. Surprises are in units of 2^-20 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mirostat {
+    /// The surprise to aim at.
     tau: i32,
+    /// The learning rate.
     rate: Scale,
 }
 
 impl Mirostat {
+    /// Returns the settings of mirostat, or `None` if mirostat is off.
     pub fn of(s: &Sampling) -> Option<Mirostat> {
         let tau = quantised(s.mirostat);
         (tau > 0).then(|| Mirostat { tau, rate: Scale::of(f64::from(s.mirostat_rate)) })
     }
 
-    /// The largest surprise before anything was learnt.
+    /// Returns mu before the first draw: 2 tau.
     pub fn first(self) -> i32 {
         self.tau.saturating_mul(2)
     }
 
-    /// Keeps the tokens that surprise by at most `mu`, the likeliest at least. Weighs what is left; the sum of it.
+    /// Keeps the tokens whose surprise is at most `mu`, and at least the most likely token. Weighs the rest and returns the sum of its masses.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
-        // a token of mass 2^(31 - y) surprises by log2(total) - 31 + y
+        // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
         let most = i64::from(mu) - surprise(FULL_MASS, total);
         if most < 0 {
             list.top_k(1);
@@ -37,7 +40,7 @@ impl Mirostat {
         list.weigh(scale)
     }
 
-    /// What mu is after a token of this mass, of this sum.
+    /// Returns mu after a draw: mu - rate * (surprise - tau). `mass` is the mass of the drawn token, `total` the sum of all masses.
     pub fn learn(self, mu: i32, mass: u32, total: u64) -> i32 {
         let error = surprise(mass, total) - i64::from(self.tau);
         let error = error.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32;
@@ -45,11 +48,12 @@ impl Mirostat {
     }
 }
 
+/// Returns -log2(mass / total) in units of 2^-20 bits.
 fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// The largest distance whose product with the scale is at most `y`, found by halving; the product never falls.
+/// Finds the largest distance whose product with `scale` is at most `y`, by bisection. The product is monotonic.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);
     while dropped - kept > 1 {

@@ -1,6 +1,6 @@
-//! Settings by name, from text: the one registry that flags, fields of JSON and `/set` of chat share.
+//! Settings by name, from text: the registry that flags, JSON fields and `/set` of chat share.
 //!
-//! A setting is added with a field of [`Sampling`], its value when off, and an entry here.
+//! To add a setting, add a field of [`Sampling`], its value in `Sampling::plain`, and an entry in [`SETTINGS`].
 
 use super::seed;
 use super::settings::{Order, Sampling};
@@ -8,25 +8,25 @@ use super::texts;
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 
-/// A setting that text can change.
+/// A sampling setting that can be read from text.
 #[derive(Debug)]
 pub struct Setting {
-    /// With hyphens, as in flags.
+    /// The name, with hyphens as in flags.
     pub name: &'static str,
-    /// Stands for the value, in help.
+    /// The placeholder of the value in help texts, such as `X`.
     pub value: &'static str,
-    /// One line.
+    /// The help text, one line.
     pub meaning: &'static str,
     field: Field,
 }
 
-/// Where its value is, and of what kind.
+/// The field of [`Sampling`] that holds the value, by kind.
 #[derive(Debug)]
 enum Field {
-    /// In this range, which these words name.
+    /// A number, its range, and the range in words.
     Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
     Count(fn(&mut Sampling) -> &mut usize),
-    /// The last so many tokens, or all.
+    /// A number of tokens to look back at, or all tokens.
     Last(fn(&mut Sampling) -> &mut Option<usize>),
     Preset,
     Breakers,
@@ -62,7 +62,7 @@ const fn setting(name: &'static str, value: &'static str, meaning: &'static str,
     Setting { name, value, meaning, field }
 }
 
-/// In the order in which help lists them. The preset is first: what else is set wins over it.
+/// All settings, in the order of the help text. The preset is first, because other settings override it.
 static SETTINGS: &[Setting] = &[
     setting("preset", "NAME", "Start from named settings instead of the model's; `list` shows them", Field::Preset),
     positive("temperature", "Randomness; 0 always takes the likeliest token [default: 1; GLM 0.8]", |s| &mut s.temperature),
@@ -151,33 +151,33 @@ static SETTINGS: &[Setting] = &[
 ];
 
 impl Setting {
-    /// All of them.
+    /// Returns all settings.
     pub fn all() -> &'static [Setting] {
         SETTINGS
     }
 
-    /// Whether it holds a list, which several values make.
+    /// Returns whether the setting holds a list, which takes several values.
     pub fn is_list(&self) -> bool {
         matches!(self.field, Field::Breakers | Field::Biases | Field::Bans)
     }
 
-    /// Whether a preset stands in its place, too.
+    /// Returns whether a preset replaces this setting.
     pub fn is_of_presets(&self) -> bool {
         !matches!(self.field, Field::Biases | Field::Bans | Field::Seed)
     }
 
-    /// The one of that name; `_` is as good as `-`.
+    /// Finds the setting with this name. `_` and `-` are the same, and `temp` is `temperature`.
     pub(crate) fn named(name: &str) -> Result<&'static Setting> {
         let wanted = name.replace('_', "-");
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };
         SETTINGS.iter().find(|s| s.name == wanted).ok_or_else(|| {
             let all: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
-            Error::usage(format!("expected a sampling setting, found {name:?}")).hint(format!("one of {}", all.join(", ")))
+            Error::usage(format!("unknown sampling setting {name:?}")).hint(format!("one of {}", all.join(", ")))
         })
     }
 
     fn set(&self, s: &mut Sampling, values: &[&str]) -> Result<()> {
-        // what is no list takes its last value
+    // a setting that is not a list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,
@@ -193,7 +193,7 @@ impl Setting {
         Ok(())
     }
 
-    /// The value as text that `set` understands; none of a preset.
+    /// Returns the value as text that `set` reads. `None` for the preset.
     fn get(&self, s: &Sampling) -> Option<String> {
         let mut s = s.clone();
         Some(match &self.field {
@@ -212,21 +212,23 @@ impl Setting {
 }
 
 impl Sampling {
-    /// Every setting that [`set`](Self::set) knows: its name and one line about it.
+    /// Lists the name and the help text of every setting that [`set`](Self::set) reads.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         SETTINGS.iter().map(|s| (s.name, s.meaning))
     }
 
-    /// Changes one setting. Names are those of the flags, `_` as good as `-`; a list takes its items with commas between them, or those
-    /// of `dry-breaker` as an array of JSON. `preset` changes all but the seed, the guard and what is banned or biased.
+    /// Changes one setting. The names are the same as for flags; `_` and `-` are the same.
+    ///
+    /// A list takes items separated by commas; `dry-breaker` takes one text or a JSON array of texts. `preset` changes all settings except
+    /// the seed, the guard, the bans and existing biases.
     ///
     /// # Errors
-    /// `Usage`, at the name: it is not known, or the value is not what it expects. Ids are not checked: see [`check`](Self::check).
+    /// `Usage`, with the name as field, if the name is unknown or the value is invalid. Ids are not checked: see [`check`](Self::check).
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.set_each(name, &[value])
     }
 
-    /// The same with several values of a list. Of what is no list the last one counts.
+    /// Changes one setting from several values. A list takes the items of all values; any other setting takes the last value.
     ///
     /// # Errors
     /// As `set`.
@@ -234,15 +236,15 @@ impl Sampling {
         Setting::named(name)?.set(self, values).map_err(|e| e.field(name))
     }
 
-    /// A setting as text that [`set`](Self::set) understands; empty for `preset`.
+    /// Returns a setting as text that [`set`](Self::set) reads. Empty for `preset`.
     ///
     /// # Errors
-    /// `Usage` where the name is not known.
+    /// `Usage` if the name is unknown.
     pub fn get(&self, name: &str) -> Result<String> {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
-    /// As [`with`](Self::with), for settings that somebody keeps: names and values.
+    /// Applies stored settings, as [`with`](Self::with) does. Each entry is a name and its values.
     ///
     /// # Errors
     /// As [`with`](Self::with).
@@ -252,8 +254,9 @@ impl Sampling {
         self.with(&asked)
     }
 
-    /// These defaults with settings that somebody asked for, by name, in any order: a preset comes first. Greedy, temperature 0, takes
-    /// no penalties but those asked for: it means the most likely token.
+    /// Applies requested settings, by name and in any order, to these defaults. A preset applies first.
+    ///
+    /// If a requested setting makes the sampling greedy, all filters and penalties that were not requested are off.
     ///
     /// # Errors
     /// As `set`.
@@ -271,11 +274,11 @@ impl Sampling {
         Ok(s)
     }
 
-    /// Takes a preset, and keeps what no preset should change.
+    /// Replaces the settings by a preset. Keeps the seed, the guard, the bans and the existing biases.
     fn begin_with(&mut self, preset: Sampling) {
         let old = std::mem::replace(self, preset);
         (self.seed, self.guard, self.ban) = (old.seed, old.guard, old.ban);
-        // The same preset a second time biases nothing twice.
+        // applying the same preset twice must not add its biases twice
         self.logit_bias.retain(|(id, _)| old.logit_bias.iter().all(|(known, _)| known != id));
         self.logit_bias.extend(old.logit_bias);
     }
@@ -293,7 +296,7 @@ fn in_range(x: f32, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> 
     if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {x}"))) }
 }
 
-/// Checks that every number is in its range; an error is at its setting.
+/// Checks that every number is in its range. An error has the setting as its field.
 pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     let mut s = s.clone();
     for setting in SETTINGS {
@@ -304,7 +307,7 @@ pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     Ok(())
 }
 
-/// What the one sets otherwise than the other: names and values with commas between them.
+/// Lists the names and values of the settings in which `s` differs from `other`, separated by commas.
 pub(super) fn differences(s: &Sampling, other: &Sampling) -> String {
     let changed = SETTINGS.iter().filter_map(|setting| {
         let value = setting.get(s)?;
@@ -319,7 +322,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn every_setting_says_itself() {
+    fn every_setting_reads_its_own_text() {
         let mut s = Sampling { logit_bias: vec![(3, -1.5), (4, f32::NEG_INFINITY)], ban: vec![7, 8], ..Sampling::glm() };
         s.dry_breakers = vec!["\n".into(), "[\"".into(), ",".into()];
         s.repeat_last_n = Some(64);
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_flags_and_of_json() {
+    fn names_are_accepted_as_flags_and_as_json_fields() {
         let mut s = Sampling::rwkv();
         for (name, value) in [("top_p", "0.5"), ("temp", " 0.8 "), ("repeat-last-n", "64"), ("dry_range", "-1"), ("sampler_order", "hf")] {
             s.set(name, value).unwrap();
@@ -348,9 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_name() {
+    fn errors_name_the_setting() {
         let cases = [
-            ("top_q", "1", "expected a sampling setting, found \"top_q\""),
+            ("top_q", "1", "unknown sampling setting \"top_q\""),
             ("top_p", "x", "top_p: expected a number from 0 to 1, found \"x\""),
             ("top_p", "1.5", "top_p: expected a number from 0 to 1, found 1.5"),
             ("top_p", "nan", "top_p: expected a number from 0 to 1, found NaN"),
@@ -365,7 +368,7 @@ mod tests {
             ("logit-bias", "-7=1", "logit-bias: expected ID=X"),
             ("ban", "x", "ban: expected an id, found \"x\""),
             ("sampler-order", "both", "sampler-order: expected pip or hf, found \"both\""),
-            ("preset", "best", "preset: expected the name of a preset, found \"best\" (one of pip, "),
+            ("preset", "best", "preset: unknown preset \"best\" (one of pip, "),
             ("seed", "-2", "seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random seed, found \"-2\""),
         ];
         for (name, value, want) in cases {
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_wins_over_a_preset_and_greedy_over_penalties() {
+    fn requested_settings_override_a_preset_and_greedy_drops_penalties() {
         let asked = |asked: &[(&str, &str)]| {
             let lists: Vec<(&str, Vec<&str>)> = asked.iter().map(|&(name, value)| (name, vec![value])).collect();
             let asked: Vec<(&str, &[&str])> = lists.iter().map(|(name, values)| (*name, values.as_slice())).collect();
@@ -399,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_say_what_they_set() {
+    fn presets_list_the_settings_they_change() {
         assert_eq!(Sampling::preset("pip").unwrap(), Sampling::rwkv());
         assert_eq!(Sampling::preset("glm").unwrap(), Sampling::glm());
         for (name, origin, sets) in Sampling::presets() {

@@ -1,10 +1,10 @@
-//! Sampling settings that go by a name.
+//! Named sampling settings.
 
 use super::named::differences;
 use super::settings::{Order, Sampling};
 use crate::error::{Error, Result};
 
-/// A name and what it stands for.
+/// A preset: its name, the source of its settings, and the settings.
 struct Preset {
     name: &'static str,
     origin: &'static str,
@@ -13,10 +13,10 @@ struct Preset {
 
 const PRESETS: &[Preset] = &[
     Preset { name: "pip", origin: "the official RWKV package", sampling: Sampling::rwkv },
-    Preset { name: "demo", origin: "RWKV's demos in a single file", sampling: || Sampling { top_p: 0.8, ..Sampling::plain(Order::Pip) } },
+    Preset { name: "demo", origin: "RWKV's single-file demos", sampling: || Sampling { top_p: 0.8, ..Sampling::plain(Order::Pip) } },
     Preset { name: "chat", origin: "ChatRWKV", sampling: || Sampling { temperature: 1.2, ..penalised(0.5, 0.4) } },
     Preset { name: "world", origin: "RWKV's chat demo for World and G1 models", sampling: || penalised(0.3, 0.5) },
-    Preset { name: "qa", origin: "RWKV's demo of questions and answers", sampling: || penalised(0.2, 0.4) },
+    Preset { name: "qa", origin: "RWKV's question-answering demo", sampling: || penalised(0.2, 0.4) },
     Preset {
         name: "g1",
         origin: "recommended for RWKV-7 G1",
@@ -24,7 +24,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "midi",
-        origin: "RWKV's MIDI demo, without its bias that grows with the text",
+        origin: "RWKV's MIDI demo, without its position-dependent bias",
         sampling: || Sampling {
             top_p: 0.8,
             top_k: 8,
@@ -38,35 +38,35 @@ const PRESETS: &[Preset] = &[
     Preset { name: "greedy", origin: "always the most likely token", sampling: || Sampling::greedy(0) },
     Preset {
         name: "creative",
-        origin: "high temperature held by min-p, as its paper recommends (arXiv 2407.01082)",
+        origin: "high temperature with min-p, as the min-p paper recommends (arXiv 2407.01082)",
         sampling: || Sampling { temperature: 1.5, min_p: 0.1, ..Sampling::plain(Order::Hf) },
     },
     Preset {
         name: "precise",
-        origin: "top-n-sigma as its paper uses it for reasoning (arXiv 2411.07641)",
+        origin: "top-n-sigma, as its paper uses it for reasoning (arXiv 2411.07641)",
         sampling: || Sampling { top_n_sigma: 1.0, ..Sampling::plain(Order::Hf) },
     },
 ];
 
-/// RWKV's chat demos: a narrow top_p, and both penalties alike.
+/// Returns the settings of RWKV's chat demos: a low `top_p`, and the same value for both penalties.
 fn penalised(top_p: f32, penalty: f32) -> Sampling {
     let plain = Sampling::plain(Order::Pip);
     Sampling { top_p, presence_penalty: penalty, frequency_penalty: penalty, penalty_decay: 0.996, ..plain }
 }
 
 impl Sampling {
-    /// The settings of a preset, with the seed 0.
+    /// Returns the settings of a preset, with seed 0.
     ///
     /// # Errors
-    /// `Usage` where no preset has that name.
+    /// `Usage` if no preset has this name.
     pub fn preset(name: &str) -> Result<Sampling> {
         let found = PRESETS.iter().find(|p| p.name == name);
         let names = || PRESETS.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-        let unknown = || Error::usage(format!("expected the name of a preset, found {name:?}")).hint(format!("one of {}", names()));
+        let unknown = || Error::usage(format!("unknown preset {name:?}")).hint(format!("one of {}", names()));
         found.map(|p| (p.sampling)()).ok_or_else(unknown)
     }
 
-    /// Each preset: its name, where its settings come from, and what it sets that is else off.
+    /// Lists each preset: its name, the source of its settings, and the settings that differ from the softmax of the logits.
     pub fn presets() -> impl Iterator<Item = (&'static str, &'static str, String)> {
         PRESETS.iter().map(|p| (p.name, p.origin, differences(&(p.sampling)(), &Sampling::plain(Order::Pip))))
     }

@@ -1,64 +1,64 @@
-//! The settings as the kernel takes them: one row of 32-bit words, computed once, by the same arithmetic on every machine.
+//! The settings as the kernel reads them: one row of 32-bit words, computed once, with the same bits on every machine.
 
 use super::fixed::{FULL_MASS, Scale, mass, quantised, share};
 use super::settings::{Order, Sampling};
 
-/// The bias of an id that is never drawn.
+/// The bias of a banned id.
 pub const BANNED: i32 = i32::MIN;
 
-/// What [`Row::flags`] may hold.
+/// The bits of [`Row::flags`].
 pub mod flag {
-    /// The largest logit always wins.
+    /// Sampling is greedy: the largest logit wins.
     pub const GREEDY: u32 = 1;
-    /// The order of filters is transformers'.
+    /// The filters have the order of transformers, `Order::Hf`.
     pub const HF: u32 = 2;
-    /// `top_p` is not off.
+    /// `top_p` is on.
     pub const TOP_P: u32 = 4;
-    /// Tokens that were seen are penalised.
+    /// A presence, frequency or repeat penalty is on.
     pub const PENALISES: u32 = 8;
-    /// Nothing is drawn while a logit is not finite: the host draws what its guard says.
+    /// The guard is on: the kernel draws nothing while a logit is not finite, and the host draws the guard's id.
     pub const GUARDS: u32 = 16;
-    /// `top_n_sigma` is not off.
+    /// `top_n_sigma` is on.
     pub const SIGMA: u32 = 32;
 }
 
-/// One sampler's settings for `shaders/sample/draw.wgsl`, where `struct Settings` has the same fields in the same order; a test
-/// compares them. Distances, penalties and counts are in units of 2^-20.
+/// One sampler's settings for `shaders/sample/draw.wgsl`. `struct Settings` there has the same fields in the same order, which a test
+/// checks. Distances, penalties and counts are in units of 2^-20.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Row {
-    /// Of [`flag`].
+    /// A sum of bits from [`flag`].
     pub flags: u32,
-    /// The share of the mass to keep, in units of 2^-32.
+    /// The share of the mass that `top_p` keeps, in units of 2^-32.
     pub top_p: u32,
-    /// How many tokens to keep; 0 is off.
+    /// The number of tokens that `top_k` keeps; 0 is off.
     pub top_k: u32,
     /// The largest distance from the maximum that `min_p` keeps; `u32::MAX` is off.
     pub min_p_distance: u32,
-    /// How many standard deviations from the maximum `top_n_sigma` keeps.
+    /// The number of standard deviations from the maximum that `top_n_sigma` keeps.
     pub n_sigma: Scale,
-    /// From a distance to the exponent of its mass, for `top_p`.
+    /// The factor from a distance to the exponent of its mass, in filters.
     pub filter_scale: Scale,
-    /// The same for the draw.
+    /// The factor from a distance to the exponent of its mass, in the draw.
     pub draw_scale: Scale,
-    /// `repeat_penalty`, for negative logits.
+    /// `repeat_penalty`, which multiplies negative logits.
     pub repeat: Scale,
-    /// Its inverse, for positive logits.
+    /// 1 / `repeat_penalty`, which multiplies positive logits.
     pub repeat_inverse: Scale,
-    /// What is left of all counts after one more token.
+    /// `penalty_decay`, which multiplies all counts after each token.
     pub decay: Scale,
-    /// Taken from what was seen.
+    /// `presence_penalty`.
     pub presence: i32,
-    /// The magnitude of what is taken per count.
+    /// The magnitude of `frequency_penalty`.
     pub frequency: Scale,
-    /// Its sign: 1 or -1.
+    /// The sign of `frequency_penalty`: 1 or -1.
     pub frequency_sign: i32,
-    /// Names the random stream: low and high word.
+    /// The seed of the random stream: low word, high word.
     pub seed: [u32; 2],
 }
 
 impl Row {
-    /// The row of these settings. Unchecked settings never panic.
+    /// Converts settings to a row. Never panics, also with unchecked settings.
     pub fn of(s: &Sampling) -> Row {
         let is_greedy = s.temperature.is_nan() || s.temperature <= 0.0;
         let penalises = s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 || s.repeat_penalty != 1.0;
@@ -91,30 +91,31 @@ impl Row {
         }
     }
 
+    /// Returns whether a flag is set.
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// A logit after the penalties of a token that was seen, with this count.
+    /// Applies all penalties to the logit `x` of an accepted token with this count.
     pub(super) fn penalised(&self, x: i32, count: u32) -> i32 {
         self.counted(self.repeated(x), count)
     }
 
-    /// The repeat penalty alone. A factor of 1 changes nothing.
+    /// Applies the repeat penalty to the logit `x`.
     pub(super) fn repeated(&self, x: i32) -> i32 {
         if x > 0 { self.repeat_inverse.times_signed(x) } else { self.repeat.times_signed(x) }
     }
 
-    /// Those of presence and frequency.
+    /// Applies the presence and frequency penalties to the logit `x` of an accepted token with this count.
     pub(super) fn counted(&self, x: i32, count: u32) -> i32 {
         let frequency = self.frequency_sign * self.frequency.times(count).min(i32::MAX as u32) as i32;
         x.saturating_sub(self.presence.saturating_add(frequency)).max(-i32::MAX)
     }
 }
 
-/// The largest distance whose mass is at least `p` of the full one, found by halving: no logarithm of some C library decides.
+/// Finds the largest distance whose mass is at least `p` times the full mass. Uses bisection, because `log` differs between C libraries.
 fn last_as_likely(p: f32, scale: Scale) -> u32 {
-    // not above 0, and what is no number, is off
+    // off
     if p.is_nan() || p <= 0.0 {
         return u32::MAX;
     }
@@ -127,7 +128,7 @@ fn last_as_likely(p: f32, scale: Scale) -> u32 {
     kept
 }
 
-/// The biases of these settings, ascending by id: in units of 2^-20, those of one id added up, [`BANNED`] where banned.
+/// Returns id and bias in units of 2^-20, ascending by id. Adds the biases of the same id. A banned id has the bias [`BANNED`].
 pub(super) fn biases(s: &Sampling) -> Vec<(u32, i32)> {
     let biased = s.logit_bias.iter().map(|&(id, x)| (id, if x == f32::NEG_INFINITY { BANNED } else { quantised(x) }));
     let mut all: Vec<(u32, i32)> = biased.chain(s.ban.iter().map(|&id| (id, BANNED))).collect();

@@ -1,4 +1,4 @@
-//! The sampler: settings, memory and the chain put together.
+//! The sampler: joins the settings, the memory and the chain of filters.
 
 use super::chain::{Shortlist, Ties};
 use super::counts::Counts;
@@ -12,48 +12,49 @@ use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Settings plus what they need to remember: penalty counts, the last tokens, and the position of the random stream.
+/// Draws tokens from logits. Holds the settings and the memory that they need: penalty counts, the last tokens and the position in the
+/// random stream.
 ///
-/// A clone continues as the original would; it does not copy the working memory.
+/// A clone draws the same ids as the original. The clone has working memory of its own.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     settings: Sampling,
-    /// The settings in integers.
+    /// The settings in integers, as the kernel reads them.
     row: Row,
-    /// Those that only the host draws with.
+    /// The settings that only the host supports, in integers.
     on_host: OnHost,
-    /// Ids and biases of `logit_bias` and `ban`.
+    /// Ids and biases from `logit_bias` and `ban`.
     biases: Vec<(u32, i32)>,
-    /// Ids that break a repetition, ascending; none until somebody told.
+    /// Ids that break a repetition, ascending. `None` before [`Sampler::break_at`].
     breakers: Option<Arc<[u32]>>,
     counts: Counts,
-    /// The last tokens of the text, at least as many as the settings look back at.
+    /// The last tokens of the text, at least as many as the settings need.
     recent: Vec<u32>,
-    /// Mirostat's largest surprise, in units of 2^-20 bits; none before the first draw.
+    /// Mirostat's largest surprise, in units of 2^-20 bits. `None` before the first draw.
     mu: Option<i32>,
-    /// How many tokens were drawn: the position in the random stream.
+    /// The number of tokens drawn, which is the position in the random stream.
     draws: u64,
-    /// How many of them were the guard's.
+    /// The number of tokens that the guard drew.
     n_guarded: u64,
     scratch: Scratch,
 }
 
-/// What a sampler remembers, for state files. Exact: a sampler restored from it draws what the original would have drawn.
+/// The memory of a sampler, for state files. A sampler that is restored from it draws the same ids as the original.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Memory {
-    /// Id and count of every id that was accepted, in the order in which they first came. Counts are in units of 2^-20.
+    /// Id and count of every accepted id, in the order of first acceptance. Counts are in units of 2^-20.
     pub counts: Vec<(u32, u32)>,
-    /// The name of the random stream.
+    /// The seed of the random stream.
     pub seed: u64,
-    /// How many tokens were drawn from it.
+    /// The number of tokens drawn from the random stream.
     pub draws: u64,
-    /// The last tokens of the text, where a setting looks back at them.
+    /// The last tokens of the text. Empty if no setting looks back at them.
     pub recent: Vec<u32>,
-    /// Mirostat's largest surprise, in units of 2^-20 bits, once it has learnt.
+    /// Mirostat's largest surprise, in units of 2^-20 bits. `None` before the first draw.
     pub mu: Option<i32>,
 }
 
-/// Working memory: of vocabulary size after the first call, without meaning between calls.
+/// Working memory: as long as the vocabulary after the first call, without meaning between calls.
 #[derive(Default)]
 struct Scratch {
     /// Logits after penalties, bias and bans, as ordered integers. `[V]`
@@ -73,17 +74,19 @@ impl std::fmt::Debug for Scratch {
     }
 }
 
-/// What the chain comes to.
+/// The result of the chain of filters.
 enum Outcome {
-    /// Greedy: one id, nothing to draw.
+    /// Greedy sampling: the id.
     Certain(u32),
-    /// `Scratch::list` is filtered and weighed; the sum of its masses.
+    /// The sum of the masses in `Scratch::list`, which is filtered and weighed.
     Weighed(u64),
 }
 
 impl Sampler {
-    /// A sampler at the beginning of its stream that has seen nothing. Settings from outside want [`Sampling::check`] first;
-    /// unchecked ones never panic: ids beyond the logits are ignored, a temperature that is not above 0 is greedy.
+    /// Creates a sampler at the beginning of its random stream, with empty memory.
+    ///
+    /// Call [`Sampling::check`] first for settings from outside. Unchecked settings never panic: ids beyond the logits are ignored, and a
+    /// temperature that is not above 0 means greedy sampling.
     pub fn new(settings: Sampling) -> Self {
         let (row, on_host, biases) = (Row::of(&settings), OnHost::of(&settings), biases(&settings));
         Sampler {
@@ -101,16 +104,18 @@ impl Sampler {
         }
     }
 
-    /// The settings, with the seed of the stream in use.
+    /// Returns the settings, with the seed of the random stream in use.
     pub fn settings(&self) -> &Sampling {
         &self.settings
     }
 
-    /// Draws one id from `logits` `[V]`. Takes one number of the stream, greedy or not. After the first call nothing of
-    /// vocabulary size is allocated. A logit that is not finite is never drawn, but by a guard. Counts nothing: see [`accept`](Self::accept).
+    /// Draws one id from `logits` `[V]`. Takes one number from the random stream, also if the settings are greedy.
+    ///
+    /// Only a guard draws an id whose logit is not finite. Penalty counts do not change: see [`accept`](Self::accept). Calls after the
+    /// first allocate nothing as long as the vocabulary.
     ///
     /// # Errors
-    /// `Model` when no logit is finite, `Usage` when bans and bias leave none.
+    /// `Model` if no logit is finite. `Usage` if `ban` and `logit_bias` exclude every finite logit.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         if let Some(id) = self.guarded(logits) {
             if self.n_guarded == 0 {
@@ -123,7 +128,7 @@ impl Sampler {
         self.draw(logits)
     }
 
-    /// The same without the guard.
+    /// Draws as [`sample`](Self::sample) does, without the guard.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         let id = match self.run(logits)? {
             Outcome::Certain(id) => id,
@@ -140,24 +145,22 @@ impl Sampler {
         Ok(id)
     }
 
-    /// The id that the guard draws from these logits; none where it does not step in, or is off.
+    /// Returns the id that the guard draws from `logits` `[V]`. `None` if all logits are finite or the guard is off.
     pub fn guarded(&self, logits: &[f32]) -> Option<u32> {
         let id = self.settings.guard.filter(|&id| (id as usize) < logits.len())?;
-        // without a branch an element, so that several are looked at together
+        // no branch per element, so that the loop vectorises
         let is_wrong = |some: &[f32]| some.iter().fold(false, |wrong, x| wrong | !x.is_finite());
         logits.chunks(256).any(is_wrong).then_some(id)
     }
 
-    /// How many tokens the guard drew.
+    /// Returns the number of tokens that the guard drew.
     pub fn n_guarded(&self) -> u64 {
         self.n_guarded
     }
 
-    /// The probabilities `[V]` that [`sample`](Self::sample) would draw from: the same chain, nothing drawn.
-    ///
-    /// # Errors
-    /// As `sample`.
-    pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<f32>> {
+    /// Returns the probabilities `[V]` from which [`sample`](Self::sample) draws. Draws nothing.
+    #[cfg(test)]
+    pub(super) fn distribution(&mut self, logits: &[f32]) -> Result<Vec<f32>> {
         let mut p = vec![0.0; logits.len()];
         if let Some(id) = self.guarded(logits) {
             p[id as usize] = 1.0;
@@ -174,51 +177,53 @@ impl Sampler {
         Ok(p)
     }
 
-    /// Counts an id that was drawn: decays all counts, then adds `weight` to its own. The weight is 1, or 0 for text that may
-    /// repeat ([`penalty_weight`](super::penalty_weight)); the presence penalty applies either way. Prompts are not counted, but
-    /// [read](Self::read).
+    /// Counts a drawn id: decays all counts, then adds `weight` to the count of `id`. Also calls [`read`](Self::read) with `id`.
+    ///
+    /// The weight is 1, or 0 for text that may repeat ([`penalty_weight`](super::penalty_weight)). The presence penalty applies to both.
+    /// Pass the tokens of a prompt to [`read`](Self::read) instead.
     pub fn accept(&mut self, id: u32, weight: f32) {
         self.counts.accept(id, weight, self.row.decay);
         self.read(&[id]);
     }
 
-    /// Takes note of tokens that the text goes on with: a prompt. DRY and `repeat_last_n` look back at them; nothing is counted.
+    /// Appends tokens, such as a prompt, to the text that DRY and `repeat_last_n` look back at. Penalty counts do not change.
     pub fn read(&mut self, tokens: &[u32]) {
         let most = self.on_host.looks_back();
         self.recent.extend_from_slice(&tokens[tokens.len() - tokens.len().min(most)..]);
-        // now and then, so that not every token moves all
+        // only when the list has doubled: the cost per token stays constant
         if self.recent.len() / 2 >= most {
             self.recent.drain(..self.recent.len() - most);
         }
     }
 
-    /// Whether a device's kernel can draw with these settings; else the host has to.
+    /// Returns whether the kernel supports these settings. If not, the host must draw.
     pub fn fits_device(&self) -> bool {
-        self.on_host.is_nothing()
+        self.on_host.is_off()
     }
 
-    /// The texts of which DRY wants to know which ids contain them; none where it is off, or was told.
+    /// Returns the texts that break repetitions, if DRY still needs the ids that contain them. `None` if DRY is off or
+    /// [`break_at`](Self::break_at) was called.
     pub fn wants_breakers(&self) -> Option<&[String]> {
         (self.on_host.dry.is_some() && self.breakers.is_none()).then_some(self.settings.dry_breakers.as_slice())
     }
 
-    /// Tells DRY the ids, ascending, that no repetition reaches past. A session does so.
+    /// Sets the ids, ascending, that end a repetition for DRY. `Session` calls this.
     pub fn break_at(&mut self, ids: Arc<[u32]>) {
         self.breakers = Some(ids);
     }
 
-    /// Counts a number of the stream that another sampler took, which had this one's memory.
+    /// Skips one number of the random stream, which another sampler with the same memory took.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);
     }
 
-    /// What to keep so that another sampler with the same settings goes on from here.
+    /// Returns the memory. Another sampler with the same settings can [`restore`](Self::restore) it and draw the same ids.
     pub fn memory(&self) -> Memory {
         let recent = self.recent_at_most(self.on_host.looks_back()).to_vec();
         Memory { counts: self.counts.0.clone(), seed: self.settings.seed, draws: self.draws, recent, mu: self.mu }
     }
 
-    /// Goes on from `memory`, its seed included.
+    /// Replaces the memory, including the seed of the random stream.
     pub fn restore(&mut self, memory: Memory) {
         self.counts = Counts(memory.counts);
         self.settings.seed = memory.seed;
@@ -229,7 +234,7 @@ impl Sampler {
         self.mu = memory.mu;
     }
 
-    /// A fork with the same settings and the same past, at the beginning of another stream.
+    /// Returns a copy with the same settings and the same text, at the beginning of the random stream that `seed` selects.
     pub fn reseeded(&self, seed: u64) -> Self {
         let mut fork = self.clone();
         fork.restore(Memory { seed, draws: 0, ..self.memory() });
@@ -237,22 +242,22 @@ impl Sampler {
         fork
     }
 
-    /// The settings as the kernel takes them, with the seed of the stream in use.
+    /// Returns the settings as the kernel reads them, with the seed of the random stream in use.
     pub fn row(&self) -> &Row {
         &self.row
     }
 
-    /// How many tokens were drawn: the position in the random stream.
+    /// Returns the number of tokens drawn, which is the position in the random stream.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// Id and count, in units of 2^-20, of every id that was accepted, in the order in which they first came.
+    /// Returns id and count of every accepted id, in the order of first acceptance. Counts are in units of 2^-20.
     pub fn counts(&self) -> &[(u32, u32)] {
         &self.counts.0
     }
 
-    /// Id and bias, in units of 2^-20 or [`BANNED`], ascending by id, each once.
+    /// Returns id and bias, ascending by id, each id once. A bias is in units of 2^-20, or [`BANNED`].
     pub fn biases(&self) -> &[(u32, i32)] {
         &self.biases
     }
@@ -261,17 +266,17 @@ impl Sampler {
         &self.recent[self.recent.len() - n.min(self.recent.len())..]
     }
 
-    /// Adjusts the logits and plays the chain.
+    /// Adjusts the logits and runs the chain of filters.
     fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
         let mut keys = std::mem::take(&mut self.scratch.keys);
         wide::keys(logits, &mut keys);
         self.adjust(&mut keys);
-        let outcome = self.play(logits, &keys);
+        let outcome = self.filter(logits, &keys);
         self.scratch.keys = keys;
         outcome
     }
 
-    /// Penalties, then DRY, then biases and bans, in the keys of the logits they concern.
+    /// Applies penalties, then DRY, then biases and bans to the keys of the logits.
     fn adjust(&self, keys: &mut [u32]) {
         let (row, on_host) = (&self.row, &self.on_host);
         let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
@@ -297,8 +302,8 @@ impl Sampler {
         }
     }
 
-    /// The filters, in their order.
-    fn play(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
+    /// Runs the filters in the order of the settings. `keys` `[V]` are the adjusted logits.
+    fn filter(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
         let (row, on_host, list) = (&self.row, &self.on_host, &mut self.scratch.list);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
         if max == EXCLUDED {
@@ -332,7 +337,7 @@ impl Sampler {
     }
 }
 
-/// Of the tokens with the largest key the one with the largest logit, of those the first.
+/// Returns the id with the largest key. Among equal keys, the largest logit wins, then the lowest id.
 fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
     let mut best = (0, 0);
     for (i, _) in keys.iter().enumerate().filter(|(_, key)| **key == max) {
@@ -345,11 +350,9 @@ fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
 }
 
 fn no_finite_logit() -> Error {
-    Error::model("expected logits with a finite number, found none")
-        .hint("the parameters hold NaN, or the activations overflow: try `dtype=f32`")
+    Error::model("the model returned no finite logit").hint("the parameters hold NaN, or the activations overflow: try `dtype=f32`")
 }
 
 fn all_banned() -> Error {
-    Error::usage("expected a token that may be drawn, found that bans, biases or penalties exclude every one")
-        .hint("use a smaller `ban` or `logit_bias`")
+    Error::usage("`ban` and `logit_bias` exclude every token that has a finite logit").hint("ban fewer ids")
 }

@@ -2,22 +2,20 @@
 
 use super::texts;
 use crate::error::Result;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 
-/// Stands for a random seed, as in llama.cpp.
+/// The text that asks for a random seed, as in llama.cpp.
 pub const RANDOM_SEED: &str = "-1";
 
-/// Returns a seed that differs from call to call. It has 53 bits, so that readers of JSON that know only doubles get the same seed.
+/// Returns a seed that differs from call to call. The seed has 53 bits, so that JSON readers with doubles only read the same seed.
 ///
-/// Not for secrets. In a browser, where the standard library has neither random keys nor a clock, bring your own seeds.
+/// Not for secrets. In a browser the seed depends on the clock only, because the standard library has no random keys there.
 pub fn random_seed() -> u64 {
-    let mut hash = RandomState::new().build_hasher();
-    #[cfg(not(target_arch = "wasm32"))]
-    hash.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos()));
-    hash.finish() >> 11
+    let time = web_time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
+    RandomState::new().hash_one(time) >> 11
 }
 
-/// A seed as text; -1 draws one.
+/// Reads a seed from text; -1 is a random seed.
 pub(super) fn parse(text: &str) -> Result<u64> {
     match text {
         RANDOM_SEED => Ok(random_seed()),

@@ -1,100 +1,103 @@
-//! What a caller may set: one struct, the defaults of each model family, and the check of what came from outside.
+//! The sampling settings, and their defaults for each model family.
 
-/// When the temperature applies.
+/// The order of the filters and the temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// After the filters, as the official RWKV package. Tokens as likely as the last one that top_p keeps are kept too.
+    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps tokens that are as likely as the
+    /// last token it keeps.
     Pip,
-    /// Before the filters, as transformers.
+    /// Applies the temperature before the filters, as transformers does.
     Hf,
 }
 
-/// How a token is drawn.
+/// The sampling settings: how a token is drawn from logits.
 ///
-/// First the logits are changed: penalties of what was generated, those of [DRY](Self::dry_multiplier), `logit_bias`, `ban`. Then come
-/// the filters, each of what the one before it left, in one of two orders:
+/// First the logits change: the penalties for generated tokens, the penalty of [DRY](Self::dry_multiplier), `logit_bias`, `ban`. Then
+/// the filters apply one after another, in one of two orders:
 ///
 /// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
 /// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
 ///
-/// So it is in llama.cpp, but that it biases first, and for the place of `temperature` in `Hf` and of `top_k` in `Pip`. With `mirostat` it
-/// is, as there, the temperature in both orders, then mirostat in place of all filters.
+/// llama.cpp uses the same order with three differences: llama.cpp applies biases first, `Hf` moves `temperature`, `Pip` moves `top_k`.
+/// With `mirostat`, both orders apply the temperature and then mirostat, and skip all other filters, as in llama.cpp.
 ///
-/// A GPU's kernel knows everything but `typical`, `mirostat`, DRY and `repeat_last_n`; with these the host draws, by itself. The
-/// ids are the same either way. A logit of negative infinity is drawn by no setting, and counts for none.
+/// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. With those the host draws instead, which
+/// happens automatically. Host and GPU draw the same ids. All filters ignore logits of negative infinity and never draw their ids.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits: below 1 is more certain. 0 is greedy: always the largest logit, the lowest id of equals, whatever the filters.
+    /// Divides the logits; values below 1 favour likely tokens. 0 is greedy: takes the largest logit, the lowest id among equals, and skips
+    /// the filters.
     pub temperature: f32,
-    /// Keeps the most likely tokens up to this share of the probability, in 0 ..= 1. 1 is off, 0 keeps the largest.
+    /// Keeps the most likely tokens up to this total probability, in 0 ..= 1. 1 is off; 0 keeps the most likely token.
     pub top_p: f32,
-    /// Keeps this many tokens; the lower id of equals. 0 is off.
+    /// Keeps this many of the most likely tokens, the lower id among equals. 0 is off.
     pub top_k: usize,
     /// Keeps tokens at least this fraction as likely as the most likely one, in 0 ..= 1. 0 is off.
     pub min_p: f32,
-    /// Keeps the tokens whose surprise is nearest to what it is on average, up to this share of the probability, in 0 ..= 1; the most
-    /// likely token may go. 1 is off.
+    /// Keeps the tokens whose surprise is closest to the entropy, up to this total probability, in 0 ..= 1. May drop the most likely
+    /// token. 1 is off.
     pub typical: f32,
-    /// Keeps tokens whose logit is at most this many standard deviations of all logits below the largest. 0 is off.
+    /// Keeps the tokens whose logit is at most this many standard deviations below the largest logit. 0 is off.
     pub top_n_sigma: f32,
-    /// The surprise in bits that mirostat (its version 2) holds a text to. 0 is off.
+    /// The surprise per token, in bits, that mirostat 2 aims at. 0 is off.
     pub mirostat: f32,
-    /// How fast mirostat learns, from 0.
+    /// The learning rate of mirostat, at least 0.
     pub mirostat_rate: f32,
-    /// Taken from the logit of every token that was seen, however long ago. 0 is off.
+    /// Subtracted from the logit of every token generated before. 0 is off.
     pub presence_penalty: f32,
-    /// Taken from the logit of a token once per count. 0 is off.
+    /// Subtracted from the logit of a token, times the token's count. 0 is off.
     pub frequency_penalty: f32,
-    /// What is left of all counts after one more token, in 0 ..= 1. 1 never forgets.
+    /// Multiplies all counts after each token, in 0 ..= 1. 1 is off.
     pub penalty_decay: f32,
-    /// Divides a positive logit, multiplies a negative one, of every token that was seen. 1 is off.
+    /// Divides the positive logits and multiplies the negative logits of tokens generated before. 1 is off.
     pub repeat_penalty: f32,
-    /// `repeat_penalty` looks at the last so many tokens, those of the prompt included; 0 at none. None: at all that were generated.
+    /// The number of tokens, including the prompt, that `repeat_penalty` looks back at; 0 is off. `None`: all generated tokens, without the
+    /// prompt.
     pub repeat_last_n: Option<usize>,
-    /// DRY takes `multiplier * base^(length - allowed_length)` from the logit of a token that would go on with a repetition of at least
-    /// the allowed length. 0 is off.
+    /// DRY subtracts `multiplier * base^(length - allowed_length)` from the logit of a token that would extend a repetition. `length` is
+    /// the length of the repetition in tokens, at least `allowed_length`. 0 is off.
     pub dry_multiplier: f32,
-    /// From 1.
+    /// The base of DRY's formula, at least 1.
     pub dry_base: f32,
-    /// Repetitions shorter than this are free.
+    /// Shorter repetitions have no penalty.
     pub dry_allowed_length: usize,
-    /// DRY looks at the last so many tokens, those of the prompt included; 0 at none. None: at all.
+    /// The number of tokens, including the prompt, that DRY looks back at; 0 is off. `None`: all tokens.
     pub dry_range: Option<usize>,
-    /// No repetition reaches past a token that contains one of these texts, and no such token is taken anything from.
+    /// A token that contains one of these texts ends a repetition, and has no penalty.
     pub dry_breakers: Vec<String>,
-    /// Added to the logits of these ids. Negative infinity bans.
+    /// Ids and numbers to add to their logits. Negative infinity bans an id.
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub ban: Vec<u32>,
-    /// The invalid-score guard of GLM's own code: while any logit is NaN or infinite, before penalties and bans, this id is drawn.
-    /// It keeps a text going where the model's numbers fail. None: such logits are never drawn, and the others are.
+    /// The id that is drawn while any logit is NaN or infinite, before penalties and bans apply. GLM's reference code has the same guard:
+    /// the text continues although the model's numbers failed. `None`: draws from the finite logits.
     pub guard: Option<u32>,
-    /// When the temperature applies.
+    /// The order of the filters and the temperature.
     pub order: Order,
-    /// Names the random stream.
+    /// Selects the random stream.
     pub seed: u64,
 }
 
-/// What breaks a repetition unless something else is asked for.
+/// The default of [`Sampling::dry_breakers`].
 pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 impl Sampling {
-    /// The defaults of the official RWKV package.
+    /// Returns the defaults of the official RWKV package.
     pub fn rwkv() -> Self {
         Sampling { top_p: 0.85, presence_penalty: 0.2, frequency_penalty: 0.2, penalty_decay: 0.996, ..Self::plain(Order::Pip) }
     }
 
-    /// The defaults of GLM-4 under transformers.
+    /// Returns the defaults of GLM-4 under transformers.
     pub fn glm() -> Self {
         Sampling { temperature: 0.8, top_p: 0.8, top_k: 50, ..Self::plain(Order::Hf) }
     }
 
-    /// Always the largest logit, no penalties. The seed only names the stream that a later change of temperature would use.
+    /// Returns settings that always take the largest logit, without penalties. The seed matters only if the temperature changes later.
     pub fn greedy(seed: u64) -> Self {
         Sampling { temperature: 0.0, seed, ..Self::plain(Order::Pip) }
     }
 
-    /// Every filter and penalty off: draws from the softmax of the logits.
+    /// Returns settings that draw from the softmax of the logits: every filter and penalty is off.
     pub(super) fn plain(order: Order) -> Self {
         Sampling {
             temperature: 1.0,
@@ -123,7 +126,7 @@ impl Sampling {
         }
     }
 
-    /// Whether the largest logit always wins, so that nothing is drawn.
+    /// Returns whether the temperature is 0, so that the largest logit always wins.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0
     }

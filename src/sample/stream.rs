@@ -1,9 +1,9 @@
-//! The random stream: ChaCha8, one 64-bit number a token, addressed by its position so that it can be taken up anywhere.
+//! The random stream: ChaCha8, one 64-bit number per token. A number is addressed by its position, so a stream can resume anywhere.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Number `position` of the stream that `seed` names. `shaders/sample/chacha.wgsl` is this function again.
+/// Returns number `position` of the stream that `seed` selects. `shaders/sample/chacha.wgsl` computes the same function.
 ///
 /// The key is the seed in little-endian order and 24 zero bytes; number `n` is words `2 n` (low) and `2 n + 1` (high).
 pub fn number(seed: u64, position: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Order of operations, ties, penalties, the stream, and golden distributions of the official package.
+//! Tests of the order of operations, ties, penalties and the random stream, and golden distributions from the official package.
 
 use super::fixed::ONE;
 use super::*;
@@ -11,7 +11,7 @@ mod twin;
 
 const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/sampler_pip.json"));
 
-/// Every filter off.
+/// Returns settings with every filter off.
 fn plain(order: Order) -> Sampling {
     Sampling { temperature: 1.0, order, ..Sampling::greedy(0) }
 }
@@ -20,26 +20,27 @@ fn p_of(settings: &Sampling, logits: &[f32]) -> Vec<f32> {
     Sampler::new(settings.clone()).distribution(logits).unwrap()
 }
 
-/// The ids that may be drawn.
+/// Returns the ids that may be drawn.
 fn kept(settings: &Sampling, logits: &[f32]) -> Vec<u32> {
     let p = p_of(settings, logits);
     assert!((p.iter().sum::<f32>() - 1.0).abs() < 1e-5);
     (0..).zip(&p).filter(|(_, p)| **p > 0.0).map(|(id, _)| id).collect()
 }
 
-/// Seeded logits, roughly normal with deviation `sigma`.
+/// Returns seeded logits `[n]`, roughly normal with standard deviation `sigma`.
 fn noise(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     let u = |i: usize| (stream::number(seed, i as u64) >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
     (0..n).map(|i| (0..6).map(|j| u(6 * i + j)).sum::<f32>() * sigma * 1.414).collect()
 }
 
-/// The largest difference between two distributions.
+/// Returns the largest difference between two distributions.
 fn difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// How far drawn counts lie from `p`: (chi-square - degrees) / sqrt(2 degrees), about normal when they were drawn from it.
+/// Measures how far the counts of drawn ids are from `p`: (chi-square - degrees) / sqrt(2 degrees). The result is about normal if the
+/// ids were drawn from `p`.
 fn surprise(counts: &[usize], p: &[f32]) -> f64 {
     let n: usize = counts.iter().sum();
     let (mut chi_square, mut degrees) = (0.0f64, -1.0f64);
@@ -52,7 +53,7 @@ fn surprise(counts: &[usize], p: &[f32]) -> f64 {
         chi_square += (count as f64 - expected).powi(2) / expected;
         degrees += 1.0;
     }
-    // of one token there is nothing to count
+    // `degrees` is 0 if only one token is possible
     (chi_square - degrees) / (2.0 * degrees.max(1.0)).sqrt()
 }
 
@@ -86,14 +87,14 @@ fn pip_matches_the_golden_distributions() {
         let (got, want) = (p_of(&settings, &floats(&case["logits"])), floats(&case["probs"]));
         let d = difference(&got, &want);
         assert!(d < 1e-6, "{settings:?}: {d}");
-        // what is less likely than 2^-31 of the likeliest has no mass here
+        // a token less likely than 2^-31 times the most likely token has mass 0 here
         let least = want.iter().copied().fold(0.0, f32::max) * 1e-9;
         assert!(got.iter().zip(&want).all(|(&g, &w)| if g > 0.0 { w > 0.0 } else { w < least }), "{settings:?}");
     }
 }
 
 #[test]
-fn comparers_object() {
+fn the_comparers_find_wrong_distributions() {
     let logits = noise(50, 1, 2.0);
     let p = p_of(&plain(Order::Pip), &logits);
     let mut wrong = p.clone();
@@ -135,7 +136,7 @@ fn greedy_in_every_way() {
         assert_eq!(kept(&Sampling { min_p: 1.0, ..s.clone() }, &logits), [700, 701]);
         assert_eq!(kept(&Sampling { temperature: 1e-30, ..s.clone() }, &logits), [700, 701]);
     }
-    // top_p 0: the maximum and its ties in Pip's order, one token in transformers'
+    // top_p 0 keeps the maximum and its ties in order `Pip`, one token in order `Hf`
     assert_eq!(kept(&Sampling { top_p: 0.0, ..plain(Order::Pip) }, &logits), [700, 701]);
     assert_eq!(kept(&Sampling { top_p: 0.0, ..plain(Order::Hf) }, &logits), [700]);
 }
@@ -152,7 +153,7 @@ fn filters_off_leave_the_softmax() {
     }
 }
 
-/// p 0.4 0.3 0.15 0.15, out of order and scaled to logits.
+/// The logits of the probabilities 0.15, 0.4, 0.15, 0.3.
 const FOUR: [f32; 4] = [-1.897_12, -0.916_290_7, -1.897_12, -1.203_972_8];
 
 #[test]
@@ -168,16 +169,16 @@ fn top_p_keeps_ties_in_pip_order_only() {
 
 #[test]
 fn filters_come_in_their_order() {
-    // Pip: the temperature comes after top_p, so it does not change who stays
+    // Pip: the temperature comes after top_p, so it does not change which tokens stay
     for temperature in [0.1, 1.0, 10.0] {
         assert_eq!(kept(&Sampling { temperature, top_p: 0.6, ..plain(Order::Pip) }, &FOUR), [1, 3]);
     }
     assert_eq!(kept(&Sampling { temperature: 0.1, top_p: 0.6, ..plain(Order::Hf) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { temperature: 100.0, top_p: 0.6, ..plain(Order::Hf) }, &FOUR), [0, 1, 3]);
-    // Pip: top_p counts all tokens, top_k comes later; transformers: top_p counts what top_k left, 0.4 / 0.7 > 0.5
+    // Pip: top_p counts all tokens, top_k comes later; Hf: top_p counts the tokens that top_k kept, 0.4 / 0.7 > 0.5
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Pip) }, &FOUR), [1, 3]);
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Hf) }, &FOUR), [1]);
-    // min_p is before the temperature in Pip's order, after it in transformers': 0.15 / 0.4 = 0.375
+    // min_p is before the temperature in Pip, after the temperature in Hf: 0.15 / 0.4 = 0.375
     let min_p = |order, temperature| kept(&Sampling { min_p: 0.5, temperature, ..plain(order) }, &FOUR);
     assert_eq!((min_p(Order::Pip, 3.0), min_p(Order::Hf, 3.0)), (vec![1, 3], vec![0, 1, 2, 3]));
     // p^(1/T), normalised
@@ -185,7 +186,7 @@ fn filters_come_in_their_order() {
     assert!(difference(&p, &[0.0, 0.64, 0.0, 0.36]) < 1e-5);
 }
 
-/// The filters again, by sorting everything.
+/// Applies the filters by sorting all tokens. Returns the ids that may be drawn.
 fn by_sorting(s: &Sampling, logits: &[f32]) -> Vec<u32> {
     let t = if s.order == Order::Hf { f64::from(s.temperature) } else { 1.0 };
     let max = logits.iter().copied().fold(f32::MIN, f32::max);
@@ -210,7 +211,7 @@ fn by_sorting(s: &Sampling, logits: &[f32]) -> Vec<u32> {
         top_k(&mut sorted);
     }
     sorted.retain(|(d, _)| (-d).exp() >= f64::from(s.min_p));
-    // kept, but too unlikely to be drawn: the mass, 2^31 for the likeliest, is an integer
+    // drop tokens whose integer mass is 0; the most likely token has mass 2^31
     let left = if s.order == Order::Pip { f64::from(s.temperature) } else { 1.0 };
     sorted.retain(|(d, _)| (-d / left).exp() * f64::from(1u32 << 31) >= 1.0);
     let mut ids: Vec<u32> = sorted.into_iter().map(|(_, id)| id).collect();
@@ -223,7 +224,7 @@ fn the_chain_agrees_with_sorting() {
     for (seed, sigma) in [(1, 0.001), (2, 0.3), (3, 2.0), (4, 30.0)] {
         for n in [1, 2, 17, 1000, 5003] {
             let mut logits = noise(n, seed, sigma);
-            // in the steps of the fixed-point numbers, so that both sides see the same ties
+            // round to fixed point, so that both sides see the same ties
             logits.iter_mut().for_each(|x| *x = (*x * ONE).trunc() / ONE);
             if seed == 3 {
                 logits.iter_mut().for_each(|x| *x = (*x * 4.0).round() / 4.0); // many ties
@@ -252,7 +253,7 @@ fn the_same_seed_gives_the_same_stream() {
     assert_eq!(of(7), of(7));
     assert_ne!(of(7), of(8));
     assert_ne!(of(7), of(7 << 32));
-    // ChaCha8 under a key of zeros, first words 3e00ef2f 895f40d6: the published keystream, so the stream is what it says
+    // the published keystream of ChaCha8 for a key of zeros begins with the words 3e00ef2f 895f40d6
     assert_eq!(stream::number(0, 0), 0xd640_5f89_2fef_003e);
     assert_ne!(stream::number(1, u64::MAX), stream::number(1, u64::MAX - 1));
 }
@@ -304,7 +305,7 @@ fn penalties_follow_the_official_loop() {
     let s = Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, penalty_decay: 0.9, ..plain(Order::Pip) };
     let mut sampler = Sampler::new(s);
     sampler.accept(2, 1.0);
-    sampler.accept(1, 0.0); // a digit: presence only
+    sampler.accept(1, 0.0); // a digit has weight 0: only the presence penalty applies
     sampler.accept(2, 1.0);
     let counts = sampler.memory().counts;
     assert_eq!(counts.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2, 1]);
@@ -312,7 +313,7 @@ fn penalties_follow_the_official_loop() {
     let p = sampler.distribution(&[0.0; 4]).unwrap();
     let want = p_of(&plain(Order::Pip), &[0.0, -0.5, -(0.5 + 1.81 * 0.25), 0.0]);
     assert!(difference(&p, &want) < 1e-6);
-    // presence has no decay of its own
+    // the presence penalty does not decay
     (0..3000).for_each(|_| sampler.accept(3, 0.0));
     let p = sampler.distribution(&[0.0; 4]).unwrap();
     assert!(difference(&p, &p_of(&plain(Order::Pip), &[0.0, -0.5, -0.5, -0.5])) < 1e-6);
@@ -335,7 +336,7 @@ fn bans_beat_bias_and_greedy_obeys_both() {
     assert_eq!(kept(&Sampling { temperature: 0.0, ..s }, &logits), [0]);
     let all = Sampling { ban: vec![0, 1, 2, 3], ..plain(Order::Pip) };
     assert_eq!(Sampler::new(all).sample(&logits).unwrap_err().kind, Kind::Usage);
-    // ids beyond the logits are ignored, not a panic
+    // ids beyond the logits are ignored
     let beyond = Sampling { ban: vec![9], logit_bias: vec![(9, 1.0)], ..Sampling::rwkv() };
     let mut sampler = Sampler::new(beyond);
     sampler.accept(9, 1.0);
@@ -357,7 +358,7 @@ fn logits_that_are_not_finite() {
         for _ in 0..20 {
             assert_eq!(sampler.sample(&[nan, -inf, -3.0, inf, nan]).unwrap(), 2);
         }
-        // a spread beyond f32 is no panic either
+        // a difference of logits beyond f32 does not panic
         assert_eq!(sampler.sample(&[f32::MIN, f32::MAX]).unwrap(), 1);
     }
 }
@@ -395,7 +396,7 @@ fn settings_are_checked_by_name() {
     for (setting, settings) in cases {
         let e = settings.check(10).unwrap_err();
         assert_eq!((e.kind, e.field_name()), (Kind::Usage, Some(setting)), "{e}");
-        // unchecked, it must still not panic
+        // unchecked settings must not panic either
         let mut sampler = Sampler::new(settings);
         sampler.read(&[0, 1, 0, 1, 9, 0, 1]);
         for _ in 0..3 {
@@ -420,13 +421,13 @@ fn a_guard_draws_its_id_while_a_logit_is_not_finite() {
     for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for logits in [[wrong, 3.0, 2.0], [1.0, 3.0, wrong], [wrong; 3]] {
             for settings in [Sampling::glm(), Sampling::rwkv(), Sampling::greedy(0)] {
-                // not even a ban keeps it from going on
+                // the guard ignores bans
                 let mut sampler = Sampler::new(Sampling { guard: Some(2), ban: vec![2], ..settings.clone() });
                 assert_eq!((sampler.guarded(&logits), sampler.sample(&logits).unwrap(), sampler.n_guarded()), (Some(2), 2, 1));
                 assert_eq!(sampler.distribution(&logits).unwrap(), [0.0, 0.0, 1.0]);
                 assert_eq!((sampler.draws(), sampler.n_guarded()), (1, 1));
-                assert_ne!(sampler.sample(&fine).unwrap(), 2, "and steps aside where they are");
-                // off
+                assert_ne!(sampler.sample(&fine).unwrap(), 2, "the guard drew although all logits are finite");
+                // guard off
                 let mut sampler = Sampler::new(settings);
                 assert_eq!(sampler.guarded(&logits), None);
                 assert_eq!(sampler.sample(&logits).is_err(), logits[1] != 3.0);
@@ -434,7 +435,7 @@ fn a_guard_draws_its_id_while_a_logit_is_not_finite() {
             }
         }
     }
-    // a ban is no failure of the model, and an id beyond the logits no guard
+    // a ban does not start the guard; a guard id beyond the logits is ignored
     let banned = Sampler::new(Sampling { guard: Some(2), logit_bias: vec![(0, f32::NEG_INFINITY)], ..Sampling::greedy(0) });
     assert_eq!(banned.guarded(&fine), None);
     let beyond = Sampler::new(Sampling { guard: Some(3), ..Sampling::greedy(0) });

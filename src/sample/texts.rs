@@ -1,4 +1,4 @@
-//! Values of settings, from text.
+//! Reads the values of settings from text.
 
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
     text.parse().map_err(|_| refuse(expected, text))
 }
 
-/// So many tokens, or all of them: `all`, or -1 as in llama.cpp.
+/// Reads a number of tokens to look back at. `None` for all tokens: `all`, or -1 as in llama.cpp.
 pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),
@@ -19,13 +19,13 @@ pub(super) fn last(text: &str) -> Result<Option<usize>> {
     }
 }
 
-/// What each of several texts gives, one after the other.
+/// Reads each text with `each` and joins the lists.
 pub(super) fn all<T>(values: &[&str], each: impl Fn(&str) -> Result<Vec<T>>) -> Result<Vec<T>> {
     let lists: Vec<Vec<T>> = values.iter().map(|text| each(text)).collect::<Result<_>>()?;
     Ok(lists.into_iter().flatten().collect())
 }
 
-/// Items with commas or blanks between them; `none` and nothing at all are none.
+/// Reads items separated by commas or spaces. `none` and an empty text are an empty list.
 pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     if text.trim() == "none" {
         return Ok(Vec::new());
@@ -33,13 +33,13 @@ pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<V
     text.split([',', ' ']).map(str::trim).filter(|part| !part.is_empty()).map(item).collect()
 }
 
-/// `ID=X`.
+/// Reads `ID=X`.
 pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
     let parsed = text.split_once('=').and_then(|(id, x)| Some((id.trim().parse().ok()?, x.trim().parse().ok()?)));
     parsed.ok_or_else(|| refuse("ID=X such as 261=-1.5", text))
 }
 
-/// Texts that break a repetition: an array of JSON, `none`, or one text, in which `\n`, `\t` and `\\` mean what they mean in C.
+/// Reads texts that break a repetition: a JSON array, `none`, or one text with the escapes `\n`, `\t` and `\\`.
 pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     let texts: Vec<String> = match text {
         "none" | "[]" => return Ok(Vec::new()),
@@ -51,6 +51,7 @@ pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     if texts.iter().any(String::is_empty) { Err(refuse("texts that are not empty", text)) } else { Ok(texts) }
 }
 
+/// Replaces `\n`, `\t` and `\\` by the characters they name. Other backslashes stay.
 fn unescaped(text: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

@@ -1,21 +1,21 @@
-//! The two loops over a whole vocabulary that take a sampler's time. On x86-64 with AVX2, found at run time, the compiler makes
-//! eight lanes of them; the numbers are integers, so they are the same everywhere.
+//! The two loops over the whole vocabulary that dominate a sampler's time. On x86-64 with AVX2, detected at run time, the compiler
+//! vectorises them to eight lanes. The results are integers, so every machine computes the same numbers.
 
 use super::fixed::{Scale, key_of, mass};
 
-/// The keys of all logits, into `keys`.
+/// Writes the keys of all logits to `keys`. `[V]`
 pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
     keys.resize(logits.len(), 0);
     each(logits, keys, Keys)
 }
 
-/// The masses of all distances, into `masses`.
+/// Writes the masses of all distances to `masses`. `[n]`
 pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     masses.resize(distances.len(), 0);
     each(distances, masses, Masses(scale))
 }
 
-/// A function of one number. A trait, not a closure, so that it is compiled anew inside `x86::each`.
+/// A function of one number. A trait instead of a closure, so that `x86::each` compiles its own copy with AVX2.
 trait Map<T> {
     fn of(&self, x: T) -> u32;
 }
@@ -55,7 +55,7 @@ fn portable<T: Copy>(from: &[T], to: &mut [u32], map: &impl Map<T>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    // SAFETY: the caller has checked the CPU's features; the body is the portable one.
+    // SAFETY: the caller must have checked that the CPU has AVX2. The body has no unsafe operation.
     #[target_feature(enable = "avx2")]
     pub unsafe fn each<T: Copy>(from: &[T], to: &mut [u32], map: &impl super::Map<T>) {
         super::portable(from, to, map);

@@ -1,29 +1,30 @@
-//! Filters that look at the whole curve of the logits or of the probabilities.
+//! Filters that depend on the whole distribution of the logits or of the probabilities.
 
 use super::super::fixed::{Scale, share_of};
 use super::Shortlist;
 
-/// Sums of squares are of distances in units of 2^-10, so that those of any vocabulary fit 64 bits, as the kernel has them.
+/// The bits dropped from distances before squaring, which leaves units of 2^-10: a sum of squares over any vocabulary fits in 64 bits.
+/// The kernel does the same.
 const COARSE: u32 = 10;
 
 impl Shortlist {
-    /// Keeps tokens up to `n` standard deviations of all logits from the maximum.
+    /// Keeps the tokens whose logit is at most `n` standard deviations of all logits below the maximum.
     pub(in super::super) fn top_n_sigma(&mut self, n: Scale) {
         let count = self.distances.len() as u64;
         let coarse = |d: &u32| u64::from(d >> COARSE);
         let mean = self.distances.iter().map(coarse).sum::<u64>() / count.max(1);
         let squares: u64 = self.distances.iter().map(|d| coarse(d).abs_diff(mean).pow(2)).sum();
-        // the variance is in units of 2^-20, and so is the root of 2^20 times it
+        // the variance is in units of 2^-20; the root of 2^20 times the variance is a deviation in units of 2^-20
         let deviation = ((squares / count.max(1)) << (2 * COARSE)).isqrt() as u32;
         self.within(n.times(deviation));
     }
 
-    /// Keeps the tokens whose surprise is nearest to the mean, which is the entropy, until they have at least the share `p / 2^32` of the
-    /// mass; the lower id of equals. Distances are from the likeliest that is left then.
+    /// Keeps the fewest tokens with a surprise closest to the entropy whose share of the mass is at least `p / 2^32`, the lower id among
+    /// equals. Afterwards, distances count from the most likely token that remains.
     pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {
         let total = self.weigh(scale);
         let sum: u128 = self.distances.iter().zip(&self.masses).map(|(&d, &m)| u128::from(d) * u128::from(m)).sum();
-        // a surprise is a distance and what all have in common, so the mean distance stands for the entropy
+        // a surprise is a distance plus the same constant for all tokens, so the mean distance replaces the entropy
         let mean = ((sum + u128::from(total / 2)) / u128::from(total.max(1))) as u32;
         let mut ranks = std::mem::take(&mut self.ranks);
         ranks.clear();

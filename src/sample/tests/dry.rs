@@ -1,10 +1,11 @@
-//! DRY against the definition, written as loops over every place of the text.
+//! Tests DRY against its definition, written as loops over every position of the text.
 
 use super::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// For every token that was followed by another: how much of the text before it is how the text ends now.
+/// Returns, for each id, the longest repetition that the id would extend: the length of the longest common suffix of the whole text and
+/// the text before an occurrence of the id.
 fn lengths(text: &[u32], breakers: &[u32], allowed: usize) -> BTreeMap<u32, usize> {
     let mut longest = BTreeMap::new();
     for (next, &id) in text.iter().enumerate().skip(1) {
@@ -24,7 +25,7 @@ fn lengths(text: &[u32], breakers: &[u32], allowed: usize) -> BTreeMap<u32, usiz
 }
 
 #[test]
-fn dry_is_its_definition() {
+fn dry_matches_its_definition() {
     for case in 0..3000u64 {
         let random = |i: u64, below: u64| stream::number(case, i) % below;
         let n_vocab = 2 + random(0, 6);
@@ -36,7 +37,7 @@ fn dry_is_its_definition() {
         let (multiplier, base) = ([0.5, 0.8, 3.0][random(4, 3) as usize], [1.0, 1.75, 2.5][random(5, 3) as usize]);
         let s = Sampling { dry_multiplier: multiplier, dry_base: base, dry_allowed_length: allowed, dry_range: range, ..plain(Order::Pip) };
         let mut sampler = Sampler::new(s.clone());
-        // some of it is the prompt
+        // the first part of the text is the prompt
         let n_prompt = random(6, n as u64 + 1) as usize;
         sampler.read(&text[..n_prompt]);
         text[n_prompt..].iter().for_each(|&id| sampler.accept(id, 1.0));
@@ -70,15 +71,15 @@ fn a_repetition_costs_more_the_longer_it_is() {
     assert_eq!(logit_of_next(4, &|s| s.dry_allowed_length = 5), 0.0);
     assert_eq!(logit_of_next(4, &|s| s.dry_range = Some(0)), 0.0);
     assert_eq!(logit_of_next(4, &|s| s.dry_range = Some(4)), 0.0);
-    // 0 is no shorter than 1
+    // an allowed length of 0 counts as 1
     assert_eq!(logit_of_next(2, &|s| s.dry_allowed_length = 0), logit_of_next(2, &|s| s.dry_allowed_length = 1));
-    // whatever it would come to, it stays a number
+    // a huge penalty is clamped
     let p = logit_of_next(4, &|s| (s.dry_base, s.dry_multiplier) = (f32::MAX, f32::MAX));
     assert_eq!(p, f32::NEG_INFINITY);
 }
 
 #[test]
-fn breakers_are_asked_for_once() {
+fn breakers_are_requested_once() {
     let mut sampler = Sampler::new(Sampling { dry_multiplier: 1.0, ..plain(Order::Pip) });
     assert_eq!(sampler.wants_breakers().unwrap(), DRY_BREAKERS);
     sampler.break_at(Arc::new([3, 4]));
@@ -87,7 +88,7 @@ fn breakers_are_asked_for_once() {
 }
 
 #[test]
-fn no_more_is_remembered_than_is_looked_back_at() {
+fn the_memory_holds_only_the_tokens_to_look_back_at() {
     let mut sampler = Sampler::new(Sampling { dry_multiplier: 1.0, dry_range: Some(5), ..plain(Order::Pip) });
     for id in 0..100 {
         sampler.accept(id, 1.0);

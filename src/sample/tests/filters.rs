@@ -1,18 +1,19 @@
-//! Every filter against its plain twin, in both orders: who stays, with what probability, and how often it is drawn.
+//! Tests every filter against its twin, in both orders: the kept tokens, their probabilities and the frequencies of draws.
 
 use super::super::fixed::ONE;
 use super::*;
 
-/// Logits in the steps of the fixed-point numbers, so that both sides see the same ties.
+/// Returns seeded logits rounded to fixed point, so that both sides see the same ties.
 fn logits(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     noise(n, seed, sigma).into_iter().map(|x| (x * ONE).trunc() / ONE).collect()
 }
 
+/// Returns the distribution that the twin computes.
 fn exact(s: &Sampling, logits: &[f32]) -> Vec<f32> {
     twin::distribution(s, logits, 2.0 * f64::from(s.mirostat)).into_iter().map(|p| p as f32).collect()
 }
 
-/// Each filter alone and with others.
+/// Returns settings with each filter alone, and with several filters.
 fn settings(order: Order) -> Vec<Sampling> {
     let plain = || plain(order);
     vec![
@@ -34,7 +35,7 @@ fn settings(order: Order) -> Vec<Sampling> {
 }
 
 #[test]
-fn every_filter_is_its_twin() {
+fn every_filter_matches_its_twin() {
     for order in [Order::Pip, Order::Hf] {
         for s in settings(order) {
             for (seed, sigma) in [(1, 0.3), (2, 2.0), (3, 6.0)] {
@@ -53,7 +54,7 @@ fn draws_follow_the_twin() {
     let logits = logits(60, 1, 2.0);
     for order in [Order::Pip, Order::Hf] {
         for s in settings(order) {
-            // a rate of 0: mirostat must not learn while it is counted
+            // with a rate of 0 mirostat keeps mu, so that all draws have the same distribution
             let s = Sampling { mirostat_rate: 0.0, seed: 3, ..s };
             let ids = draw(&mut Sampler::new(s.clone()), &logits, 20_000);
             let surprise = surprise(&tally(&ids, 60), &exact(&s, &logits));
@@ -62,9 +63,9 @@ fn draws_follow_the_twin() {
     }
 }
 
-/// The setting at its ends, where it keeps all or as little as it can, and what that is.
+/// Tests the extreme values of each setting: those that keep all tokens and those that keep the fewest.
 #[test]
-fn filters_at_their_ends() {
+fn filters_at_extreme_values() {
     let mut many = logits(500, 5, 3.0);
     (many[300], many[301]) = (11.0, 11.0);
     let all: Vec<u32> = (0..500).collect();
@@ -84,7 +85,7 @@ fn filters_at_their_ends() {
             assert_eq!(kept(&|s| s.top_n_sigma = off), possible);
             assert_eq!(kept(&|s| s.mirostat = off), possible);
         }
-        // as little as they can: one token, or those that are equal to it
+        // the fewest tokens: one token and its ties
         assert_eq!(kept(&|s| s.top_n_sigma = 1e-9), [300, 301]);
         assert_eq!(kept(&|s| s.mirostat = 1e-5), [300]);
         assert_eq!(kept(&|s| s.typical = 0.0).len(), 1);
@@ -92,13 +93,13 @@ fn filters_at_their_ends() {
 }
 
 #[test]
-fn equal_logits_are_no_special_case() {
+fn filters_handle_equal_logits() {
     let equal = [1.5; 9];
     for order in [Order::Pip, Order::Hf] {
         let first = |n: u32| (0..n).collect::<Vec<u32>>();
-        // all are as typical, and the lower ids are kept
+        // all tokens are equally typical, so the lower ids are kept
         assert_eq!(kept(&Sampling { typical: 0.5, ..plain(order) }, &equal), first(5));
-        // a deviation of 0
+        // the standard deviation is 0
         assert_eq!(kept(&Sampling { top_n_sigma: 1.0, ..plain(order) }, &equal), first(9));
         assert_eq!(kept(&Sampling { mirostat: 1.0, ..plain(order) }, &equal), first(1));
         assert_eq!(kept(&Sampling { mirostat: 2.0, ..plain(order) }, &equal), first(9));
@@ -106,11 +107,11 @@ fn equal_logits_are_no_special_case() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_no_part_of_the_curve() {
+fn excluded_tokens_do_not_count_in_filters() {
     let fine = logits(40, 8, 2.0);
     for order in [Order::Pip, Order::Hf] {
         for s in settings(order) {
-            // as a grammar's mask leaves them: every other id cannot be drawn
+            // a grammar's mask excludes every other id
             let masked: Vec<f32> = fine.iter().flat_map(|&x| [f32::NEG_INFINITY, x]).collect();
             let spread: Vec<f32> = p_of(&s, &fine).into_iter().flat_map(|p| [0.0, p]).collect();
             assert_eq!(p_of(&s, &masked), spread, "{s:?}");
@@ -123,21 +124,21 @@ fn what_cannot_be_drawn_is_no_part_of_the_curve() {
 
 #[test]
 fn filters_come_in_their_places() {
-    // p 0.4 0.3 0.15 0.15: the entropy is 1.30, which the surprise of 0.3, 1.20, is nearest to
+    // p 0.4 0.3 0.15 0.15: the entropy is 1.30; the closest surprise is 1.20, for p = 0.3
     assert_eq!(kept(&Sampling { typical: 0.2, ..plain(Order::Pip) }, &FOUR), [3]);
-    // typical is before top_p: what it leaves counts as all
+    // typical is before top_p: top_p counts the tokens that typical kept
     assert_eq!(kept(&Sampling { typical: 0.5, top_p: 0.5, ..plain(Order::Pip) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { typical: 0.2, top_p: 0.1, ..plain(Order::Pip) }, &FOUR), [3]);
-    // top_k is before typical in transformers' order, after it in Pip's
+    // top_k is before typical in Hf, after typical in Pip
     assert_eq!(kept(&Sampling { typical: 0.2, top_k: 1, ..plain(Order::Hf) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { typical: 0.2, top_k: 1, ..plain(Order::Pip) }, &FOUR), [3]);
-    // min_p is measured by the likeliest that is left
+    // min_p is relative to the most likely token that remains
     assert_eq!(kept(&Sampling { typical: 0.2, min_p: 1.0, ..plain(Order::Pip) }, &FOUR), [3]);
-    // top_n_sigma does not care about the temperature, which scales logits and deviation alike
+    // top_n_sigma does not depend on the temperature, which scales logits and deviation alike
     let many = logits(300, 4, 3.0);
     let sigma = |temperature, order| kept(&Sampling { top_n_sigma: 1.0, temperature, ..plain(order) }, &many);
     assert_eq!(sigma(2.0, Order::Hf), sigma(1.0, Order::Pip));
-    // mirostat stands in place of all of them, after the temperature in both orders
+    // mirostat replaces all filters, and comes after the temperature in both orders
     let of = |order| p_of(&Sampling { mirostat: 1.0, temperature: 2.0, top_k: 1, top_p: 0.1, typical: 0.1, ..plain(order) }, &FOUR);
     assert_eq!(of(Order::Pip), of(Order::Hf));
     assert!(of(Order::Pip).iter().filter(|p| **p > 0.0).count() > 1);
@@ -147,7 +148,7 @@ fn filters_come_in_their_places() {
 }
 
 #[test]
-fn the_repeat_penalty_looks_through_its_window() {
+fn the_repeat_penalty_looks_back_at_its_window() {
     let zero = [1.0f32; 6];
     let kept = |last: Option<usize>| {
         let mut sampler = Sampler::new(Sampling { repeat_penalty: 1e6, repeat_last_n: last, ..plain(Order::Pip) });
@@ -156,7 +157,7 @@ fn the_repeat_penalty_looks_through_its_window() {
         let p = sampler.distribution(&zero).unwrap();
         (0..6u32).filter(|&id| p[id as usize] > 0.11).collect::<Vec<u32>>()
     };
-    // all that were generated, or the last so many, be they of the prompt
+    // None: all generated tokens; Some(n): the last n tokens, including the prompt
     assert_eq!(kept(None), [0, 1, 4, 5]);
     assert_eq!(kept(Some(0)), [0, 1, 2, 3, 4, 5]);
     assert_eq!(kept(Some(1)), [0, 1, 3, 4, 5]);
@@ -172,7 +173,7 @@ fn the_repeat_penalty_looks_through_its_window() {
 }
 
 #[test]
-fn a_device_draws_what_it_knows() {
+fn a_device_draws_with_supported_settings() {
     let fits = |change: &dyn Fn(&mut Sampling)| {
         let mut s = Sampling::rwkv();
         change(&mut s);
@@ -182,12 +183,12 @@ fn a_device_draws_what_it_knows() {
     assert!(fits(&|s| s.repeat_last_n = Some(3)) && fits(&|s| s.dry_base = 3.0) && fits(&|s| s.mirostat_rate = 0.2));
     assert!(!fits(&|s| s.typical = 0.9) && !fits(&|s| s.mirostat = 5.0));
     assert!(!fits(&|s| s.dry_multiplier = 0.8) && !fits(&|s| (s.repeat_penalty, s.repeat_last_n) = (1.1, Some(64))));
-    // greedy has nothing to filter, but what is penalised counts
+    // greedy sampling ignores filters, but penalties apply
     assert!(fits(&|s| (s.temperature, s.typical) = (0.0, 0.5)) && !fits(&|s| (s.temperature, s.dry_multiplier) = (0.0, 1.0)));
 }
 
 #[test]
-fn the_twin_objects_to_another_setting() {
+fn the_twin_differs_for_another_setting() {
     let logits = logits(1000, 2, 2.0);
     let plain = || plain(Order::Pip);
     let pairs = [

@@ -1,8 +1,8 @@
-//! Mirostat: what it learns is what the paper's loop in floats learns, and the surprise becomes the one that was asked for.
+//! Tests mirostat: mu follows the paper's loop in floats, and the mean surprise becomes tau.
 
 use super::*;
 
-/// The logits of a Zipf distribution, in another order and a little different at every step.
+/// Returns the logits of a Zipf distribution, in another order and with other noise at every step.
 fn zipf(n: usize, step: u64) -> Vec<f32> {
     noise(n, 1000 + step, 0.7)
         .iter()
@@ -26,7 +26,7 @@ fn the_surprise_becomes_tau() {
             assert!(surprise.is_finite(), "the twin would not draw that");
             mu -= f64::from(s.mirostat_rate) * (surprise - f64::from(tau));
             surprises.push(surprise);
-            // the same loop, in fixed point
+            // the sampler's mu, in fixed point
             let own = f64::from(sampler.memory().mu.unwrap()) / f64::from(1 << 20);
             assert!((own - mu).abs() < 1e-3, "step {step}: {own}, not {mu}");
         }

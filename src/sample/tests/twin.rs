@@ -1,4 +1,4 @@
-//! The filters once more, as plainly as they can be written: floats of 64 bits, everything sorted, nothing shared with the chain.
+//! The twin of the filters: a plain implementation in f64 that sorts all tokens and shares no code with the chain.
 
 use super::super::{Order, Sampling};
 
@@ -9,7 +9,7 @@ struct Token {
     logit: f64,
 }
 
-/// The probabilities `[V]` that these settings draw from, without penalties; mirostat's with this mu.
+/// Returns the probabilities `[V]` from which these settings draw, without penalties. `mu` is used by mirostat only.
 pub(super) fn distribution(s: &Sampling, logits: &[f32], mu: f64) -> Vec<f64> {
     let t = f64::from(s.temperature);
     let finite = logits.iter().enumerate().filter(|(_, x)| x.is_finite());
@@ -43,7 +43,7 @@ pub(super) fn distribution(s: &Sampling, logits: &[f32], mu: f64) -> Vec<f64> {
 
 type Filter = fn(&Sampling, &mut Vec<Token>);
 
-/// The likeliest first, the lower id of equals.
+/// Sorts by descending logit, the lower id first among equals.
 fn sort(list: &mut [Token]) {
     list.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id)));
 }
