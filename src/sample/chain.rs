@@ -10,7 +10,7 @@ mod shape;
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Whether a filter keeps the tokens that are as likely as the last token it keeps.
+/// The treatment of tokens that are as likely as the last token a filter keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,

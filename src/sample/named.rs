@@ -177,7 +177,7 @@ impl Setting {
     }
 
     fn set(&self, s: &mut Sampling, values: &[&str]) -> Result<()> {
-    // a setting that is not a list takes the last value
+        // a setting that is not a list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,

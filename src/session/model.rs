@@ -234,7 +234,7 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<
     };
     if vocab.max_id() as usize >= facts.n_vocab {
         let text = format!("the vocabulary has ids up to {}, the model {} embeddings", vocab.max_id(), facts.n_vocab);
-        let e = Error::input(text).hint("give the model's own with `vocab`");
+        let e = Error::input(text).hint("name the model's vocabulary file with `vocab`");
         return Err(options.vocab.iter().fold(e, |e, path| e.at(path.display())));
     }
     Ok(Choice::Found(vocab))

@@ -1,9 +1,9 @@
-//! The characters that byte-level BPE files spell bytes with, after GPT-2.
+//! The characters that byte-level BPE files use for bytes, as in GPT-2.
 //!
-//! A byte that prints in Latin-1 is its own character; the other 68 are U+0100 and up, in order. So a space is `Ġ` and a
-//! newline `Ċ`.
+//! A byte that is printable in Latin-1 is its own character. The other 68 bytes are U+0100 and up, in order: a space is `Ġ`, a newline
+//! `Ċ`.
 
-/// The character of a byte.
+/// Returns the character of a byte.
 pub(super) fn char(byte: u8) -> char {
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => byte as u32,
@@ -14,7 +14,7 @@ pub(super) fn char(byte: u8) -> char {
     char::from_u32(code).expect("every code is below the surrogates")
 }
 
-/// The byte of a character.
+/// Returns the byte of a character.
 fn byte(c: char) -> Option<u8> {
     let byte = match c as u32 {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => code,
@@ -26,12 +26,12 @@ fn byte(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// The bytes that a token spells, if it has no other character in it.
+/// Converts a token to bytes. `None` if the token has a character that is no byte.
 pub(super) fn spelt(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte).collect()
 }
 
-/// The bytes that a token stands for. A token with any other character in it stands for its own text.
+/// Converts a token to bytes. A token with a character that is no byte becomes its own UTF-8.
 pub(super) fn bytes(token: &str) -> Vec<u8> {
     spelt(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }

@@ -1,7 +1,7 @@
-//! Which vocabulary a model needs, by the number of its embeddings, and where to find it.
+//! Chooses the vocabulary of a model by its number of embeddings.
 //!
-//! The published families are told apart by that number. A file beside the model is taken only when it can be no other
-//! family's: a wrong vocabulary gives fluent nonsense, which is worse than an error that says what to fetch.
+//! This number identifies the published families. A file beside the model is used only if its largest id fits the family: a wrong
+//! vocabulary produces fluent nonsense, which is worse than an error that names the right file.
 
 #[cfg(test)]
 mod tests;
@@ -10,29 +10,31 @@ use super::Vocab;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// What [`choose`] found.
+/// The result of [`choose`].
 #[derive(Debug, Clone)]
 pub enum Choice {
+    /// The vocabulary of the model.
     Found(Vocab),
-    /// There is none; the hint says which one the model needs and where to get it.
+    /// No vocabulary fits.
     Missing {
+        /// Names the vocabulary that the model needs and its source, as the hint of an error.
         hint: String,
     },
 }
 
-/// Rows of World models' embeddings.
+/// The number of embeddings of World models.
 const WORLD_ROWS: usize = 65536;
 
-/// A family whose vocabulary is a file beside the model.
+/// A model family whose vocabulary is a file beside the model.
 struct Family {
     name: &'static str,
-    /// Numbers of embeddings, with and without padding.
+    /// The numbers of embeddings, with and without padding.
     n_vocab: &'static [usize],
-    /// The largest id: what tells a file of this family from another's of the same name.
+    /// The largest id. Tells a file of this family from another family's file with the same name.
     max_id: u32,
-    /// In order of preference. A name that other families use too comes last.
+    /// File names, in order of preference. A name that other families also use is last.
     files: &'static [&'static str],
-    /// Where to get the first of `files`.
+    /// The address of the first of `files`.
     origin: &'static str,
 }
 
@@ -67,14 +69,20 @@ const FAMILIES: &[Family] = &[
     },
 ];
 
-/// The vocabulary of a model with `n_vocab` embeddings, whose file lies in `folder`.
+/// Chooses the vocabulary of a model with `n_vocab` embeddings. `folder` is the folder of the model's file.
 ///
-/// 65536 is World, which is built in (feature `embedded-model`). 50277 and 50304 are GPT-NeoX-20B, 20096 is MIDI, 151552 is
-/// GLM-4 and 65024 is ChatGLM3: their files are looked for in the folder, and must end at the family's last id. For any other
-/// number the only vocabulary file in the folder is taken (`rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
-/// `tokenizer.model`), if its ids fill the embeddings at least by half and do not exceed them; of two files none is taken,
-/// nobody could tell which. A file that does not fit or cannot be read is no error, since a model runs on token ids without a
-/// vocabulary: the hint names it and says why it was left.
+/// | `n_vocab` | Vocabulary |
+/// |---|---|
+/// | 65536 | World, which is embedded (feature `embedded-model`) |
+/// | 50277, 50304 | GPT-NeoX-20B, from `folder` |
+/// | 20096 | MIDI, from `folder` |
+/// | 151552 | GLM-4, from `folder` |
+/// | 65024 | ChatGLM3, from `folder` |
+/// | other | the only vocabulary file in `folder` |
+///
+/// A family's file must have the family's largest id. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
+/// `tokenizer.model`. Its largest id must be below `n_vocab` and at least `n_vocab / 2`. With several files, none is used. A file that
+/// does not fit or cannot be read is not an error, because a model can run on token ids alone: the hint names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();
@@ -93,43 +101,50 @@ fn world() -> Choice {
 #[cfg(not(feature = "embedded-model"))]
 fn world() -> Choice {
     let origin = "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/tokenizer/rwkv_vocab_v20230424.txt";
-    Choice::Missing { hint: format!("the model's is World: get {origin} and give it as the vocabulary, or build with embedded-model") }
+    Choice::Missing {
+        hint: format!("the model needs the World vocabulary: download {origin} and name it with `vocab`, or build with embedded-model"),
+    }
 }
 
 fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
-    let mut left = String::new();
+    let mut refused = String::new();
     for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| p.is_file()) {
         match Vocab::open(&path) {
             Ok(vocab) if vocab.max_id() == family.max_id => return Choice::Found(vocab),
-            Ok(vocab) => left += &format!("; {} ends at id {}, not {}", path.display(), vocab.max_id(), family.max_id),
-            Err(e) => left += &format!("; {e}"),
+            Ok(vocab) => refused += &format!("; {} ends at id {}, not {}", path.display(), vocab.max_id(), family.max_id),
+            Err(e) => refused += &format!("; {e}"),
         }
     }
     let Family { name, origin, .. } = family;
-    Choice::Missing { hint: format!("the model's is {name}: get {origin} and put it beside the model, or give it with `vocab`{left}") }
+    Choice::Missing {
+        hint: format!(
+            "the model needs the {name} vocabulary: download {origin} into the model's folder, or name a file with `vocab`{refused}"
+        ),
+    }
 }
 
 fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
-    let missing =
-        |why: String| Choice::Missing { hint: format!("give the model's own with `vocab`: none is known for {n_vocab} embeddings{why}") };
+    let missing = |why: String| Choice::Missing {
+        hint: format!("name the model's file with `vocab`: no vocabulary is known for {n_vocab} embeddings{why}"),
+    };
     let files = folder.map(vocabularies).unwrap_or_default();
     let [path] = files.as_slice() else {
         let names: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
-        let why = if names.is_empty() { String::new() } else { format!(", and any of {} could be it", names.join(", ")) };
+        let why = if names.is_empty() { String::new() } else { format!("; each of {} could be the file", names.join(", ")) };
         return missing(why);
     };
     match Vocab::open(path) {
         Ok(vocab) if vocab.max_id() as usize >= n_vocab || (vocab.max_id() as usize) < n_vocab / 2 => {
-            missing(format!(", and {} ends at id {}", path.display(), vocab.max_id()))
+            missing(format!("; {} ends at id {}", path.display(), vocab.max_id()))
         }
         Ok(vocab) => Choice::Found(vocab),
         Err(e) => missing(format!("; {e}")),
     }
 }
 
-/// The files in a folder that are vocabularies by name, sorted.
+/// Returns the files in a folder that have the name of a vocabulary file, sorted.
 fn vocabularies(folder: &Path) -> Vec<PathBuf> {
-    // the folder of a bare file name is an empty path
+    // `Path::parent` of a file name without a folder is empty
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let Ok(entries) = folder.read_dir() else { return Vec::new() };
     let is_vocabulary = |name: &OsStr| {

@@ -1,7 +1,7 @@
 //! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model` or from the `tokenizer.json` of the `-hf` checkpoints.
 //!
-//! A token's rank is its id. The special tokens are not found in text: what a user writes can never become one, and a chat
-//! template asks for their ids by name. Knows no template, and no stop ids.
+//! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template
+//! gets their ids by name. Must not know templates or stop ids.
 
 mod json;
 mod lines;
@@ -17,10 +17,10 @@ use pieces::Pieces;
 
 pub(super) use lines::is_lines;
 
-/// Tokens in the file. A file of the same form with any other number is another family's, whose special tokens lie elsewhere.
+/// The number of tokens in the file. A file with another number of tokens is from another family, with other special tokens.
 const N_RANKS: usize = 151_329;
 
-/// GLM-4's special tokens. Their ids follow the ranks, in this order.
+/// GLM-4's special tokens, in the order of their ids. The first id follows the last rank.
 pub const SPECIAL: [&str; 14] = [
     "<|endoftext|>",
     "[MASK]",
@@ -43,11 +43,11 @@ pub(super) struct Glm4 {
     ranks: Ranks,
 }
 
-/// A token as a file gives it.
+/// A token in a file.
 struct Entry {
     rank: u32,
     token: Vec<u8>,
-    /// Which line or entry of the file it is, from 1.
+    /// The number of its line or entry in the file, from 1.
     nth: usize,
 }
 
@@ -57,7 +57,7 @@ impl Glm4 {
         Self::from_lines(text, N_RANKS)
     }
 
-    /// Reads `tokenizer.json`, if it is GLM-4's.
+    /// Reads `tokenizer.json`. `None` if the file is not GLM-4's.
     pub(super) fn parse_json(json: &[u8]) -> Result<Option<Self>> {
         Self::from_json(json, N_RANKS)
     }
@@ -71,7 +71,7 @@ impl Glm4 {
         entries.map(|entries| Self::new(entries, n_ranks, json::place)).transpose()
     }
 
-    /// Of `n_ranks` tokens, in any order. `place` says where the nth of them stands.
+    /// Creates a vocabulary from `n_ranks` tokens in any order. `place` describes the place of the nth token, for errors.
     fn new(mut entries: Vec<Entry>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
         entries.sort_by_key(|entry| entry.rank);
         let mut glm4 = Glm4 { table: Table::default(), ranks: Ranks::default() };
@@ -89,28 +89,28 @@ impl Glm4 {
         Ok(glm4)
     }
 
-    /// Enters the token whose rank is to be `expected`, and which is to be `byte` where there is one.
+    /// Adds a token, whose rank must be `expected`. If `byte` is some, the token must be this byte.
     fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
         let &Entry { rank, ref token, .. } = entry;
         if rank < expected {
-            return Err(Error::file(format!("expected each rank once, found {rank} again")));
+            return Err(Error::file(format!("rank {rank} occurs twice")));
         }
         if rank > expected {
-            return Err(Error::file(format!("expected ranks without a gap, found {rank} but no {expected}")));
+            return Err(Error::file(format!("rank {expected} is missing: the next rank is {rank}")));
         }
         if let Some(byte) = byte.filter(|&byte| *token != [byte]) {
             let found = String::from_utf8_lossy(token);
             return Err(not_glm4(format!("expected the token of rank {rank} to be byte 0x{byte:02x}, found {:?}", short(&found, 24))));
         }
         if let Some(before) = self.ranks.insert(token, rank, rank) {
-            return Err(Error::file(format!("expected each token once, found that of rank {before} again, as rank {rank}")));
+            return Err(Error::file(format!("the tokens of rank {before} and rank {rank} are the same")));
         }
         self.table.add(rank, token)?;
         Ok(())
     }
 }
 
-/// The bytes of ranks 0 to 255, in GPT-2's order: those that print in Latin-1, then the others.
+/// Returns the bytes of ranks 0 to 255, in GPT-2's order: first the bytes that are printable in Latin-1, then the other bytes.
 fn byte_order() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
     bytes.sort_by_key(|&byte| byte_chars::char(byte));
@@ -118,14 +118,14 @@ fn byte_order() -> Vec<u8> {
 }
 
 fn not_glm4(message: String) -> Error {
-    Error::file(message).hint("is this the whole of GLM-4's tokenizer?")
+    Error::file(message).hint("is this the complete file of GLM-4's tokenizer?")
 }
 
-/// Appends the ids of a piece: its own where the whole piece is a token, else those of its parts.
+/// Appends the ids of a piece: one id if the whole piece is a token, otherwise the ids of its merged parts.
 fn split(ranks: &Ranks, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
     match ranks.id(piece) {
         Some(id) => ids.push(id),
-        // every part is a token, for all single bytes are
+        // every part is a token, because every single byte is a token
         None => ids.extend(ranks.join(piece, 0..piece.len())?.filter_map(|part| ranks.id(part))),
     }
     Ok(())
@@ -141,7 +141,7 @@ impl Scheme for Glm4 {
         Ok(ids)
     }
 
-    /// The official tokenizer puts these two before every text.
+    /// Returns the two tokens that the official tokenizer puts before every text.
     fn start(&self) -> Vec<u32> {
         ["[gMASK]", "<sop>"].into_iter().filter_map(|special| self.special(special)).collect()
     }

@@ -1,7 +1,7 @@
-//! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B of the Pile models) and whole words (MIDI).
+//! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B, for the Pile models) and whole words (MIDI).
 //!
-//! Splitting text is the `tokenizers` crate's work. The bytes of an id are ours: the crate decodes whole sequences to text, but
-//! a stream needs each token alone, and half a character must stay half a character.
+//! The `tokenizers` crate converts text to ids. The code here converts ids to bytes: the crate decodes whole sequences only, but a stream
+//! needs the bytes of each token, also of half a character.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -17,14 +17,14 @@ use tokenizers::models::bpe::{BPE, Vocab as IdByText};
 use tokenizers::models::wordlevel;
 use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl, normalizers};
 
-/// The texts of all added tokens together are no larger. The automaton that finds them takes some hundred bytes for each of
-/// theirs; real files have a few kilobytes.
+/// The limit on the bytes of all added tokens together. The automaton that finds the tokens takes about a hundred bytes of memory per
+/// byte. Published files have a few kilobytes.
 const MAX_ADDED_BYTES: usize = 1 << 18;
 
-/// Bytes of a text. The crate takes 225 bytes of memory for each.
+/// The limit on the bytes of a text. The crate takes 225 bytes of memory per byte.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// The crate's tokenizer, with our own splitting.
+/// The crate's tokenizer with `Parts` as its pre-tokenizer.
 type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, Parts, PostProcessorWrapper, DecoderWrapper>;
 
 pub(super) struct HuggingFace {
@@ -34,18 +34,18 @@ pub(super) struct HuggingFace {
 }
 
 enum Kind {
-    /// Tokens are bytes, spelt as characters in the file.
+    /// Tokens are bytes, written as byte characters in the file.
     Bytes {
-        /// The ids of "\n" and "\n\n", where there are both.
+        /// The ids of "\n" and "\n\n". `None` if one of them is missing.
         newlines: Option<[u32; 2]>,
-        /// Bytes that no token is, in a file that has no token for the unknown either. The crate would drop them in silence.
+        /// The bytes without a token, if the file has no `unk_token`. The crate would drop these bytes silently.
         absent: Vec<u8>,
     },
     /// Tokens are words, with a space before each.
     Words,
 }
 
-/// How a file writes the bytes of a token.
+/// How a file writes tokens: as byte characters, or as words without the space before them.
 #[derive(Clone, Copy)]
 enum Spelling {
     ByteChars,
@@ -55,7 +55,7 @@ enum Spelling {
 impl HuggingFace {
     pub(super) fn parse(json: &[u8]) -> Result<Self> {
         let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
-            Error::file(format!("expected a Hugging Face tokenizer, found {e}")).hint("is this a tokenizer.json?").caused_by(e)
+            Error::file(format!("this is not a Hugging Face tokenizer: {e}")).hint("is this a tokenizer.json?").caused_by(e)
         })?;
         let mut parts = Vec::new();
         if let Some(pre_tokenizer) = file.pre_tokenizer {
@@ -65,8 +65,10 @@ impl HuggingFace {
         let (model, table, kind) = match file.model {
             Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
             Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
-            Model::Bpe(_) => return Err(Error::file("expected a ByteLevel pre_tokenizer beside the BPE model, found none")),
-            Model::WordLevel(_) => return Err(Error::file("expected no ByteLevel and no decoder beside the WordLevel model, found one")),
+            Model::Bpe(_) => return Err(Error::file("a BPE model needs a ByteLevel `pre_tokenizer`, and the file has none")),
+            Model::WordLevel(_) => {
+                return Err(Error::file("a WordLevel model with a `decoder` or a ByteLevel `pre_tokenizer` is not supported"));
+            }
         };
 
         let mut tokenizer = Tokenizer::new(model);
@@ -91,12 +93,12 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
         ("end_of_word_suffix", has(&bpe.end_of_word_suffix)),
     ];
     if let Some((name, _)) = odd.iter().find(|(_, is_on)| *is_on) {
-        return Err(Error::file(format!("expected a BPE model without {name}, found it")));
+        return Err(Error::file(format!("a BPE model with `{name}` is not supported")));
     }
     let table = table(&bpe.vocab, added, Spelling::ByteChars)?;
     let by_text: IdByText = by_text(bpe.vocab)?;
     if let Some(unknown) = bpe.unk_token.as_ref().filter(|t| !by_text.contains_key(t.as_str())) {
-        return Err(Error::file(format!("expected the unk_token {:?} among the tokens, found none", short(unknown, 40))));
+        return Err(Error::file(format!("the unk_token {:?} is missing in the vocabulary", short(unknown, 40))));
     }
     let merges = merges(bpe.merges, &by_text)?;
 
@@ -114,7 +116,8 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
     Ok((model.into(), table, Kind::Bytes { newlines, absent }))
 }
 
-/// The merges as pairs. Both sides and what they make must be tokens: the crate's builder relies on it.
+/// Converts the merges to pairs. Checks that both tokens and their concatenation are in the vocabulary, because the crate's builder does
+/// not check it.
 fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(list.len());
     for (i, merge) in list.into_iter().enumerate() {
@@ -127,7 +130,7 @@ fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>>
             },
         };
         if let Some(text) = [&a, &b, &format!("{a}{b}")].into_iter().find(|t| !by_text.contains_key(t.as_str())) {
-            return Err(Error::file(format!("expected the tokens of merge {i} in the vocabulary, found no {:?}", short(text, 40))));
+            return Err(Error::file(format!("merge {i} needs the token {:?}, which is missing in the vocabulary", short(text, 40))));
         }
         pairs.push((a, b));
     }
@@ -144,14 +147,15 @@ fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table,
     Ok((model.into(), table, Kind::Words))
 }
 
-/// What each id prints. Special tokens, the end of text and the like, are not text: they print nothing, as id 0 of the RWKV
-/// vocabularies does. MIDI's `<pad>`, `<start>` and `<end>` are special too; whoever writes a file for its converter puts
-/// `<start>` and `<end>` around the text, as the official script does.
+/// Returns the bytes of each id. Special tokens, such as the end of text, have no bytes, like id 0 of the RWKV vocabularies.
+///
+/// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around it, as the
+/// official script does.
 fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> {
     let by_content: HashMap<&str, u32> = added.iter().map(|a| (a.token.content.as_str(), a.id)).collect();
     let mut table = Table::default();
     for (text, id) in &vocab.0 {
-        // an added token of the same text and id is this one, and says more of it
+        // an added token with the same text and id replaces this entry
         if by_content.get(text.as_str()) != Some(id) {
             let token = match spell {
                 Spelling::ByteChars => byte_chars::bytes(text),
@@ -161,7 +165,7 @@ fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> 
         }
     }
     for Added { id, token } in added {
-        // found in the text as it stands, so not spelt in byte characters
+        // the content of an added token is plain text, not byte characters
         let text = match spell {
             _ if token.special => String::new(),
             Spelling::ByteChars => token.content.clone(),
@@ -170,7 +174,7 @@ fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> 
         table.add(*id, text.as_bytes())?;
     }
     if table.len() == 0 {
-        return Err(Error::file("expected tokens in the vocabulary, found none"));
+        return Err(Error::file("the vocabulary has no tokens"));
     }
     Ok(table)
 }
@@ -179,18 +183,19 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
     let mut map = IdByText::with_capacity(vocab.0.len());
     for (text, id) in vocab.0 {
         if map.contains_key(&text) {
-            return Err(Error::file(format!("expected each token once, found {:?} again", short(&text, 40))));
+            return Err(Error::file(format!("the token {:?} occurs twice", short(&text, 40))));
         }
         map.insert(text, id);
     }
     Ok(map)
 }
 
-/// Adds the tokens that are found in the text before all others. The crate numbers them itself, whatever the file says.
+/// Adds the tokens that the crate finds in text before it splits. The crate assigns their ids itself, so check that the ids are the
+/// ones in the file.
 fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {
-        return Err(Error::file(format!("expected added_tokens of at most {MAX_ADDED_BYTES} bytes together, found {n_bytes}")));
+        return Err(Error::file(format!("expected `added_tokens` of at most {MAX_ADDED_BYTES} bytes in total, found {n_bytes}")));
     }
     let ids: Vec<(u32, String)> = added.iter().map(|a| (a.id, a.token.content.clone())).collect();
     tokenizer.add_tokens(added.into_iter().map(|a| a.token)).map_err(|e| Error::file(format!("the added_tokens: {e}")))?;
@@ -215,12 +220,12 @@ impl Scheme for HuggingFace {
         {
             return Err(no_token(text.as_bytes(), offset));
         }
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(|e| Error::input(format!("the text has no ids: {e}")))?;
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(|e| Error::input(format!("the text cannot be tokenized: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Inside a text the pattern splits "\n\nX" into two single newlines, and so the models were trained; only at its end
-    /// does "\n\n" become the one token, which they have not seen before a reply.
+    /// Replaces the token "\n\n" at the end of a prompt by two tokens "\n". Inside a text the pattern splits "\n\nX" into two single newlines.
+    /// Only at the end of a text does "\n\n" become one token, so the models have not seen this token before a reply.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
         if let Kind::Bytes { newlines: Some([one, two]), .. } = self.kind
@@ -232,7 +237,7 @@ impl Scheme for HuggingFace {
         Ok(ids)
     }
 
-    /// Words have spaces between them, and so none before the first.
+    /// Removes the space before the first word.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let mut bytes = self.table.decode(ids);
         if matches!(self.kind, Kind::Words) && bytes.first() == Some(&b' ') {

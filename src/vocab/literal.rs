@@ -1,11 +1,11 @@
-//! Python's string and bytes literals, as vocabulary files spell their tokens; escapes of other Python texts, too.
+//! Reads Python's string and bytes literals, which vocabulary files use for tokens, and escapes in other Python texts.
 //!
-//! `'é'` and `"it's"` are text and stand for its UTF-8; `b'\xe2\x80'` is raw bytes. Knows nothing of ids or lines. An escape
-//! that Python would leave alone (`\d`) is an error here: in a vocabulary it can only be damage.
+//! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that is unknown to Python (`\d`) is an error in a
+//! vocabulary, because it can only be damage. Must not know ids or lines.
 
 use crate::error::short;
 
-/// Appends the bytes that `source` stands for to `out`. The error says what is wrong, in words that follow "the token".
+/// Appends the bytes of the literal `source` to `out`. The error is the end of a sentence that begins with "the token of id N".
 pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     let (is_bytes, quoted) = match source.strip_prefix('b') {
         Some(rest) => (true, rest),
@@ -13,7 +13,7 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     };
     let inner = ['\'', '"'].iter().find_map(|&q| Some((q, quoted.strip_prefix(q)?.strip_suffix(q)?)));
     let Some((quote, mut rest)) = inner else {
-        return Err("must be '…', \"…\" or b'…'".into());
+        return Err("must be written as '…', \"…\" or b'…'".into());
     };
     loop {
         let end = rest.find(['\\', quote]).unwrap_or(rest.len());
@@ -34,17 +34,20 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Appends what a backslash before `escape` stands for in a text, and returns how many bytes of `escape` belong to it. As in Python, a
-/// newline is nothing, and an unknown escape stays as it is, backslash and all. The error says what was found.
+/// Appends the character of an escape in a text. `escape` is the text after the backslash. Returns the number of bytes of `escape` that
+/// the escape takes.
+///
+/// As in Python, a backslash before a newline is removed with the newline, and an unknown escape stays with its backslash. The error
+/// describes what was found.
 pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, String> {
     match (unescape(escape, false), escape.chars().next()) {
-        (_, None) => Err("a backslash at the very end".into()),
+        (_, None) => Err("a backslash at the end of the text".into()),
         (Some((Value::Char(c), rest)), _) => {
             out.push(c);
             Ok(escape.len() - rest.len())
         }
         (_, Some('\n')) => Ok(1),
-        (_, Some('N')) => Err("a character by its name, \\N{…}, which is not supported".into()),
+        (_, Some('N')) => Err("the escape \\N{…}, which is not supported".into()),
         (_, Some('x')) => Err(no_character(escape, 3)),
         (_, Some('u')) => Err(no_character(escape, 5)),
         (_, Some('U')) => Err(no_character(escape, 9)),
@@ -56,16 +59,16 @@ pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, Str
 }
 
 fn no_character(escape: &str, n: usize) -> String {
-    format!("\\{}, which is no character", short(escape, n))
+    format!("\\{}, which is not a character", short(escape, n))
 }
 
-/// What one escape stands for.
+/// The value of an escape.
 enum Value {
     Byte(u8),
     Char(char),
 }
 
-/// Reads what follows a backslash: its value and the rest. `None` where it is no escape of this kind of literal.
+/// Reads the text after a backslash. Returns the value and the rest, or `None` if this kind of literal has no such escape.
 fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
     let first = escape.chars().next()?;
     let rest = &escape[first.len_utf8()..];
@@ -82,7 +85,7 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
         'u' if !is_bytes => digits(rest, 4, 16)?,
         'U' if !is_bytes => digits(rest, 8, 16)?,
         '0'..='7' => {
-            // one to three octal digits, as many as there are
+            // one to three octal digits
             let n = escape.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
             digits(escape, n, 8)?
         }
@@ -92,14 +95,14 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
     Some((value, rest))
 }
 
-/// Exactly `n` digits and the rest.
+/// Reads exactly `n` digits. Returns their value and the rest.
 fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
     let head = s.get(..n)?;
-    let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix alone would take a sign
+    let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix also accepts a sign
     let code = u32::from_str_radix(head, radix).ok().filter(|_| all_digits)?;
     Some((code, &s[n..]))
 }
 
 fn bad_escape(escape: &str) -> String {
-    format!("has an escape that means nothing here: \\{}", short(escape, 9))
+    format!("has the unknown escape \\{}", short(escape, 9))
 }

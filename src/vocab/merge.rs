@@ -1,19 +1,19 @@
-//! BPE by rank: of all adjacent parts whose bytes together are a token, those of the lowest rank are joined first.
+//! BPE by rank: joins the two adjacent parts whose bytes together are the token of lowest rank, until no two parts can be joined.
 //!
-//! A heap holds the candidates, so a text of a million letters takes no quadratic time. Knows no text, only bytes.
+//! A heap holds the candidates, so the time is n log n for a text of n bytes. Works on bytes, not on text.
 
 use crate::error::{Result, filled, room};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// What memory is taken for.
+/// The purpose of the memory, for errors.
 const PARTS: &str = "the parts of the text";
 
-/// Tokens, their ranks and their ids.
+/// Tokens with their ranks and ids.
 #[derive(Default)]
 pub(super) struct Ranks {
     by_token: HashMap<Box<[u8]>, Token>,
-    /// Length of the longest token.
+    /// The length of the longest token in bytes.
     longest: usize,
 }
 
@@ -24,7 +24,7 @@ struct Token {
 }
 
 impl Ranks {
-    /// Adds a token. Where it is there already nothing changes and its id is returned.
+    /// Adds a token. If the token exists already, changes nothing and returns its id.
     pub(super) fn insert(&mut self, token: &[u8], rank: u32, id: u32) -> Option<u32> {
         let before = self.id(token);
         if before.is_none() {
@@ -34,7 +34,7 @@ impl Ranks {
         before
     }
 
-    /// The id of these bytes, if they are a token.
+    /// Returns the id of a token. `None` if the bytes are no token.
     pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
         self.get(bytes).map(|token| token.id)
     }
@@ -43,13 +43,13 @@ impl Ranks {
         if bytes.len() <= self.longest { self.by_token.get(bytes).copied() } else { None }
     }
 
-    /// The parts of `text` when no two can be joined any more. At first one begins at each of `starts`, which ascend from 0.
+    /// Returns the parts of `text` after all joins. `starts` are the byte offsets of the parts before the first join, ascending from 0.
     ///
     /// # Errors
-    /// `Memory` if there is no room for the parts.
+    /// `Memory` if memory for the parts is not available.
     pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> Result<impl Iterator<Item = &'t [u8]>> {
         let mut parts = Parts::new(text.len(), starts)?;
-        // (rank, start, end): the lowest rank first, of equal ranks the leftmost
+        // (rank, start, end): the lowest rank first, the leftmost among equal ranks
         let mut heap = BinaryHeap::from(room(text.len(), PARTS)?);
         let candidate = |start: usize, end: usize| self.get(&text[start..end]).map(|token| Reverse((token.rank, start, end)));
         heap.extend(parts.spans().filter_map(|(start, middle)| candidate(start, parts.after(middle)?)));
@@ -68,11 +68,11 @@ impl Ranks {
     }
 }
 
-/// A text in parts.
+/// A text of n bytes in parts.
 struct Parts {
-    /// Where the part that starts here ends; 0 where none starts. `[n]`
+    /// The end of the part that starts at this offset; 0 if no part starts here. `[n]`
     end: Vec<usize>,
-    /// Where the part before the one that starts here starts. `[n]`
+    /// The start of the part before the part that starts at this offset. `[n]`
     before: Vec<usize>,
 }
 
@@ -91,7 +91,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Joins the two parts that reach from `start` to `end`, if there still are such two.
+    /// Joins two parts that together reach from `start` to `end`. Returns false if no such two parts exist any more.
     fn join(&mut self, start: usize, end: usize) -> bool {
         let middle = self.end[start];
         if middle == 0 || self.after(middle) != Some(end) {
@@ -105,16 +105,17 @@ impl Parts {
         true
     }
 
-    /// Where the part before the one at `start` starts.
+    /// Returns the start of the part before the part at `start`.
     fn before(&self, start: usize) -> Option<usize> {
         (start > 0).then(|| self.before[start])
     }
 
-    /// Where the part at `start` ends.
+    /// Returns the end of the part at `start`.
     fn after(&self, start: usize) -> Option<usize> {
         self.end.get(start).copied()
     }
 
+    /// Returns start and end of each part.
     fn spans(&self) -> impl Iterator<Item = (usize, usize)> {
         std::iter::successors(self.after(0).map(|end| (0, end)), |&(_, start)| self.after(start).map(|end| (start, end)))
     }

@@ -1,7 +1,7 @@
-//! Vocabularies: token ids to bytes and back, and the two filters that streamed text passes through.
+//! Vocabularies: convert text to token ids and back. Also the two filters of streamed text: UTF-8 and stop texts.
 //!
-//! A vocabulary is a table; a token is bytes, not text, and may be half a character. Must not know models beyond the number
-//! of their embeddings, nor sampling: which id ends a text is the model family's business.
+//! A token is bytes, not text, and may be half a character. Must not know models beyond their number of embeddings, nor sampling. The
+//! model family determines which id ends a text.
 
 mod byte_chars;
 mod choose;
@@ -22,22 +22,22 @@ mod trie;
 mod utf8;
 mod web;
 
-/// Vocabularies of GLM-4's kind for the tests of other modules.
+/// Vocabularies for the tests of other modules.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{Vocab, glm4::tests};
 
-    /// All bytes and `merges`, then the special tokens.
+    /// Returns a GLM-4 vocabulary with all bytes and `merges`, then the special tokens.
     pub fn small_glm4(merges: &[&[u8]]) -> Vocab {
         tests::of(merges)
     }
 
-    /// As large as the real one, so that special tokens have their real ids.
+    /// Returns a GLM-4 vocabulary with the published number of tokens, so that special tokens have their published ids.
     pub fn full_glm4() -> Vocab {
         Vocab::parse(tests::full_file().as_bytes()).expect("a made-up file parses")
     }
 
-    /// Small files of some kinds, by name. The last one is too short for a vocabulary of GLM-4.
+    /// Returns the names and contents of small vocabulary files. The last file is too short for GLM-4.
     #[cfg(feature = "cli")]
     pub fn files() -> [(&'static str, Vec<u8>); 3] {
         use super::huggingface::tests::{WORDS, small_bpe};
@@ -63,55 +63,72 @@ use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 
-/// The largest vocabulary file that is read. The World vocabulary is 1.2 MB; the bound keeps a device file or a wrong path
-/// from filling the memory.
+/// The largest vocabulary file in bytes. The World vocabulary has 1.2 MB. The limit protects the memory from device files and wrong
+/// paths.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The same for GLM-4's `tokenizer.json`: 20 MB, most of it merges that are skipped.
+/// The largest `tokenizer.json` of GLM-4 in bytes. The published file has 20 MB, most of which are merges that the reader skips.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
-/// What every kind of vocabulary can do. One kind, one file.
+/// A kind of vocabulary. Each kind has its own file.
 trait Scheme: Send + Sync {
-    /// Splits `text` into ids.
+    /// Converts `text` to ids.
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>>;
-    /// Splits text that a model is to continue.
+    /// Converts a prompt to ids, without the ids of `start`.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.encode(text)
     }
-    /// What stands before every text.
+    /// Returns the ids that come before every prompt.
     fn start(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// The bytes of ids that make a whole text.
+    /// Returns the bytes of a whole text.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
-    /// The id of a special token that no text encodes to.
+    /// Returns the id of a special token that `encode` never returns.
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
-    /// The bytes of each id.
+    /// Returns the bytes of each id.
     fn table(&self) -> &Table;
 }
 
-/// A vocabulary: ids to bytes and back. `Send + Sync`; a clone shares the tables.
+/// A vocabulary: converts text to token ids and back. `Send + Sync`; a clone shares the tables.
+///
+/// ```
+/// # fn main() -> wingbeat::error::Result<()> {
+/// # #[cfg(feature = "embedded-model")] {
+/// use wingbeat::vocab::Vocab;
+///
+/// let vocab = Vocab::world();
+/// let ids = vocab.encode("Hello, world!".as_bytes())?;
+/// assert_eq!(ids, [33155, 45, 40213, 34]);
+/// assert_eq!(vocab.decode(&ids), b"Hello, world!");
+/// # }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Vocab {
     scheme: Arc<dyn Scheme>,
 }
 
 impl Vocab {
-    /// Reads a vocabulary file. What it holds says what it is: the RWKV text format, a line `ID 'TEXT' LENGTH` a token; the
-    /// same as JSON, `{"ID": "TEXT" or [BYTES], …}`; a Hugging Face `tokenizer.json`, byte-level BPE or whole words; GLM-4's
-    /// `tokenizer.model`, a line `BASE64 RANK` a token, or its `tokenizer.json`; or a SentencePiece model of type BPE, as
-    /// ChatGLM3's `tokenizer.model` is.
+    /// Reads a vocabulary file. The content determines the format:
+    ///
+    /// * the RWKV text format: one line `ID 'TEXT' LENGTH` per token;
+    /// * the RWKV format as JSON: `{"ID": "TEXT" or [BYTES], …}`;
+    /// * a Hugging Face `tokenizer.json`: byte-level BPE or whole words;
+    /// * GLM-4's `tokenizer.model`, with one line `BASE64 RANK` per token, or GLM-4's `tokenizer.json`;
+    /// * a SentencePiece model of type BPE, such as ChatGLM3's `tokenizer.model`.
     ///
     /// # Errors
-    /// `File` when the file cannot be read or [`parse`](Self::parse) refuses it.
+    /// `File` if the file cannot be read or [`parse`](Self::parse) refuses it.
     pub fn open(path: &Path) -> Result<Vocab> {
         if path.is_dir() {
             let e = Error::file("expected a vocabulary file, found a folder").at(path.display());
-            return Err(e.hint("give the file, such as tokenizer.json in it"));
+            return Err(e.hint("name a file in that folder, such as tokenizer.json"));
         }
         let mut text = Vec::new();
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
@@ -119,7 +136,7 @@ impl Vocab {
         Self::parse(&text).map_err(|e| e.at(path.display()))
     }
 
-    /// Opens a file; where there is none of that name, `world` and `tiny` mean the built-in ones.
+    /// Opens a vocabulary file. If no file has this name, `world` and `tiny` name the embedded vocabularies.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -133,13 +150,17 @@ impl Vocab {
         Self::open(path)
     }
 
-    /// Reads a vocabulary from the text of such a file. Lines end in `\n` or `\r\n`, the last one may lack it.
+    /// Reads a vocabulary from the content of a file, in one of the formats of [`open`](Self::open). Lines end in `\n` or `\r\n`; the last
+    /// line needs no line end.
     ///
     /// # Errors
-    /// `File`, naming the line and what was expected: a bad literal, a wrong length, an id given twice or absurdly large; of a
-    /// `tokenizer.json`, a model or a part that no RWKV model uses; of GLM-4's files, bad base64, a rank or token given twice or
-    /// missing, or another way to split text; of a SentencePiece model, a damaged field, another type than BPE, or a
-    /// normalization of text. So is any file of more than 16 MiB, or 32 for GLM-4's `tokenizer.json`.
+    /// `File`, with the line or the part of the file, for:
+    ///
+    /// * RWKV formats: an invalid literal, a wrong length, a duplicate id, an id that is too large;
+    /// * `tokenizer.json`: a model or a component that no RWKV model uses;
+    /// * GLM-4's files: invalid base64, a duplicate or missing rank or token, another pattern than GLM-4's;
+    /// * SentencePiece models: a damaged field, a type other than BPE, text normalization;
+    /// * any file above 16 MiB, or 32 MiB for GLM-4's `tokenizer.json`.
     pub fn parse(text: &[u8]) -> Result<Vocab> {
         let limit = |max: u64| if text.len() as u64 > max { Err(too_large(max)) } else { Ok(()) };
         limit(MAX_JSON_BYTES)?;
@@ -162,38 +183,40 @@ impl Vocab {
         Ok(Vocab { scheme })
     }
 
-    /// The World vocabulary of the official models: 65 529 tokens, ids from 1. Parsed at the first call, then shared.
+    /// Returns the World vocabulary of the official RWKV models: 65 529 tokens, ids from 1. The first call parses it; clones share it.
     #[cfg(feature = "embedded-model")]
     pub fn world() -> Vocab {
         static WORLD: std::sync::OnceLock<Vocab> = std::sync::OnceLock::new();
         embedded(&WORLD, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/rwkv_vocab_v20230424.txt")))
     }
 
-    /// The vocabulary of the embedded tiny model: 2047 tokens, ids from 1.
+    /// Returns the vocabulary of the embedded tiny model: 2047 tokens, ids from 1.
     #[cfg(feature = "embedded-model")]
     pub fn tiny() -> Vocab {
         static TINY: std::sync::OnceLock<Vocab> = std::sync::OnceLock::new();
         embedded(&TINY, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/tiny.txt")))
     }
 
-    /// Splits bytes into ids. An RWKV vocabulary takes the longest token that matches, from left to right; nothing is
-    /// normalised, no special token is looked for, none is added. A Hugging Face tokenizer does what its file says, which
-    /// includes finding special tokens in the text (`<|endoftext|>` becomes id 0); none is added here either. With the files of
-    /// GLM-4 and ChatGLM3 special tokens are never found in the text: [`special`](Self::special) gives their ids. A SentencePiece
-    /// model puts a space before each text that it is given, unless it says otherwise.
+    /// Converts text to ids. No format adds special tokens here.
+    ///
+    /// * RWKV vocabularies take the longest matching token from left to right. They normalise nothing and find no special tokens in text.
+    /// * Hugging Face tokenizers follow their file, and find special tokens in text: `<|endoftext|>` becomes id 0.
+    /// * GLM-4's and ChatGLM3's files never find special tokens in text; [`special`](Self::special) returns their ids.
+    /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
-    /// `Input`, naming byte and offset, where no token begins with the next byte. Never with the World vocabulary, which has
-    /// all 256. A Hugging Face tokenizer, GLM-4's and SentencePiece take UTF-8 only. A Hugging Face tokenizer takes at most 32 MiB of text,
-    /// SentencePiece 128 MiB. `File` where a hostile vocabulary makes the work endless.
+    /// `Input`, with byte and offset, if no token matches or the format takes UTF-8 only (all but the RWKV formats). `Input` if the text is
+    /// longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary exceeds a limit on work. The World
+    /// vocabulary has all 256 bytes and never fails.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
 
-    /// Splits a prompt, a text that a model is to continue. As [`encode`](Self::encode), but with GLM-4's files `[gMASK]` and
-    /// `<sop>` come first, with ChatGLM3's `[gMASK]` and `sop`, as the official tokenizers put them before every text. And with a
-    /// byte-level Hugging Face tokenizer two newlines at the very end stay two tokens, as they are everywhere else in a text:
-    /// its single token for both occurs only where a text ends, so the 20B models have hardly met it, and go on badly from it.
+    /// Converts a prompt, a text for a model to continue, to ids. Differs from [`encode`](Self::encode) in two points:
+    ///
+    /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
+    /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as they are inside a text. The
+    ///   single token for both occurs only at the end of texts. The 20B models have rarely seen this token and continue it badly.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -202,7 +225,7 @@ impl Vocab {
         Ok(self.scheme.start().into_iter().chain(ids).collect())
     }
 
-    /// The same for more of a text that has begun: without what stands before every text.
+    /// Converts the continuation of a prompt to ids: as [`encode_prompt`](Self::encode_prompt), without the tokens at the beginning.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -210,36 +233,36 @@ impl Vocab {
         self.scheme.encode_prompt(text)
     }
 
-    /// The id of a special token by its text, for templates: `<|user|>` is 151336 with GLM-4's files, 64795 with ChatGLM3's, where
-    /// the end of a text, `</s>`, has one too. `None` for any other text, and with every vocabulary that has no such tokens or
-    /// finds them in text by itself.
+    /// Returns the id of a special token by its text, for templates. `<|user|>` is 151336 in GLM-4's files and 64795 in ChatGLM3's.
+    ///
+    /// `None` if the text is no special token. `None` with vocabularies that have no special tokens or find them in text themselves.
     pub fn special(&self, text: &str) -> Option<u32> {
         self.scheme.special(text)
     }
 
-    /// The bytes of one id; empty for the end of text (0, unless the file assigns it), for special tokens and for every
-    /// unassigned id. Words of a vocabulary of words begin with a space, and so do SentencePiece's words.
+    /// Returns the bytes of one id. Empty for special tokens and unassigned ids, such as the end of text (0, unless the file assigns it).
+    /// The words of WordLevel and SentencePiece vocabularies begin with a space.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }
 
-    /// The bytes of many ids, one after the other. They need not be UTF-8: see [`Utf8Stream`]. Of a vocabulary of words the
-    /// first word comes without its space, as does the first piece of a SentencePiece model that puts one there.
+    /// Returns the joined bytes of many ids. The bytes may not be valid UTF-8: see [`Utf8Stream`]. A WordLevel vocabulary removes the space
+    /// of the first word. A SentencePiece model removes the space that it put before the text.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.scheme.decode(ids)
     }
 
-    /// The largest assigned id.
+    /// Returns the largest assigned id.
     pub fn max_id(&self) -> u32 {
         self.scheme.table().max_id()
     }
 
-    /// How many ids are assigned.
+    /// Returns the number of assigned ids.
     pub fn len(&self) -> usize {
         self.scheme.table().len()
     }
 
-    /// Whether no id is assigned. No file gives such a vocabulary.
+    /// Returns whether no id is assigned. A vocabulary from a file is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -249,21 +272,21 @@ fn too_large(max: u64) -> Error {
     Error::file(format!("expected a vocabulary of at most {max} bytes, found more"))
 }
 
-/// Refuses a text that takes too much memory to split.
+/// Refuses a text of more than `most` bytes, which would take too much memory to convert.
 fn check_length(text: &[u8], most: usize) -> Result<()> {
     if text.len() <= most {
         return Ok(());
     }
-    let message = format!("this vocabulary splits texts of at most {}, found {}", size(most as u64), size(text.len() as u64));
-    Err(Error::input(message).hint("cut the text into parts"))
+    let message = format!("this vocabulary takes texts of at most {}, found {}", size(most as u64), size(text.len() as u64));
+    Err(Error::input(message).hint("split the text into parts"))
 }
 
-/// The text cannot be split: no token begins with the byte at `offset`.
+/// Returns the error for a text in which no token begins with the byte at `offset`.
 fn no_token(text: &[u8], offset: usize) -> Error {
     Error::input(format!("no token of the vocabulary matches the text at offset {offset}, byte 0x{:02x}", text[offset]))
 }
 
-/// The text of a vocabulary that is defined on characters, not on bytes.
+/// Checks that a text is UTF-8, for vocabularies that are defined on characters.
 fn utf8_text(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|e| {
         let offset = e.valid_up_to();
@@ -274,7 +297,7 @@ fn utf8_text(text: &[u8]) -> Result<&str> {
 
 #[cfg(feature = "embedded-model")]
 fn embedded(cell: &std::sync::OnceLock<Vocab>, text: &[u8]) -> Vocab {
-    cell.get_or_init(|| Vocab::parse(text).expect("an embedded vocabulary parses; a test holds it")).clone()
+    cell.get_or_init(|| Vocab::parse(text).expect("a test parses the embedded vocabularies")).clone()
 }
 
 impl fmt::Debug for Vocab {

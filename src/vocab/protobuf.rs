@@ -1,21 +1,22 @@
-//! The wire format of protobuf: a message is fields, each a number and a value.
+//! Reads the wire format of protobuf: a message is a list of fields, each with a number and a value.
 //!
-//! Reads slices and copies nothing. Knows no message; groups, which nobody writes any more, are refused.
+//! Reads slices and copies nothing. Knows no particular message. Refuses groups, which are deprecated.
 
 use crate::error::{Error, Result};
 
-/// The value of a field, as far as the wire says what it is.
+/// The value of a field, by wire type.
 pub(super) enum Value<'f> {
     /// An integer, a bool or an enum.
     Int(u64),
     /// A text, bytes or a message.
     Bytes(&'f [u8]),
-    /// A float.
+    /// Four bytes, such as a float.
     Fixed32([u8; 4]),
+    /// Eight bytes, which no supported field uses.
     Fixed64,
 }
 
-/// The fields of a message in the order of the file. Ends after the first error.
+/// An iterator over the fields of a message, in the order of the file. Ends after the first error.
 pub(super) struct Fields<'f> {
     rest: &'f [u8],
 }
@@ -43,7 +44,7 @@ impl<'f> Fields<'f> {
         Some((tag >> 3, value))
     }
 
-    /// Seven bits a byte, the lowest first; the last byte has no high bit.
+    /// Reads a varint: seven bits per byte, the lowest bits first; the last byte has its high bit clear.
     fn int(&mut self) -> Option<u64> {
         let mut int = 0;
         for shift in (0..64).step_by(7) {
@@ -65,7 +66,7 @@ impl<'f> Fields<'f> {
 }
 
 impl<'f> Iterator for Fields<'f> {
-    /// The field's number and its value.
+    /// The number of the field and its value.
     type Item = Result<(u64, Value<'f>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -77,6 +78,6 @@ impl<'f> Iterator for Fields<'f> {
         if field.is_none() {
             self.rest = &[];
         }
-        Some(field.ok_or_else(|| Error::file(format!("expected a field of protobuf {n_left} bytes before the end, found other bytes"))))
+        Some(field.ok_or_else(|| Error::file(format!("invalid protobuf field {n_left} bytes before the end"))))
     }
 }

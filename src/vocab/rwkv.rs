@@ -1,7 +1,7 @@
-//! The RWKV vocabulary file: a line `ID LITERAL BYTELEN` a token, and greedy longest match.
+//! The RWKV vocabulary file: one line `ID LITERAL BYTELEN` per token. Text becomes ids by greedy longest match.
 //!
-//! The id ends at the first space, the length begins after the last, the literal between them may hold spaces. Knows no
-//! particular vocabulary: ids may have gaps, need not be sorted, and not every byte need be there.
+//! The id ends at the first space, and the length begins after the last space. The literal between them may have spaces. Ids may have
+//! gaps and need not be sorted. Not every byte needs a token.
 
 use super::table::{ID_LIMIT, Table};
 use super::trie::{Entry, Steps, Trie};
@@ -14,7 +14,7 @@ pub(super) struct Rwkv {
 }
 
 impl Rwkv {
-    /// Of entries with equal bytes the later one is what text encodes to.
+    /// Creates a vocabulary. Among entries with equal bytes, text encodes to the last one.
     pub(super) fn new(table: Table, entries: &[Entry]) -> Self {
         Rwkv { trie: Trie::new(entries, table.bytes()), table }
     }
@@ -23,7 +23,7 @@ impl Rwkv {
         let text = utf8(text)?;
         let mut table = Table::default();
         let mut entries = Vec::with_capacity(text.len() / 16);
-        // `split` and not a generic notion of lines: U+2028 and its kin stay inside theirs
+        // `split` at `\n` only: a token may contain U+2028 and other line separators
         for (i, line) in text.split('\n').enumerate() {
             let line = line.strip_suffix('\r').unwrap_or(line);
             if line.is_empty() {
@@ -33,13 +33,13 @@ impl Rwkv {
             entries.push(entry);
         }
         if entries.is_empty() {
-            return Err(Error::file("expected lines ID 'TEXT' LENGTH, found none"));
+            return Err(Error::file("the file has no lines ID 'TEXT' LENGTH"));
         }
         Ok(Self::new(table, &entries))
     }
 }
 
-/// The file as text, without a byte order mark.
+/// Returns the file as text, without a byte order mark.
 fn utf8(text: &[u8]) -> Result<&str> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     std::str::from_utf8(text).map_err(|e| {
@@ -48,11 +48,11 @@ fn utf8(text: &[u8]) -> Result<&str> {
     })
 }
 
-/// Reads one line and enters its token into the table.
+/// Reads a line and adds its token to the table.
 fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
     let Some((id, literal, n_bytes)) = split(line) else {
         let e = Error::file(format!("expected ID 'TEXT' LENGTH, found {}", short(line, 40)));
-        return Err(if line.starts_with(['{', '[']) { e.hint("this looks like JSON, which must begin with its {") } else { e });
+        return Err(if line.starts_with(['{', '[']) { e.hint("this looks like JSON, but a JSON vocabulary must begin with {") } else { e });
     };
     let id = number(id)
         .and_then(|id| u32::try_from(id).ok())
@@ -61,19 +61,19 @@ fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
     literal::append(literal, &mut token).map_err(|e| Error::file(format!("the token of id {id} {e}")))?;
     if number(n_bytes) != Some(token.len() as u64) {
         let len = token.len();
-        return Err(Error::file(format!("expected the length of id {id} to be {len}, its bytes, found {}", short(n_bytes, 24))));
+        return Err(Error::file(format!("the token of id {id} has {len} bytes, but the line says {}", short(n_bytes, 24))));
     }
     table.add(id, &token)
 }
 
-/// Id, literal and length, as they stand.
+/// Splits a line into id, literal and length.
 fn split(line: &str) -> Option<(&str, &str, &str)> {
     let (id, rest) = line.split_once(' ')?;
     let (literal, n_bytes) = rest.rsplit_once(' ')?;
     Some((id, literal, n_bytes))
 }
 
-/// Decimal digits only: `str::parse` alone would take a sign.
+/// Reads a number of decimal digits only; `str::parse` also accepts a sign.
 pub(super) fn number(s: &str) -> Option<u64> {
     s.parse().ok().filter(|_| s.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,10 +1,10 @@
-//! SentencePiece models of type BPE, and ChatGLM3's `tokenizer.model`, which is one with nine ids after its pieces.
+//! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, which has nine more ids after its pieces.
 //!
-//! A space is `▁` in a piece, and one is put before the text. Special tokens are not found in text, as in GLM-4: a chat template
-//! asks for their ids by name. Knows no template, and no stop ids.
+//! A space is `▁` in a piece, and a space is put before the text. As in GLM-4, special tokens are never found in text: a chat template
+//! gets their ids by name. Must not know templates or stop ids.
 //!
-//! The crates for this are young, need a newer Rust, or compile protobuf in their build, and what is needed of the format is
-//! small. The tests hold it against the official package.
+//! The crates for this format are young, need a newer Rust, or compile protobuf in their build, and only a small part of the format is
+//! needed. The tests compare the ids with the official package.
 
 mod model;
 mod pieces;
@@ -20,46 +20,46 @@ use model::{Kind, Model, Spaces};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 
-/// Bytes of a text. Joining takes 40 bytes of memory for each.
+/// The limit on the bytes of a text. Joining takes 40 bytes of memory per byte.
 const MAX_TEXT_BYTES: usize = 128 << 20;
 
-/// How a piece spells a space.
+/// The character for a space in pieces.
 const SPACE: char = '▁';
 
-/// Pieces in ChatGLM3's file, by which it is told from others.
+/// The number of pieces in ChatGLM3's file, which identifies the file.
 const N_CHATGLM3: usize = 64_789;
 
-/// Their ids follow the pieces, in this order.
+/// ChatGLM3's special tokens, in the order of their ids. The first id follows the last piece.
 const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
 
 pub(super) struct SentencePiece {
     table: Table,
     spaces: Spaces,
-    /// The pieces that text is joined to.
+    /// The normal pieces, to which characters are joined.
     ranks: Ranks,
-    /// The pieces that are found in text first.
+    /// The user-defined pieces, which are found in text before joining.
     user_defined: Trie,
     unknown: u32,
-    /// The ids of bytes, where characters without a piece become bytes.
+    /// The ids of all bytes, if characters without a piece become bytes.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
-    /// From here on ids are no pieces.
+    /// The number of pieces. Larger ids are ChatGLM3's special tokens.
     n_pieces: u32,
-    /// What comes before a prompt.
+    /// The ids before every prompt.
     start: Vec<u32>,
 }
 
-/// Whether a file is such a model: a protobuf that begins with a piece, whose text is followed by its score.
+/// Returns whether a file is a SentencePiece model: a protobuf that begins with a piece of a text and a score.
 pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
     matches!(file, [0x0a, _, 0x0a, len, rest @ ..] if rest.get(*len as usize) == Some(&0x15))
 }
 
 impl SentencePiece {
     pub(super) fn parse(file: &[u8]) -> Result<Self> {
-        Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("is this the whole of a SentencePiece model?"))
+        Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("is this a complete SentencePiece model?"))
     }
 
-    /// With `n_chatglm3` pieces it is ChatGLM3's.
+    /// Reads a model. A model with `n_chatglm3` pieces is ChatGLM3's.
     fn with_chatglm3(file: &[u8], n_chatglm3: usize) -> Result<Self> {
         let Model { pieces, spaces, byte_fallback } = Model::parse(file)?;
         let mut table = Table::default();
@@ -74,7 +74,7 @@ impl SentencePiece {
                     special.insert(piece.text.clone(), id);
                     table.add(id, b"").map(drop)
                 }
-                Kind::Unknown if unknown.is_some() => Err(Error::file("expected one unknown piece, found another")),
+                Kind::Unknown if unknown.is_some() => Err(Error::file("the model has a second unknown piece")),
                 Kind::Unknown => {
                     unknown = Some(id);
                     table.add(id, b"").map(drop)
@@ -86,7 +86,7 @@ impl SentencePiece {
             }
             .map_err(at)?;
         }
-        let unknown = unknown.ok_or_else(|| Error::file("expected an unknown piece, found none"))?;
+        let unknown = unknown.ok_or_else(|| Error::file("the model has no unknown piece"))?;
         let bytes = all_bytes(&bytes, byte_fallback)?;
         each_once(&pieces)?;
 
@@ -103,7 +103,7 @@ impl SentencePiece {
         Ok(SentencePiece { table, spaces, ranks, user_defined, unknown, bytes, special, n_pieces, start })
     }
 
-    /// Text as pieces spell it.
+    /// Replaces spaces by `▁`, and adds or removes spaces as the model requires.
     fn spelt(&self, text: &str) -> String {
         let prefix = if self.spaces.add_dummy_prefix { "▁" } else { "" };
         if !self.spaces.remove_extra {
@@ -113,17 +113,17 @@ impl SentencePiece {
         if words.is_empty() {
             return String::new();
         }
-        // at the end `▁` is taken away however it came there
+        // every `▁` at the end is removed, also if it was in the text
         (prefix.to_string() + &words.join("▁")).trim_end_matches(SPACE).to_string()
     }
 
-    /// Appends the ids of spelt text in which no piece is found at once.
+    /// Appends the ids of text without user-defined pieces.
     fn join(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         for part in self.ranks.join(text.as_bytes(), text.char_indices().map(|(i, _)| i))? {
             match (self.ranks.id(part), &self.bytes) {
                 (Some(id), _) => ids.push(id),
                 (None, Some(bytes)) => ids.extend(part.iter().map(|&byte| bytes[byte as usize])),
-                // a run of characters without a piece is one unknown
+                // a run of characters without a piece is one unknown token
                 (None, None) if ids.last() == Some(&self.unknown) => {}
                 (None, None) => ids.push(self.unknown),
             }
@@ -131,7 +131,7 @@ impl SentencePiece {
         Ok(())
     }
 
-    /// Whether an id is a byte, not text.
+    /// Returns whether an id is a byte piece.
     fn is_byte(&self, id: u32) -> bool {
         let token = self.table.token(id);
         self.bytes.as_ref().is_some_and(|bytes| matches!(*token, [byte] if bytes[byte as usize] == id))
@@ -159,13 +159,13 @@ impl Scheme for SentencePiece {
         Ok(ids)
     }
 
-    /// ChatGLM3's tokenizer puts `[gMASK]` and `sop` before every text.
+    /// Returns `[gMASK]` and `sop` for ChatGLM3, as its official tokenizer does; otherwise nothing.
     fn start(&self) -> Vec<u32> {
         self.start.clone()
     }
 
-    /// The space that was put before a text is taken away again, and so is one after each of ChatGLM3's special tokens: what
-    /// lies between two was encoded on its own.
+    /// Removes the space that was put before the text, and one space after each of ChatGLM3's special tokens: the texts between special
+    /// tokens are encoded separately.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let Spaces { add_dummy_prefix, remove_extra } = self.spaces;
         let mut text = Vec::with_capacity(ids.len() * 4);
@@ -176,7 +176,7 @@ impl Scheme for SentencePiece {
                 is_start = add_dummy_prefix || remove_extra;
             } else if is_start && token.first() == Some(&b' ') && !self.is_byte(id) {
                 text.extend_from_slice(&token[1..]);
-                // where no text begins with spaces, further ones go too
+                // `remove_extra` removes further spaces, too
                 is_start = remove_extra && token.len() == 1;
             } else {
                 text.extend_from_slice(token);

@@ -1,7 +1,7 @@
-//! Text split by the patterns of a `tokenizer.json`, within bounds of work.
+//! Splits text by the patterns of a `tokenizer.json`, with limits on the work.
 //!
-//! A pattern with look-around backtracks, and a hostile one backtracks without end. The `tokenizers` crate stops splitting at the crate's
-//! limit and says nothing, so the rest of the text gets wrong ids. Here a limit that is reached is an error.
+//! A pattern with look-around backtracks, and a hostile pattern backtracks without end. The `tokenizers` crate silently stops splitting
+//! at its own limit, so the rest of the text gets wrong ids. Here, reaching a limit is an error.
 
 use fancy_regex::{Regex, RegexBuilder};
 use std::sync::OnceLock;
@@ -10,31 +10,33 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::tokenizer::pattern::{Invert, Pattern};
 use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, Result, SplitDelimiterBehavior};
+use web_time::Instant;
 
-/// The pattern that byte-level BPE splits by if a file names no other: GPT-2's.
+/// GPT-2's pattern, the default of byte-level BPE.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// Bytes of a pattern. The longest in use has 500.
+/// The limit on the bytes of a pattern. The longest published pattern has 500.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
-/// Lengths of a text, and how many steps back one match may take in it: a step may look at all of the text. Patterns in use take ten.
+/// Text lengths in bytes, and the backtracking steps that one match may take in texts up to this length. A step may scan the whole text.
+/// Published patterns take ten steps.
 const MAX_BACKTRACKS: [(usize, usize); 4] = [(1 << 14, 12_000), (1 << 18, 768), (1 << 20, 192), (usize::MAX, 64)];
-/// Bytes of a compiled pattern.
+/// The limit on the bytes of a compiled pattern.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
-/// One step of the splitting.
+/// One step of splitting.
 pub(super) enum Part {
-    /// A step of the crate that takes linear time.
+    /// A pre-tokenizer of the crate that takes linear time.
     Linear(PreTokenizerWrapper),
-    /// Puts a space before a text that begins with none.
+    /// Puts a space before a text that does not begin with a space.
     Space,
     Pattern(Box<Split>),
 }
 
-/// All steps, in order.
+/// All steps of splitting, in order.
 pub(super) struct Parts(pub Vec<Part>);
 
 impl Part {
-    /// The steps of `ByteLevel`: a space, GPT-2's pattern, then bytes spelt as characters.
+    /// Returns the steps of `ByteLevel`: a space, GPT-2's pattern, then the conversion to byte characters.
     pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if add_prefix_space {
@@ -47,7 +49,7 @@ impl Part {
         Ok(parts)
     }
 
-    /// Whether the step spells bytes as characters.
+    /// Returns whether the step converts bytes to byte characters.
     pub fn spells_bytes(&self) -> bool {
         matches!(self, Part::Linear(PreTokenizerWrapper::ByteLevel(_)))
     }
@@ -68,10 +70,10 @@ impl PreTokenizer for Parts {
     }
 }
 
-/// A pattern, and what becomes of its matches.
+/// A pattern and the treatment of its matches.
 pub(super) struct Split {
     source: String,
-    /// One for each of `MAX_BACKTRACKS`. The crate sets the limit when it compiles; those for long texts wait for one.
+    /// The compiled pattern for each entry of `MAX_BACKTRACKS`, because the limit is set at compilation. Compiled at first use.
     regexes: [OnceLock<Regex>; MAX_BACKTRACKS.len()],
     behavior: SplitDelimiterBehavior,
     invert: bool,
@@ -91,7 +93,7 @@ impl Split {
         Ok(split)
     }
 
-    /// The pattern with the limit for texts of `n_bytes`.
+    /// Returns the pattern, compiled with the limit for texts of `n_bytes`.
     fn regex(&self, n_bytes: usize) -> Result<&Regex> {
         let (nth, (_, limit)) = (0..).zip(MAX_BACKTRACKS).find(|(_, (most, _))| n_bytes <= *most).unwrap_or_default();
         if let Some(regex) = self.regexes[nth].get() {
@@ -129,7 +131,7 @@ impl Pattern for Matches<'_> {
         }
         let (mut pieces, mut end) = (Vec::new(), 0);
         for found in self.regex.find_iter(inside) {
-            let found = found.map_err(|e| format!("the vocabulary's pattern gives up after byte {end} of a piece ({e})"))?;
+            let found = found.map_err(|e| format!("the vocabulary's pattern fails after byte {end} of a piece ({e})"))?;
             self.clock.check()?;
             if end < found.start() {
                 pieces.push(((end, found.start()), false));
@@ -144,38 +146,32 @@ impl Pattern for Matches<'_> {
     }
 }
 
-/// How long a text may take: time for each byte, and some more. Each match is quick, but a pattern can make a text's matches as slow as
-/// the text is long.
+/// The time limit of one text: a constant plus a time per byte. Each match is limited, but a hostile pattern can make every match take a
+/// time proportional to the length of the text.
 struct Clock {
-    #[cfg(not(target_arch = "wasm32"))]
-    started: std::time::Instant,
+    started: Instant,
     n_bytes: usize,
 }
 
-/// Seconds for any text.
+/// The constant part of the time limit, in seconds.
 const SECONDS: f64 = 5.0;
-/// Seconds for a byte. Patterns in use take 0.1 µs.
+/// The time limit per byte, in seconds. Published patterns take 0.1 µs.
 const SECONDS_PER_BYTE: f64 = 2e-6;
 
 impl Clock {
     fn new() -> Clock {
-        Clock {
-            #[cfg(not(target_arch = "wasm32"))]
-            started: std::time::Instant::now(),
-            n_bytes: 0,
-        }
+        Clock { started: Instant::now(), n_bytes: 0 }
     }
 
-    /// Adds the time for more bytes.
+    /// Adds the time for `n_bytes` more bytes.
     fn allow(&mut self, n_bytes: usize) {
         self.n_bytes += n_bytes;
     }
 
-    /// A browser stops a page that hangs by itself, and has no clock here.
+    /// Checks that the text has not taken longer than its limit.
     fn check(&self) -> Result<()> {
-        #[cfg(not(target_arch = "wasm32"))]
         if self.started.elapsed().as_secs_f64() > SECONDS + SECONDS_PER_BYTE * self.n_bytes as f64 {
-            return Err("the vocabulary's pattern takes too long to split it".into());
+            return Err("the vocabulary's pattern takes too long on this text".into());
         }
         Ok(())
     }
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_split_as_the_crate_splits() {
+    fn patterns_split_as_in_the_crate() {
         use tokenizers::pre_tokenizers::split::Split as Theirs;
         for text in ["", "hello  world\n\n it's 12", "  é\t\r\n ", "a b", "aaa"] {
             for pattern in [GPT2, r"\s+", r"\s+(?!\S)|\s+", "a", "x*"] {
@@ -219,9 +215,9 @@ mod tests {
         let text = "a".repeat(1 << 16);
         for pattern in [r"(?=(a+)+$)b", r"(?!x)(a|a)*b", r"(a*)*(?<!a)b"] {
             let said = pieces(split(pattern, Isolated, false), &text).unwrap_err();
-            assert!(said.contains("gives up after byte 0"), "{pattern}: {said}");
+            assert!(said.contains("fails after byte 0"), "{pattern}: {said}");
         }
-        // Without look-around a pattern takes linear time.
+        // a pattern without look-around takes linear time
         assert_eq!(pieces(split("(a+)+$", Isolated, false), &text).unwrap(), [text.as_str()]);
     }
 

@@ -1,31 +1,31 @@
-//! Stop texts: where generated text must end, when the end may be spread over several pieces.
+//! Stop texts: end generated text, also if a stop text is spread over several pieces.
 //!
-//! Each stop text keeps its own Knuth-Morris-Pratt state, so every byte is looked at once however long the stop texts are.
-//! Knows no tokens and no models.
+//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. Must not
+//! know tokens or models.
 
-/// Holds back text that could be the beginning of a stop text.
+/// A filter that ends text at a stop text, and holds back text that could be the beginning of a stop text.
 ///
-/// The stop text that is complete first wins, the longest of those that end together; so what comes out does not depend on
-/// how the text was cut into pieces.
+/// The stop text that is complete first ends the text; among stop texts that end at the same byte, the longest. So the result does not
+/// depend on how the text was cut into pieces.
 #[derive(Debug, Clone)]
 pub struct StopTexts {
     matchers: Vec<Matcher>,
-    /// Text that came in and has not been decided: a suffix of the text so far.
+    /// Text that could be the beginning of a stop text: a suffix of the text so far.
     held: String,
-    /// What came out last.
+    /// The text that the last `push` returned.
     certain: String,
     stopped: bool,
 }
 
 impl StopTexts {
-    /// Stops at the first of `texts`. Empty ones are ignored; none at all lets everything through.
+    /// Creates a filter for these stop texts. Ignores empty texts. Without stop texts, all text passes.
     pub fn new(texts: Vec<String>) -> Self {
         let matchers = texts.into_iter().filter(|t| !t.is_empty()).map(Matcher::new).collect();
         StopTexts { matchers, held: String::new(), certain: String::new(), stopped: false }
     }
 
-    /// Takes the next piece. Returns the text that is certain, which ends before the stop text, and whether it has come;
-    /// from then on nothing comes out.
+    /// Takes the next piece. Returns the text that is certain, which ends before a stop text, and whether a stop text was found. After a stop
+    /// text, returns no more text.
     pub fn push(&mut self, piece: &str) -> (&str, bool) {
         self.certain.clear();
         if self.stopped {
@@ -41,7 +41,7 @@ impl StopTexts {
                 }
             }
             if let Some(len) = longest {
-                // a stop text begins where a character begins, and nothing before the held text belongs to one
+                // a stop text begins at a character boundary within the held text
                 self.certain.push_str(&self.held[..n_held + i + 1 - len]);
                 self.held.clear();
                 self.stopped = true;
@@ -53,12 +53,12 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// The text that is held back. Pushed into a new one with the same stop texts, it is held back again.
+    /// Returns the text that is held back. A new filter with the same stop texts holds it back again if it is pushed.
     pub fn held(&self) -> &str {
         &self.held
     }
 
-    /// Ends the text: returns what was held back. Empty after a stop text.
+    /// Ends the text. Returns the text that was held back, which is empty after a stop text.
     pub fn finish(&mut self) -> String {
         for m in &mut self.matchers {
             m.n_matched = 0;
@@ -67,13 +67,13 @@ impl StopTexts {
     }
 }
 
-/// One stop text and how much of it the text so far ends with.
+/// A stop text, and the length of its longest prefix with which the text so far ends.
 #[derive(Debug, Clone)]
 struct Matcher {
     text: Vec<u8>,
-    /// `border[i]`: the length of the longest proper prefix of `text[..=i]` that is also its suffix. `[text.len()]`
+    /// `border[i]`: the length of the longest proper prefix of `text[..=i]` that is also a suffix of `text[..=i]`. `[text.len()]`
     border: Vec<usize>,
-    /// Always below `text.len()` between steps.
+    /// The number of matched bytes. Always below `text.len()` between steps.
     n_matched: usize,
 }
 
@@ -88,7 +88,7 @@ impl Matcher {
         Matcher { text, border, n_matched: 0 }
     }
 
-    /// Takes one byte; whether the whole text has now come.
+    /// Takes one byte. Returns whether the stop text is complete.
     fn step(&mut self, byte: u8) -> bool {
         self.n_matched = extend(&self.text, &self.border, self.n_matched, byte);
         let complete = self.n_matched == self.text.len();
@@ -99,7 +99,7 @@ impl Matcher {
     }
 }
 
-/// From `n` matched bytes, how many are matched after `byte`.
+/// Returns the number of matched bytes after `byte`, from `n` matched bytes before.
 fn extend(text: &[u8], border: &[usize], mut n: usize, byte: u8) -> usize {
     while n > 0 && text[n] != byte {
         n = border[n - 1];

@@ -1,9 +1,9 @@
-//! The file format and its damage, greedy match, golden ids, and text in pieces.
+//! Tests the RWKV formats and damaged files, greedy match, golden ids, and text in pieces.
 
 use super::*;
 use crate::error::Kind;
 
-/// Seeded bytes for the tests: splitmix64.
+/// A random number generator with a seed: splitmix64.
 struct Rng(u64);
 
 impl Rng {
@@ -35,7 +35,7 @@ mod embedded {
     const WORLD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/rwkv_vocab_v20230424.txt"));
     const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/world_tokens.jsonl"));
 
-    /// What a golden line encodes: `text`, or `bytes` in hexadecimal.
+    /// Returns the input of a golden line: `text`, or `bytes` in hexadecimal.
     fn input(case: &serde_json::Value) -> Vec<u8> {
         if let Some(text) = case["text"].as_str() {
             return text.as_bytes().to_vec();
@@ -44,7 +44,7 @@ mod embedded {
         (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
     }
 
-    /// The lines of a golden file whose ids differ from ours, in either direction.
+    /// Returns the lines of a golden file whose ids differ from the vocabulary, encoded or decoded.
     fn mismatches(vocab: &Vocab, golden: &str) -> Vec<usize> {
         let is_wrong = |line: &str| {
             let case: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -61,14 +61,14 @@ mod embedded {
     }
 
     #[test]
-    fn golden_ids_comparer_objects() {
+    fn the_comparer_finds_a_wrong_id() {
         let wrong = GOLDEN.replacen("33155", "33156", 1);
         assert_ne!(wrong, GOLDEN);
         assert_eq!(mismatches(&Vocab::world(), &wrong), [6]);
     }
 
     #[test]
-    fn world_matches_the_examples_of_the_specification() {
+    fn world_matches_the_published_examples() {
         let cases: [(&str, &[u32]); 7] = [
             ("\nIn a shocking finding", &[11, 1136, 332, 57212, 51746]),
             ("User: hi\n\nAssistant: <think", &[24281, 59, 4571, 261, 5585, 41693, 59, 295, 35762]),
@@ -102,7 +102,7 @@ mod embedded {
             for n in 0..200 {
                 let bytes = rng.bytes(n);
                 assert_eq!(vocab.decode(&vocab.encode(&bytes).unwrap()), bytes);
-                // and bytes that make words: tokens strung together, cut anywhere
+                // concatenated tokens, cut anywhere
                 let ids: Vec<u32> = (0..n).map(|_| (rng.next() % vocab.len() as u64) as u32 + 1).collect();
                 let bytes = &vocab.decode(&ids)[n / 2..];
                 assert_eq!(vocab.decode(&vocab.encode(bytes).unwrap()), bytes);
@@ -110,7 +110,7 @@ mod embedded {
         }
     }
 
-    /// The rule itself, as plainly as it can be put.
+    /// Finds the longest token with which `text` begins by comparing every token.
     fn longest_by_search(vocab: &Vocab, text: &[u8]) -> u32 {
         let matching = (1..=vocab.max_id()).filter(|&id| text.starts_with(vocab.token(id)));
         matching.max_by_key(|&id| vocab.token(id).len()).unwrap()
@@ -179,7 +179,7 @@ fn literals_are_read_as_python_reads_them() {
 }
 
 #[test]
-fn ids_may_be_unsorted_and_the_later_of_equals_wins() {
+fn ids_may_be_unsorted_and_the_last_of_equal_tokens_wins() {
     let vocab = parse("\u{feff}7 'abc' 3\n\n3 'a' 1\n900 'ab' 2\n5 b'abc' 3\n2 'b' 1\n0 'c' 1\n");
     assert_eq!(vocab.encode(b"abcababac").unwrap(), [5, 900, 900, 3, 0]);
     assert_eq!((vocab.token(7), vocab.token(5), vocab.token(4)), (&b"abc"[..], &b"abc"[..], &b""[..]));
@@ -193,8 +193,8 @@ fn ids_may_be_unsorted_and_the_later_of_equals_wins() {
 #[test]
 fn damaged_files_are_refused_by_line() {
     let cases: [(&str, &str); 26] = [
-        ("", "found none"),
-        ("\n\r\n", "found none"),
+        ("", "has no lines"),
+        ("\n\r\n", "has no lines"),
         ("1", "expected ID 'TEXT' LENGTH"),
         ("1 'a'", "expected ID 'TEXT' LENGTH"),
         ("[1, 2]", "looks like JSON"),
@@ -205,9 +205,9 @@ fn damaged_files_are_refused_by_line() {
         ("-1 'a' 1", "expected an id below"),
         ("+1 'a' 1", "expected an id below"),
         (" 'a' 1", "expected an id below"),
-        ("1 'a' 2", "to be 1, its bytes, found 2"),
-        ("1 'a' +1", "found +1"),
-        ("1 'a' ", "to be 1"),
+        ("1 'a' 2", "has 1 bytes, but the line says 2"),
+        ("1 'a' +1", "the line says +1"),
+        ("1 'a' ", "has 1 bytes"),
         ("1 a 1", "must be"),
         ("1 'a 1", "must be"),
         ("1 ' 1", "must be"),
@@ -228,8 +228,8 @@ fn damaged_files_are_refused_by_line() {
         assert!(later.starts_with(&format!("line {n_line}: ")), "{text:?}: {later}");
     }
     assert!(refusal(b"1 'a' 1\n2 '\xff' 1").starts_with("line 2: expected UTF-8"));
-    assert!(refusal(b"1 'a' 1\n1 'b' 1").contains("found 1 again"));
-    assert!(refusal(b"1 '' 0\n1 'b' 1").contains("found 1 again"));
+    assert!(refusal(b"1 'a' 1\n1 'b' 1").contains("id 1 occurs twice"));
+    assert!(refusal(b"1 '' 0\n1 'b' 1").contains("id 1 occurs twice"));
     assert!(refusal(b"1 b'\\400' 1").contains("escape"));
 }
 
@@ -253,8 +253,8 @@ fn the_json_form_is_the_same_vocabulary() {
 fn damaged_json_is_refused() {
     let cases = [
         (r#"{"1": "a""#, "EOF"),
-        (r#"{"1": "a", "1": "b"}"#, "found 1 again"),
-        (r#"{"1": "a", "01": "b"}"#, "found 1 again"),
+        (r#"{"1": "a", "1": "b"}"#, "id 1 occurs twice"),
+        (r#"{"1": "a", "01": "b"}"#, "id 1 occurs twice"),
         (r#"{"1": [256]}"#, "expected u8"),
         (r#"{"1": [-1]}"#, "expected u8"),
         (r#"{"1": 1}"#, "a text or an array of bytes"),
@@ -276,7 +276,7 @@ fn damaged_json_is_refused() {
     assert!(refusal(b"{\"1\": \"\xff\"}").contains("line 1 column"));
     let deep = format!("{{\"1\": {}", "[".repeat(100_000));
     assert!(refusal(deep.as_bytes()).contains("expected u8"));
-    // as many tokens as the World vocabulary has, all different
+    // 65 536 different tokens of two bytes
     let many: Vec<String> = (0..65_536).map(|i| format!("\"{i}\": [{}, {}]", i >> 8, i & 255)).collect();
     assert_eq!(parse(&format!("{{{}}}", many.join(","))).encode(b"\xff\x01\0\x07").unwrap(), [0xff01, 7]);
 }
@@ -294,7 +294,7 @@ fn a_vocabulary_is_shared_between_threads() {
     check::<Vocab>();
 }
 
-/// The pieces that a stream makes of `bytes` cut at `cuts`.
+/// Decodes `bytes` cut at `cuts`. Returns the concatenated results.
 fn streamed(bytes: &[u8], cuts: &[usize]) -> String {
     let mut stream = Utf8Stream::new();
     let (mut text, mut from) = (String::new(), 0);
@@ -320,7 +320,7 @@ fn utf8_in_pieces_equals_utf8_at_once() {
 
     let mut rng = Rng(3);
     for _ in 0..500 {
-        // mostly lead and continuation bytes, so that sequences nearly work
+        // mostly lead and continuation bytes, so that many sequences are almost valid
         let bytes: Vec<u8> =
             rng.bytes(40).iter().map(|&b| if b & 1 == 0 { b | 0x80 } else { b"\xe2\x9f\xf0\x80z"[b as usize % 5] }).collect();
         let mut cuts: Vec<usize> = (0..8).map(|_| rng.next() as usize % 41).collect();
@@ -340,7 +340,7 @@ fn invalid_bytes_do_not_wait() {
     assert_eq!(stream.finish(), "");
 }
 
-/// What comes out of `text` cut into pieces of `n` characters, and whether it stopped.
+/// Filters `text` in pieces of `n` characters. Returns the text that passes, and whether a stop text was found.
 fn stop_at(stops: &[&str], text: &str, n: usize) -> (String, bool) {
     let mut filter = StopTexts::new(stops.iter().map(|s| s.to_string()).collect());
     let (mut out, mut stopped) = (String::new(), false);
@@ -364,8 +364,8 @@ fn stop_texts_end_the_text_however_it_is_cut() {
         (&["User:", "\n\n"], "hello User: x", "hello ", true),
         (&["User:"], "UserUser:", "User", true),
         (&["aab"], "aaaab", "aa", true),
-        (&["abc", "b"], "zabc", "za", true),         // complete first
-        (&["yabc", "bc", "c"], "xyabcd", "x", true), // complete together: the longest
+        (&["abc", "b"], "zabc", "za", true),         // `b` is complete first
+        (&["yabc", "bc", "c"], "xyabcd", "x", true), // all are complete at the same byte: the longest wins
         (&["日本"], "日曜日日本語", "日曜日", true),
         (&["abcd"], "abcabcabc", "abcabcabc", false),
         (&["x"], "x", "", true),
@@ -378,7 +378,7 @@ fn stop_texts_end_the_text_however_it_is_cut() {
 }
 
 #[test]
-fn only_what_could_begin_a_stop_text_is_held() {
+fn only_the_beginning_of_a_stop_text_is_held_back() {
     let mut filter = StopTexts::new(vec!["<end>".into()]);
     assert_eq!(filter.push("a <e"), ("a ", false));
     assert_eq!(filter.push("n<en"), ("<en", false));

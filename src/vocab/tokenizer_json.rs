@@ -1,9 +1,9 @@
-//! What a Hugging Face `tokenizer.json` may say, and the parts of the `tokenizers` crate that it names.
+//! The supported content of a Hugging Face `tokenizer.json`.
 //!
-//! The crate would read such a file by itself. It also reads what no RWKV model uses, takes nested parts apart in time
-//! exponential in their depth, and builds a BPE model with unchecked indices; so the parts that are known to be sound are
-//! listed here, and a file gets no further with others. `truncation`, `padding` and `post_processor` are not looked at: they
-//! cut or add tokens, which a prompt for an RWKV model must not suffer.
+//! The crate `tokenizers` can read such a file itself. But it also reads components that no RWKV model uses, takes time exponential in
+//! the depth of nested components, and builds a BPE model with unchecked indices. So the structures here list the components that are
+//! known to be sound, and refuse all others. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add
+//! tokens of a prompt.
 
 use super::split::{Part, Split};
 use super::web::Pairs;
@@ -21,12 +21,12 @@ pub(super) struct TokenizerJson {
     pub added_tokens: Vec<Added>,
     pub normalizer: Option<Normalizer>,
     pub pre_tokenizer: Option<PreTokenizer>,
-    /// How ids become text follows from the model; only that there is one is of interest.
+    /// The decoder. Only its presence matters, because the model determines how ids become text.
     pub decoder: Option<IgnoredAny>,
     pub model: Model,
 }
 
-/// A token that is found in the text before all others.
+/// A token that is found in text before it is split.
 #[derive(Deserialize)]
 pub(super) struct Added {
     pub id: u32,
@@ -49,14 +49,14 @@ pub(super) struct Bpe {
     pub unk_token: Option<String>,
     pub fuse_unk: Option<bool>,
     pub ignore_merges: Option<bool>,
-    // what follows is refused when it is on
+    // the reader refuses files that use these fields
     pub byte_fallback: Option<bool>,
     pub dropout: Option<f32>,
     pub continuing_subword_prefix: Option<String>,
     pub end_of_word_suffix: Option<String>,
 }
 
-/// Two tokens that become one: `"a b"` in older files, `["a", "b"]` in newer ones.
+/// Two tokens that become one: `"a b"` in older files, `["a", "b"]` in newer files.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Merge {
@@ -72,7 +72,7 @@ pub(super) struct WordLevel {
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-#[allow(clippy::upper_case_acronyms)] // the file's spelling
+#[allow(clippy::upper_case_acronyms)] // the names in the file
 pub(super) enum Normalizer {
     NFC,
     NFD,
@@ -83,7 +83,7 @@ pub(super) enum Normalizer {
 }
 
 impl Normalizer {
-    /// Appends its parts; sequences of sequences become one.
+    /// Appends the normalizers, with nested sequences flattened.
     pub fn flatten(self, parts: &mut Vec<NormalizerWrapper>) {
         parts.push(match self {
             Normalizer::NFC => NFC.into(),
@@ -120,7 +120,7 @@ pub(super) enum PreTokenizer {
 }
 
 impl PreTokenizer {
-    /// Appends its parts. The error is what the regex compiler says of a pattern.
+    /// Appends the steps, with nested sequences flattened. The error is the regex compiler's.
     pub fn flatten(self, parts: &mut Vec<Part>) -> tokenizers::Result<()> {
         parts.push(match self {
             PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {

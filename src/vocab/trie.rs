@@ -1,13 +1,13 @@
-//! A byte trie in flat arrays: which token is the longest that begins a text.
+//! A byte trie in flat arrays: finds the longest token with which a text begins.
 //!
-//! Nodes are numbered level by level, so the children of a node are neighbours and one array of first children describes
-//! them all; a table by the first two bytes skips the widest levels. Knows no file format.
+//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed
+//! by the first two bytes skips the widest levels. Must not know file formats.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A token: its id and where its bytes lie.
+/// A token: its id and its span in the bytes of all tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub id: u32,
@@ -15,19 +15,20 @@ pub(super) struct Entry {
     pub len: u32,
 }
 
-/// No token ends here, or no node is there.
+/// The id of no token, or the index of no node.
 const NONE: u32 = u32::MAX;
 
-/// Steps per byte of a text, on average. Published vocabularies take less than 4.
+/// The limit on steps per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
-/// How many nodes a text may still visit. A long token whose end never comes makes each byte of a text as slow as its length.
+/// The number of nodes that a text may still visit. Long tokens that almost match make each byte of a text take time proportional to
+/// their length.
 pub(super) struct Steps {
     left: u64,
 }
 
 impl Steps {
-    /// For a text of `n_bytes`.
+    /// Returns the limit for a text of `n_bytes`.
     pub(super) fn of(n_bytes: usize) -> Steps {
         Steps { left: (n_bytes as u64 + 4096).saturating_mul(MAX_STEPS) }
     }
@@ -35,32 +36,32 @@ impl Steps {
     fn take(&mut self, n: usize) -> Result<()> {
         self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
             let message = format!("the vocabulary takes more than {MAX_STEPS} steps per byte to split this text");
-            Error::file(message).hint("its tokens are hostile, or of another kind of text")
+            Error::file(message).hint("the vocabulary is hostile, or made for another kind of text")
         })?;
         Ok(())
     }
 }
 
 pub(super) struct Trie {
-    /// The byte that leads to a node; ascending among siblings. `[nodes]`
+    /// The byte that leads to a node, ascending among siblings. `[nodes]`
     label: Vec<u8>,
-    /// The id that ends at a node, or `NONE`. `[nodes]`
+    /// The id of the token that ends at a node, or `NONE`. `[nodes]`
     token: Vec<u32>,
     /// The children of node `i` are `first_child[i]..first_child[i + 1]`. `[nodes + 1]`
     first_child: Vec<u32>,
-    /// The id of the token that is this one byte, or `NONE`. `[256]`
+    /// The id of the token of one byte, or `NONE`. `[256]`
     single: Vec<u32>,
-    /// The node under these two bytes, first byte high, or `NONE`. `[65536]`
+    /// The node of the first two bytes, the first byte high, or `NONE`. `[65536]`
     pair: Vec<u32>,
 }
 
 impl Trie {
-    /// Of tokens with equal bytes the later entry wins. Tokens without bytes match nothing.
+    /// Builds a trie. Among entries with equal bytes, the last one wins. Tokens without bytes never match.
     pub(super) fn new(entries: &[Entry], bytes: &[u8]) -> Self {
         let sorted = sort(entries, bytes);
         let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];
 
-        // the tokens below each node that waits for its children, as ranges of `sorted`
+        // for each node without children yet: the range in `sorted` of the tokens below the node
         let mut waiting = VecDeque::new();
         waiting.push_back(0..sorted.len());
         let mut trie = Trie { label: vec![0], token: vec![], first_child: vec![], single: vec![NONE; 256], pair: vec![NONE; 1 << 16] };
@@ -105,10 +106,10 @@ impl Trie {
         self.first_child[node] as usize..self.first_child[node + 1] as usize
     }
 
-    /// The longest token that `text` begins with: its id and length in bytes.
+    /// Finds the longest token with which `text` begins. Returns its id and its length in bytes, or `None` if no token matches.
     ///
     /// # Errors
-    /// `File` if `steps` are used up.
+    /// `File` if no `steps` remain.
     pub(super) fn longest(&self, text: &[u8], steps: &mut Steps) -> Result<Option<(u32, usize)>> {
         let Some(&first) = text.first() else { return Ok(None) };
         let first = first as usize;
@@ -134,10 +135,10 @@ impl Trie {
     }
 }
 
-/// The entries by their bytes, without empty ones, the last of equals only.
+/// Sorts the entries by bytes, without empty entries. Keeps the last of equal entries.
 fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
     let token = |e: &Entry| &bytes[e.start as usize..][..e.len as usize];
-    // most comparisons end within the first eight bytes, kept beside the entry as one number
+    // the first eight bytes as one number decide most comparisons
     let mut keyed: Vec<(u64, usize)> = Vec::with_capacity(entries.len());
     for (i, e) in entries.iter().enumerate().filter(|(_, e)| e.len > 0) {
         let mut head = [0; 8];

@@ -1,23 +1,25 @@
-//! Bytes that arrive in pieces, as text: a character is passed on once it is complete.
+//! Decodes UTF-8 that arrives in pieces: returns a character as soon as it is complete.
 //!
-//! Knows no tokens. Never stalls: what can no longer become a character turns into U+FFFD at once.
+//! Bytes that cannot become a character are replaced by U+FFFD at once, so the stream never stalls.
 
-/// A streaming UTF-8 decoder. The pieces together equal `String::from_utf8_lossy` of all bytes together, wherever they are
-/// split; at most three bytes wait. Once its buffers have grown it allocates nothing.
+/// A streaming UTF-8 decoder.
+///
+/// The concatenated results equal `String::from_utf8_lossy` of all bytes, wherever the bytes are split. At most three bytes are pending.
+/// The decoder reuses its buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The beginning of a character: empty, or a proper prefix of a valid sequence. While a piece is read, all its bytes.
+    /// The beginning of a character: empty, or a proper prefix of a valid sequence. Within `push`, all bytes of the piece.
     pub(super) pending: Vec<u8>,
     text: String,
 }
 
 impl Utf8Stream {
-    /// A decoder with nothing pending.
+    /// Creates a decoder without pending bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes and returns the text that they complete.
+    /// Takes the next bytes. Returns the characters that are now complete.
     pub fn push(&mut self, bytes: &[u8]) -> &str {
         self.pending.extend_from_slice(bytes);
         self.text.clear();
@@ -38,33 +40,33 @@ impl Utf8Stream {
         &self.text
     }
 
-    /// A decoder after a text that may end within a character: this character is completed by what is pushed.
+    /// Creates a decoder for the continuation of `text`. If `text` ends within a character, the bytes of this character are pending.
     pub fn after(text: &[u8]) -> Self {
         let begins = |end: &[u8]| std::str::from_utf8(end).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none());
         let begun = (1..=text.len().min(3)).map(|n| &text[text.len() - n..]).find(|end| begins(end));
         Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
     }
 
-    /// A decoder after `pending`, the bytes of a character that is not complete, and tokens that were read since.
+    /// Creates a decoder for the continuation of `pending`, the bytes of an incomplete character, and `tokens` after it.
     pub fn after_tokens(pending: &[u8], tokens: &[u32], vocab: Option<&super::Vocab>) -> Self {
         let mut bytes = Utf8Stream::after(pending).pending;
-        // A token may have no bytes, but the last tokens hold the character, if there is one.
+        // a character has at most four bytes; the last four tokens hold its beginning, unless some of them have no bytes
         let last = &tokens[tokens.len().saturating_sub(char::MAX.len_utf8())..];
         bytes.extend(last.iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |vocab| vocab.token(id))));
         Utf8Stream::after(&bytes)
     }
 
-    /// The bytes of the character that is not complete; empty if there is none.
+    /// Returns the bytes of the incomplete character, empty if all characters are complete.
     pub fn pending(&self) -> &[u8] {
         &self.pending
     }
 
-    /// Whether no character waits for the rest of its bytes.
+    /// Returns whether no character is incomplete.
     pub fn is_complete(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Ends the text: an incomplete character becomes one U+FFFD. The decoder can be used again.
+    /// Ends the text: returns one U+FFFD for an incomplete character. The decoder can be used again.
     pub fn finish(&mut self) -> String {
         let rest = String::from_utf8_lossy(&self.pending).into_owned();
         self.pending.clear();
@@ -72,7 +74,7 @@ impl Utf8Stream {
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Returns whether the bytes are the beginning of a valid character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|e| e.error_len().is_none())
 }

@@ -1,6 +1,6 @@
-//! The JSON form of an RWKV vocabulary, as web-rwkv writes it: `{"1": "TEXT" or [BYTE, …], …}`.
+//! The JSON format of an RWKV vocabulary, as web-rwkv writes it: `{"1": "TEXT" or [BYTE, …], …}`.
 //!
-//! The text's bytes are its UTF-8; an array holds raw bytes. Splits text as the line format does.
+//! The bytes of a text are its UTF-8; an array has raw bytes. Text becomes ids by greedy longest match, as in the line format.
 
 use super::rwkv::{Rwkv, number};
 use super::table::{ID_LIMIT, Table};
@@ -9,15 +9,15 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Whether a JSON object is of this form: its first key begins with a digit.
+/// Returns whether a JSON object has this format: its first key begins with a digit.
 pub(super) fn is_web(json: &[u8]) -> bool {
     let mut marks = json.iter().filter(|b| !b.is_ascii_whitespace());
     (marks.next(), marks.next()) == (Some(&b'{'), Some(&b'"')) && marks.next().is_some_and(u8::is_ascii_digit)
 }
 
 pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
-    let Pairs(pairs): Pairs<Token> = serde_json::from_slice(json)
-        .map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}, found {e}")).caused_by(e))?;
+    let Pairs(pairs): Pairs<Token> =
+        serde_json::from_slice(json).map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}: {e}")).caused_by(e))?;
     let mut table = Table::default();
     let mut entries = Vec::with_capacity(pairs.len());
     for (id, Token(bytes)) in pairs {
@@ -29,7 +29,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
     Ok(Rwkv::new(table, &entries))
 }
 
-/// A JSON object in the order of the file. A map would keep one of two equal keys and say nothing.
+/// A JSON object as pairs in the order of the file. A map would silently drop one of two equal keys.
 pub(super) struct Pairs<V>(pub Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
@@ -52,7 +52,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     }
 }
 
-/// A token's bytes. An untagged enum would take as much, but name neither byte nor place when it refuses.
+/// The bytes of a token. An untagged enum would accept the same, but its error would name neither byte nor place.
 struct Token(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Token {

@@ -1,10 +1,10 @@
-//! Every family found and missed, and what lies beside a model that is not its own.
+//! Tests that every family finds its file and refuses other files.
 
 use super::*;
 use std::fs;
 use tempfile::TempDir;
 
-/// A WordLevel tokenizer whose ids are `0..=max_id`.
+/// Returns a WordLevel tokenizer with the ids `0..=max_id`.
 fn tokenizer(max_id: u32) -> String {
     let words: Vec<String> = (0..=max_id).map(|id| format!("\"w{id}\": {id}")).collect();
     format!(r#"{{"model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "w0"}}}}"#, words.join(","))
@@ -22,7 +22,7 @@ fn folder(files: &[(&str, String)]) -> TempDir {
     dir
 }
 
-/// The largest id of the vocabulary that is found, or the hint.
+/// Returns the largest id of the chosen vocabulary, or the hint.
 fn chosen(n_vocab: usize, files: &[(&str, String)]) -> Result<u32, String> {
     let dir = folder(files);
     match choose(n_vocab, Some(dir.path())) {
@@ -40,7 +40,7 @@ fn world_is_built_in() {
 
 #[test]
 fn a_family_finds_its_file_and_no_other() {
-    // those that have a file of their own, and another under a name that all use
+    // the families with two file names: one of their own, one that other families also use
     for family in FAMILIES {
         let &[own, common] = family.files else { continue };
         let (right, wrong) = (tokenizer(family.max_id), tokenizer(300));
@@ -67,12 +67,15 @@ fn glm4_finds_its_file() {
     let own = "tokenizer.model";
     assert_eq!(chosen(151552, &[(own, right.clone()), ("tokenizer.json", tokenizer(300))]), Ok(151342));
     assert_eq!(chosen(151343, &[(own, right)]), Ok(151342));
-    // a file of the `-hf` checkpoints that would give other ids
+    // a `tokenizer.json` that would produce other ids
     let json = r#"{"model": {"vocab": {}}, "added_tokens": [{"id": 151331, "content": "[gMASK]"}]}"#;
     let hint = chosen(151552, &[("tokenizer.json", json.into())]).unwrap_err();
-    assert!(hint.contains("DIR/tokenizer.json: expected ignore_merges"), "{hint}");
+    assert!(hint.contains("DIR/tokenizer.json: GLM-4's tokenizer must set `ignore_merges`"), "{hint}");
     let hint = chosen(151552, &[("tokenizer.json", tokenizer(300))]).unwrap_err();
-    assert!(hint.contains("GLM-4: get https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model and put it"), "{hint}");
+    assert!(
+        hint.contains("GLM-4 vocabulary: download https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model into"),
+        "{hint}"
+    );
 }
 
 #[test]
@@ -86,7 +89,10 @@ fn chatglm3_finds_its_file_and_glm4_does_not_take_it() {
     let Choice::Missing { hint } = choose(151552, Some(dir.path())) else { panic!("GLM-4 has another") };
     assert!(hint.contains("tokenizer.model ends at id 64797, not 151342"), "{hint}");
     let hint = chosen(65024, &[("tokenizer.model", crate::vocab::glm4::tests::full_file())]).unwrap_err();
-    assert!(hint.contains("the model's is ChatGLM3: get https://") && hint.contains("ends at id 151342, not 64797"), "{hint}");
+    assert!(
+        hint.contains("the model needs the ChatGLM3 vocabulary: download https://") && hint.contains("ends at id 151342, not 64797"),
+        "{hint}"
+    );
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn any_other_model_takes_the_only_file_that_fits() {
     missed(&[("vocab.txt", rwkv(100))], "DIR/vocab.txt ends at id 100");
     missed(&[("vocab.txt", rwkv(49))], "ends at id 49");
     missed(&[("vocab.txt", "nonsense".into())], "DIR/vocab.txt: line 1: expected ID");
-    missed(&[("vocab.txt", rwkv(99)), ("tokenizer.json", tokenizer(99))], "DIR/tokenizer.json, DIR/vocab.txt could be it");
+    missed(&[("vocab.txt", rwkv(99)), ("tokenizer.json", tokenizer(99))], "DIR/tokenizer.json, DIR/vocab.txt could be the file");
     assert!(matches!(choose(100, None), Choice::Missing { .. }));
     assert!(matches!(choose(100, Some(Path::new("/nowhere/at/all"))), Choice::Missing { .. }));
 }

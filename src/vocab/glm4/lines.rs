@@ -1,4 +1,4 @@
-//! GLM-4's `tokenizer.model`: a line `BASE64 RANK` a token.
+//! Reads GLM-4's `tokenizer.model`: one line `BASE64 RANK` per token.
 
 use super::{Entry, N_RANKS, not_glm4};
 use crate::error::{Error, Result, short};
@@ -6,12 +6,12 @@ use crate::vocab::rwkv::number;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 
-/// Whether a file is of this kind, by its first line.
+/// Returns whether a file has this format, judged by its first line.
 pub(in crate::vocab) fn is_lines(text: &[u8]) -> bool {
     text.split(|&b| b == b'\n').next().is_some_and(|line| parse_line(line).is_some())
 }
 
-/// The tokens, in the order of the file.
+/// Returns the tokens in the order of the file.
 pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
     let mut entries = Vec::with_capacity(n_ranks.min(N_RANKS));
     for (nth, line) in (1..).zip(text.split(|&b| b == b'\n')) {
@@ -30,12 +30,12 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Where the nth token stands.
+/// Describes the place of the nth token.
 pub(super) fn place(nth: usize) -> String {
     format!("line {nth}")
 }
 
-/// Token and rank.
+/// Reads token and rank of a line.
 fn parse_line(line: &[u8]) -> Option<(Vec<u8>, u64)> {
     let line = std::str::from_utf8(line).ok()?;
     let (token, rank) = line.strip_suffix('\r').unwrap_or(line).split_once(' ')?;

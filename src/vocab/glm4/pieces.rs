@@ -1,21 +1,21 @@
-//! Text cut into the pieces that are merged on their own: words, up to three digits, punctuation, white space.
+//! Cuts text into pieces that are merged separately: words, up to three digits, punctuation, white space.
 //!
-//! GLM-4's pattern has `\s+(?!\S)|\s+` at its end: a run of white space leaves its last character to what follows. The `regex`
-//! crate has no look-ahead, and in return takes linear time on any text; so the run is matched whole and cut here.
+//! GLM-4's pattern ends with `\s+(?!\S)|\s+`: the last character of a run of white space belongs to the next piece. The `regex` crate
+//! has no look-ahead, but takes linear time on any text. So the pattern matches the whole run, and the code here cuts it.
 
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The pattern as the model's own files have it.
+/// The pattern in the model's files.
 pub(super) const PUBLISHED: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = PUBLISHED.replace(r"|\s+(?!\S)", "");
-    Regex::new(&pattern).expect("the pattern is a constant; every test here compiles it")
+    Regex::new(&pattern).expect("the pattern is a constant that the tests compile")
 });
 
-/// The pieces of a text, in order; together they are the text.
+/// An iterator over the pieces of a text. The concatenated pieces are the text.
 pub(super) struct Pieces<'t> {
     text: &'t str,
     start: usize,
@@ -35,7 +35,7 @@ impl<'t> Iterator for Pieces<'t> {
         if start == self.text.len() {
             return None;
         }
-        // each character begins a match of some alternative, so this is where the last piece ended
+        // each character begins a match of some alternative, so the match begins at `start`
         let end = PATTERN.find_at(self.text, start).map_or(self.text.len(), |found| found.end());
         let piece = &self.text[start..end];
         self.start = if end == self.text.len() { end } else { start + without_last_space(piece).len() };
@@ -43,8 +43,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// A piece with something after it. Only a run of white space ends in white space that is no line break; if there is more to
-/// it, its last character goes to what follows.
+/// Returns a piece that is not the last, without the character that belongs to the next piece. Only a run of white space ends with white
+/// space that is no line break; its last character belongs to the next piece, unless the run has only one character.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {

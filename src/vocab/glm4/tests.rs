@@ -1,4 +1,4 @@
-//! Pieces, merges and damage with small rank files made here, and the real file where there is a copy.
+//! Tests pieces, merges and damage with small files, and the published file if a copy exists.
 
 use super::*;
 use crate::error::Kind;
@@ -8,26 +8,26 @@ use base64::prelude::BASE64_STANDARD as STANDARD;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The lines of a file: all bytes, then `merges`.
+/// Returns the lines of a file: all bytes, then `merges`.
 pub(in crate::vocab) fn lines(merges: &[&[u8]]) -> Vec<String> {
     let bytes = byte_order();
     let tokens = bytes.chunks(1).chain(merges.iter().copied());
     tokens.enumerate().map(|(rank, token)| format!("{} {rank}\n", STANDARD.encode(token))).collect()
 }
 
-/// What follows the bytes in a file as large as the real one: all pairs of bytes, and triples.
+/// Returns the tokens after the bytes in a file with the published number of tokens: all pairs of bytes, then triples.
 pub(super) fn full_merges() -> Vec<Vec<u8>> {
     let pairs = (0..=u16::MAX).map(|pair| pair.to_be_bytes().to_vec());
     let triples = (0..u32::MAX).map(|triple| triple.to_be_bytes()[1..].to_vec());
     pairs.chain(triples).take(N_RANKS - 256).collect()
 }
 
-/// A file as large as the real one.
+/// Returns a file with the published number of tokens.
 pub(in crate::vocab) fn full_file() -> String {
     lines(&full_merges().iter().map(Vec::as_slice).collect::<Vec<_>>()).concat()
 }
 
-/// A vocabulary of all bytes and `merges`; the special tokens come after them.
+/// Returns a vocabulary of all bytes and `merges`, then the special tokens.
 pub(in crate::vocab) fn of(merges: &[&[u8]]) -> Vocab {
     Vocab { scheme: Arc::new(Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
 }
@@ -40,7 +40,7 @@ pub(in crate::vocab) const MERGES: [&[u8]; 12] = [
     b" hello",
     b"lo",
     "你".as_bytes(),
-    "你好".as_bytes(), // a whole piece, though no two of its parts are tokens
+    "你好".as_bytes(), // a whole piece, although no merge of its parts leads to it
     b" \xf0\x9f",
     b"aa",
     b"aaa",
@@ -95,7 +95,7 @@ fn pieces_merge_by_rank() {
         ("hello hello", &[m(3), m(4)]),
         ("hellolo", &[m(3), m(5)]),
         ("llo", &[m(1), byte(b'o')]),
-        ("aaaa", &[m(9), m(9)]), // both pairs before the triple
+        ("aaaa", &[m(9), m(9)]), // both pairs merge before the triple
         ("aaa", &[m(10)]),
         ("你好", &[m(7)]),
         ("你", &[m(6)]),
@@ -106,7 +106,7 @@ fn pieces_merge_by_rank() {
     }
 }
 
-/// The rule itself, as plainly as it can be put.
+/// Splits a piece by the plain rule: joins the adjacent parts with the lowest rank until no two parts can be joined.
 fn split_by_search(vocab: &Vocab, piece: &[u8]) -> Vec<u32> {
     let rank = |bytes: &[u8]| (0..vocab.len() as u32 - 14).find(|&id| vocab.token(id) == bytes);
     if let Some(id) = rank(piece) {
@@ -121,8 +121,8 @@ fn split_by_search(vocab: &Vocab, piece: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn the_heap_joins_what_the_plain_rule_joins() {
-    // over two letters nearly everything merges, in an order that has nothing to do with length
+fn the_heap_joins_as_the_plain_rule() {
+    // with two letters nearly all parts merge, in an order that does not depend on length
     let tokens = ["ba", "abb", "aa", "bab", "ab", "aaba", "bb", "babaa", "aab", "bbb", "abbba"];
     let tokens: Vec<&[u8]> = tokens.iter().map(|t| t.as_bytes()).collect();
     let vocab = Vocab { scheme: Arc::new(Glm4::from_lines(lines(&tokens).concat().as_bytes(), 256 + tokens.len()).unwrap()) };
@@ -164,7 +164,7 @@ fn long_pieces_take_no_quadratic_time() {
     }
 }
 
-/// The tokens that are one piece of text and yet encode to something else.
+/// Returns the tokens that are one piece of text but encode to other ids.
 fn tokens_lost(vocab: &Vocab) -> Vec<u32> {
     let is_lost = |&id: &u32| match std::str::from_utf8(vocab.token(id)) {
         Ok(text) if !text.is_empty() && pieces(text).len() == 1 => vocab.encode(text.as_bytes()).unwrap() != [id],
@@ -197,7 +197,7 @@ fn special_tokens_have_ids_and_no_text() {
         assert!(ids.iter().all(|&id| id < N_RANKS as u32), "{special}: {ids:?}");
         assert_eq!(vocab.decode(&ids), text.as_bytes());
     }
-    // special, padding of the embeddings, and anything else
+    // special tokens, the padding of the embeddings, and unassigned ids
     for id in (151_329..151_600).chain([u32::MAX]) {
         assert_eq!((vocab.token(id), vocab.decode(&[0, id, 1])), (&b""[..], b"!\"".to_vec()));
     }
@@ -226,7 +226,7 @@ fn a_character_in_several_tokens_is_streamed_whole() {
     assert_eq!(stream.finish(), "");
 }
 
-/// What is said of a small file whose lines were changed.
+/// Returns the error for a small file with changed lines.
 fn refusal(change: impl Fn(&mut Vec<String>)) -> String {
     let mut lines = lines(&MERGES);
     change(&mut lines);
@@ -238,7 +238,7 @@ fn refusal(change: impl Fn(&mut Vec<String>)) -> String {
 }
 
 #[test]
-fn damage_is_named_with_its_line() {
+fn errors_name_the_line() {
     let line = |nth: usize, text: &str| refusal(|lines| lines[nth - 1] = format!("{text}\n"));
     let cases = [
         (line(7, "Jw==6"), "line 7: expected BASE64 RANK, found Jw==6"),
@@ -257,11 +257,11 @@ fn damage_is_named_with_its_line() {
         (line(7, "Jw== 268"), "line 7: expected a rank below 268, found 268"),
         (line(7, "Jw== 18446744073709551615"), "line 7: expected a rank below 268"),
         (line(7, "Jw== 99999999999999999999999"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw== 5"), "line 7: expected each rank once, found 5 again"),
+        (line(7, "Jw== 5"), "line 7: rank 5 occurs twice"),
         (line(7, "Jg== 6"), "line 7: expected the token of rank 6 to be byte 0x27, found \"&\""),
-        (line(7, "Jw== 267"), "line 8: expected ranks without a gap, found 7 but no 6"),
-        (line(258, "aGU= 257"), "line 258: expected each token once, found that of rank 256 again, as rank 257"),
-        (line(258, "bGw= 256"), "line 258: expected each rank once, found 256 again"),
+        (line(7, "Jw== 267"), "line 8: rank 6 is missing: the next rank is 7"),
+        (line(258, "aGU= 257"), "line 258: the tokens of rank 256 and rank 257 are the same"),
+        (line(258, "bGw= 256"), "line 258: rank 256 occurs twice"),
         (refusal(|lines| drop(lines.pop())), "expected 268 tokens, found 267: ranks from 267 are missing"),
         (refusal(Vec::clear), "expected 268 tokens, found 0"),
     ];
@@ -271,7 +271,7 @@ fn damage_is_named_with_its_line() {
 }
 
 #[test]
-fn the_form_of_the_file_is_free_where_it_says_nothing() {
+fn order_and_line_ends_do_not_matter() {
     let unix = lines(&MERGES);
     let windows: String = unix.iter().rev().map(|line| line.replace('\n', "\r\n\r\n")).collect();
     let vocab = Glm4::from_lines(windows.trim_end().as_bytes(), unix.len()).unwrap();
@@ -292,18 +292,18 @@ fn random_damage_never_panics() {
 }
 
 #[test]
-fn a_file_is_known_by_what_it_holds() {
+fn the_format_is_recognised_by_content() {
     let said = |file: &[u8]| Vocab::parse(file).unwrap_err().to_string();
-    // the same form, another family
+    // the same format, another family
     let few = said(lines(&MERGES).concat().as_bytes());
     assert!(few.contains("expected 151329 tokens, found 268") && few.contains("GLM-4"), "{few}");
     let many = said(format!("{}{} 151329\n", full_file(), STANDARD.encode(b"\xff\xff\xff\xff")).as_bytes());
     assert!(many.contains("line 151330: expected a rank below 151329, found 151329") && many.contains("GLM-4"), "{many}");
-    // one space, but no base64
+    // one space, but not base64
     assert!(said(b"abc 1\n").contains("expected ID 'TEXT' LENGTH"));
 }
 
-/// A text that the converters of llama.cpp tell pre-tokenizers apart with, and its published ids.
+/// The text by which llama.cpp's converters identify pre-tokenizers. `CHECK_IDS` are its published ids.
 const CHECK: &str = "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n🚀 (normal) 😶\u{200d}🌫️ (multiple emojis concatenated) ✅ 🦙🦙 3 33 333 3333 33333 333333 \
     3333333 33333333 3.3 3..3 3...3 កាន់តែពិសេសអាច😁 ?我想在apple工作1314151天～ ------======= нещо на Български ''''''```````\"\"\"\"......!!!!!!?????? \
     I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, 'D you like some tea? We'Ve a'lL";
@@ -319,14 +319,14 @@ const CHECK_IDS: [u32; 165] = [
     1205, 6, 42368, 264, 63409, 43,
 ];
 
-/// The texts whose ids differ from ours, in either direction.
+/// Returns the texts whose ids differ from `golden`, encoded or decoded.
 fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32])]) -> Vec<String> {
     let found = |text: &str| vocab.encode(text.as_bytes()).unwrap();
     let is_wrong = |(text, ids): &&(&str, &[u32])| found(text) != *ids || vocab.decode(ids) != text.as_bytes();
     golden.iter().filter(is_wrong).map(|(text, _)| format!("{text:?}: {:?}", found(text))).collect()
 }
 
-/// The real file is too large for the repository; a copy is found through `WINGBEAT_GLM_VOCAB`.
+/// The published file is too large for the repository; `WINGBEAT_GLM_VOCAB` names a copy.
 #[test]
 fn glm4_matches_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {
@@ -349,7 +349,7 @@ fn glm4_matches_the_published_ids() {
         ("The quick brown fox jumps over the lazy dog 1234567890.", brown_fox),
     ];
     assert_eq!(mistakes(&vocab, &golden), [""; 0]);
-    assert_eq!(mistakes(&vocab, &[("你好", &[109378])]).len(), 1, "the comparer objects");
+    assert_eq!(mistakes(&vocab, &[("你好", &[109378])]).len(), 1, "the comparer missed a wrong id");
     assert_eq!(tokens_lost(&vocab), [0; 0]);
     let mut stream = Utf8Stream::new();
     let chunks: Vec<String> = [91952, 25, 11157, 248, 222].iter().map(|&id| stream.push(vocab.token(id)).to_string()).collect();

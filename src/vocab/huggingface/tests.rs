@@ -1,4 +1,4 @@
-//! Two small tokenizers made here, what damage does to them, and the real one where there is a copy.
+//! Tests two small tokenizers, damaged files, and the published file if a copy exists.
 
 use super::*;
 use crate::error::Kind as ErrorKind;
@@ -6,7 +6,7 @@ use crate::vocab::{Utf8Stream, Vocab};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A byte-level BPE like GPT-NeoX-20B's: two special tokens, all bytes from id 2, `BPE` merges, runs of 4, 3 and 2 spaces.
+/// Returns a byte-level BPE like GPT-NeoX-20B's: two special tokens, all bytes from id 2, merges, and runs of 4, 3 and 2 spaces.
 pub(in crate::vocab) fn small_bpe() -> Value {
     let added = |id: usize, content: &str, special: bool| {
         json!({"id": id, "content": content, "special": special, "normalized": !special,
@@ -63,7 +63,7 @@ fn parse(value: &Value) -> Vocab {
     Vocab::parse(value.to_string().as_bytes()).unwrap()
 }
 
-/// `small_bpe` with the value at `pointer` replaced.
+/// Returns `small_bpe` with the value at `pointer` replaced.
 fn changed(pointer: &str, value: Value) -> Value {
     let mut json = small_bpe();
     *json.pointer_mut(pointer).unwrap() = value;
@@ -122,7 +122,7 @@ fn runs_of_spaces_are_taken_leftmost_and_longest() {
 #[test]
 fn two_newlines_that_end_a_prompt_are_two_tokens() {
     let vocab = parse(&small_bpe());
-    // text, as it is, as a prompt
+    // (text, ids of the text, ids of the prompt)
     let cases: [(&str, &[u32], &[u32]); 6] = [
         ("hello\n\n", &[HELLO, TWO_NEWLINES], &[HELLO, NEWLINE, NEWLINE]),
         ("\n\n", &[TWO_NEWLINES], &[NEWLINE, NEWLINE]),
@@ -136,7 +136,7 @@ fn two_newlines_that_end_a_prompt_are_two_tokens() {
         assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), prompt, "{text:?}");
         assert_eq!(vocab.decode(ids), vocab.decode(prompt));
     }
-    // the rule is of byte-level files: elsewhere a prompt is a text like any other
+    // the rule is for byte-level files only
     let rwkv = Vocab::parse(b"1 '\\n' 1\n2 '\\n\\n' 2").unwrap();
     assert_eq!(rwkv.encode_prompt(b"\n\n\n\n").unwrap(), [2, 2]);
 }
@@ -160,7 +160,7 @@ fn words_have_spaces_between_them() {
 }
 
 #[test]
-fn what_the_file_would_cut_or_add_is_left_alone() {
+fn truncation_padding_and_post_processors_are_ignored() {
     let mut json = small_bpe();
     json["truncation"] = json!({"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"});
     json["padding"] = json!({"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 1, "pad_type_id": 0, "pad_token": "<|padding|>"});
@@ -169,7 +169,7 @@ fn what_the_file_would_cut_or_add_is_left_alone() {
 }
 
 #[test]
-fn newer_files_are_read_too() {
+fn newer_files_are_accepted() {
     let mut json = small_bpe();
     let split = |merge: &Value| Value::from(merge.as_str().unwrap().split(' ').collect::<Vec<_>>());
     json["model"]["merges"] = json["model"]["merges"].as_array().unwrap().iter().map(split).collect();
@@ -185,7 +185,7 @@ fn newer_files_are_read_too() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_an_input_error() {
+fn invalid_utf8_is_an_input_error() {
     for vocab in [parse(&small_bpe()), Vocab::parse(WORDS.as_bytes()).unwrap()] {
         let e = vocab.encode(b"ab\xff").unwrap_err();
         assert_eq!(e.kind, ErrorKind::Input);
@@ -198,7 +198,7 @@ fn bytes_that_are_no_text_are_an_input_error() {
 fn a_byte_without_a_token_is_not_dropped() {
     let mut json = small_bpe();
     json["model"]["vocab"].as_object_mut().unwrap().remove("z").unwrap();
-    // the added tokens are numbered after the vocabulary, so it must stay as long
+    // the crate numbers added tokens after the vocabulary, so the length must stay the same
     json["model"]["vocab"]["zz"] = json!(2 + b'z' as u32);
     let e = parse(&json).encode(b"hello z").unwrap_err();
     assert!(e.kind == ErrorKind::Input && e.message.contains("offset 6, byte 0x7a"), "{e}");
@@ -215,13 +215,13 @@ fn damaged_tokenizers_are_refused() {
         (changed("/model", json!({})), "missing field `type`"),
         (changed("/model", json!({"type": "BPE"})), "missing field `vocab`"),
         (changed("/model/type", json!("Unigram")), "unknown variant `Unigram`"),
-        (changed("/model/vocab", json!({})), "expected the tokens of merge 0"),
+        (changed("/model/vocab", json!({})), "merge 0 needs the token"),
         (changed("/model/vocab", json!([])), "invalid type"),
         (changed("/model/vocab", absurd[0].clone()), "expected an id below 1048576, found 4294967295"),
         (changed("/model/vocab", absurd[1].clone()), "expected an id below 1048576, found 1048576"),
         (changed("/model/vocab", json!({"a": -1})), "expected u32"),
-        (changed("/model/vocab/a", json!(7)), "found 7 again"),
-        (changed("/added_tokens/2/id", json!(12)), "found 12 again"),
+        (changed("/model/vocab/a", json!(7)), "id 7 occurs twice"),
+        (changed("/added_tokens/2/id", json!(12)), "id 12 occurs twice"),
         (changed("/added_tokens/2/id", json!(9999)), "have the next id, 267, found 9999"),
         (changed("/added_tokens/4/id", json!(u32::MAX)), "expected an id below"),
         (changed("/added_tokens/2/content", json!("")), "the next id, none, found 267"),
@@ -229,14 +229,14 @@ fn damaged_tokenizers_are_refused() {
         (changed("/added_tokens/3/content", json!("x".repeat(1 << 18))), "expected tokens of at most 1024 bytes, found 262144 for id 268"),
         (changed("/added_tokens/0", json!({"id": 0})), "missing field"),
         (changed("/model/merges/0", json!("ab")), "expected merge 0 to be two tokens"),
-        (changed("/model/merges/0", json!("a b")), "found no \"ab\""),
-        (changed("/model/merges/0", json!("a b c")), "found no"),
+        (changed("/model/merges/0", json!("a b")), "needs the token \"ab\""),
+        (changed("/model/merges/0", json!("a b c")), "needs the token \"b c\""),
         (changed("/model/merges/0", json!(["a"])), "did not match"),
-        (changed("/model/dropout", json!(0.5)), "without dropout"),
-        (changed("/model/unk_token", json!("nope")), "expected the unk_token"),
-        (changed("/model/continuing_subword_prefix", json!("é")), "without continuing_subword_prefix"),
-        (changed("/model/end_of_word_suffix", json!("</w>")), "without end_of_word_suffix"),
-        (changed("/pre_tokenizer", Value::Null), "expected a ByteLevel pre_tokenizer"),
+        (changed("/model/dropout", json!(0.5)), "with `dropout`"),
+        (changed("/model/unk_token", json!("nope")), "the unk_token \"nope\" is missing"),
+        (changed("/model/continuing_subword_prefix", json!("é")), "with `continuing_subword_prefix`"),
+        (changed("/model/end_of_word_suffix", json!("</w>")), "with `end_of_word_suffix`"),
+        (changed("/pre_tokenizer", Value::Null), "needs a ByteLevel `pre_tokenizer`"),
         (changed("/pre_tokenizer", json!({"type": "Metaspace"})), "unknown variant `Metaspace`"),
         (changed("/pre_tokenizer", deep(60, "Sequence", "pretokenizers")), "unknown variant `NFC`"),
         (changed("/pre_tokenizer", deep(1000, "Sequence", "pretokenizers")), "recursion limit"),
@@ -258,9 +258,9 @@ fn damaged_tokenizers_are_refused() {
         assert!(e.to_string().len() < 400, "{e}");
     }
     let texts = [
-        (r#"{"model": {"type": "WordLevel", "vocab": {"a": 0, "a": 1}, "unk_token": "a"}}"#, "each token once, found \"a\" again"),
-        (r#"{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}}"#, "found none"),
-        (r#"{"model": {"type": "WordLevel", "vocab": {"a": 0}}, "decoder": {"type": "Fuse"}}"#, "no decoder"),
+        (r#"{"model": {"type": "WordLevel", "vocab": {"a": 0, "a": 1}, "unk_token": "a"}}"#, "the token \"a\" occurs twice"),
+        (r#"{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}}"#, "has no tokens"),
+        (r#"{"model": {"type": "WordLevel", "vocab": {"a": 0}}, "decoder": {"type": "Fuse"}}"#, "with a `decoder`"),
         (r#"{"model": {"type": "WordLevel", "vocab": {"a": 0}}, "model": null}"#, "duplicate field"),
         ("{\"model\":", "EOF"),
         ("{", "EOF"),
@@ -280,7 +280,7 @@ fn a_file_cut_anywhere_is_refused() {
     }
 }
 
-/// Values of the file replaced by others of the file, and a text encoded with whatever still opens: no panic.
+/// Replaces values of the file by other values of the file, and encodes a text with each file that opens.
 #[test]
 fn a_shuffled_file_does_not_panic() {
     let mut seed = 1u64;
@@ -304,7 +304,7 @@ fn a_shuffled_file_does_not_panic() {
         let mut json = originals[round % 2].clone();
         let mut all = Vec::new();
         pointers(&json, String::new(), &mut all);
-        // most of the pointers are tokens; what surrounds them is more telling
+        // most pointers are tokens; prefer the other values, which matter more
         let outer: Vec<String> = all.iter().filter(|p| !p.starts_with("/model/vocab/")).cloned().collect();
         let list = if random(4) == 0 { &all } else { &outer };
         let (to, from) = (&list[random(list.len())], &list[random(list.len())]);
@@ -320,7 +320,7 @@ fn a_shuffled_file_does_not_panic() {
     assert!((100..2900).contains(&n_opened), "{n_opened} of 3000 opened");
 }
 
-/// What the tokenizer at `path` gets wrong, one line each.
+/// Lists the golden texts with wrong ids or wrong decoded text, one line each.
 fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32], &[u32])]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (text, ids, prompt) in golden {
@@ -332,7 +332,7 @@ fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32], &[u32])]) -> Vec<String> {
     wrong
 }
 
-/// The real file is too large for the repository; a copy is found through `WINGBEAT_20B_TOKENIZER`.
+/// The published file is too large for the repository; `WINGBEAT_20B_TOKENIZER` names a copy.
 #[test]
 fn gpt_neox_20b_matches_the_golden_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_20B_TOKENIZER") else {
@@ -354,7 +354,7 @@ fn gpt_neox_20b_matches_the_golden_ids() {
         ("，：？！", &[6238, 18140, 26443, 26680], &[6238, 18140, 26443, 26680]),
     ];
     assert_eq!(mistakes(&vocab, &golden), [""; 0]);
-    assert_eq!(mistakes(&vocab, &[("hello\n\n", &[25521, 535], &[25521, 535])]).len(), 1, "the comparer objects");
+    assert_eq!(mistakes(&vocab, &[("hello\n\n", &[25521, 535], &[25521, 535])]).len(), 1, "the comparer missed a wrong id");
     let whole = "It's 2024: naïve 😀 日本語 \u{fffd}\t\r\n  x";
     assert_eq!(vocab.decode(&vocab.encode(whole.as_bytes()).unwrap()), whole.as_bytes());
 }

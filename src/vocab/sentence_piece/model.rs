@@ -1,23 +1,23 @@
-//! What a SentencePiece `.model` says: a protobuf of pieces with their scores, and how spaces are treated.
+//! Reads a SentencePiece `.model`: a protobuf with pieces, their scores, and the treatment of spaces.
 //!
-//! Of its many fields only those are read that decide what ids a text has; a value that asks for something else than is done
-//! here is refused by name. Numbers of fields are those of `sentencepiece_model.proto`.
+//! Reads only the fields that determine the ids of a text, and refuses unsupported values by name. The field numbers are from
+//! `sentencepiece_model.proto`.
 
 use crate::error::{Error, Result};
 use crate::vocab::protobuf::{Fields, Value};
 use crate::vocab::table::ID_LIMIT;
 
 pub(super) struct Model {
-    /// By id.
+    /// The pieces, by id.
     pub pieces: Vec<Piece>,
     pub spaces: Spaces,
-    /// Characters that no piece has become their bytes.
+    /// True if characters without a piece become bytes.
     pub byte_fallback: bool,
 }
 
 pub(super) struct Piece {
     pub text: String,
-    /// Of two joins the one with the higher score comes first.
+    /// The score. The join with the highest score is first.
     pub score: f32,
     pub kind: Kind,
 }
@@ -25,26 +25,26 @@ pub(super) struct Piece {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Kind {
     Normal,
-    /// Stands for what no piece does.
+    /// The token for characters without a piece.
     Unknown,
-    /// `<s>` and its like, which no text encodes to.
+    /// A special token such as `<s>`, to which no text encodes.
     Control,
-    /// Found in text before anything is joined.
+    /// A piece that is found in text before joining.
     UserDefined,
     /// A byte, `<0x00>` to `<0xFF>`.
     Byte,
 }
 
-/// What happens to spaces before text is split.
+/// The treatment of spaces before splitting.
 #[derive(Clone, Copy)]
 pub(super) struct Spaces {
-    /// One more is put before the text.
+    /// True if a space is put before the text.
     pub add_dummy_prefix: bool,
-    /// Those at both ends are taken away, and runs of them become one.
+    /// True if spaces at both ends are removed and runs of spaces become one space.
     pub remove_extra: bool,
 }
 
-/// `TrainerSpec.ModelType`: the algorithms. A file that does not say is the first.
+/// The names of `TrainerSpec.ModelType`, from 1. The default is 1.
 const MODEL_TYPES: [&str; 4] = ["Unigram", "BPE", "Word", "Char"];
 
 impl Model {
@@ -80,7 +80,7 @@ impl Model {
             match field? {
                 (3, Value::Int(n)) => *model_type = n,
                 (35, Value::Int(on)) => self.byte_fallback = on != 0,
-                (24, Value::Int(on)) if on != 0 => return Err(Error::file("expected no treat_whitespace_as_suffix, found it")),
+                (24, Value::Int(on)) if on != 0 => return Err(Error::file("`treat_whitespace_as_suffix` is not supported")),
                 _ => {}
             }
         }
@@ -92,7 +92,7 @@ impl Model {
             match field? {
                 (3, Value::Int(on)) => self.spaces.add_dummy_prefix = on != 0,
                 (4, Value::Int(on)) => self.spaces.remove_extra = on != 0,
-                (5, Value::Int(0)) => return Err(Error::file("expected escape_whitespaces, found it off")),
+                (5, Value::Int(0)) => return Err(Error::file("a model without `escape_whitespaces` is not supported")),
                 _ => {}
             }
         }
@@ -100,11 +100,11 @@ impl Model {
     }
 }
 
-/// Refuses a map of characters, which all normalizations but `identity` have.
+/// Refuses a map of characters, which every normalization except `identity` has.
 fn charsmap(spec: &[u8]) -> Result<()> {
     for field in Fields::of(spec) {
         if let (2, Value::Bytes([_, ..])) = field? {
-            return Err(Error::file("expected text to be taken as it is (identity), found a normalization"));
+            return Err(Error::file("text normalization is not supported: expected `identity`"));
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ impl Piece {
             }
         }
         if piece.text.is_empty() {
-            return Err(Error::file("expected a text, found none"));
+            return Err(Error::file("the piece has no text"));
         }
         if !piece.score.is_finite() {
             return Err(Error::file(format!("expected a finite score, found {}", piece.score)));
@@ -141,7 +141,7 @@ impl Kind {
             3 => Kind::Control,
             4 => Kind::UserDefined,
             6 => Kind::Byte,
-            5 => return Err(Error::file("expected pieces in use, found an unused one")),
+            5 => return Err(Error::file("unused pieces are not supported")),
             _ => return Err(Error::file(format!("expected a type from 1 to 6, found {number}"))),
         })
     }

@@ -1,4 +1,4 @@
-//! What the pieces of a model are for: some are joined, some are found in text as they stand, some are bytes.
+//! Sorts the pieces of a model by purpose: joined pieces, pieces found in text, bytes.
 
 use super::model::{Kind, Piece};
 use crate::error::{Error, Result, short};
@@ -6,14 +6,14 @@ use crate::vocab::merge::Ranks;
 use crate::vocab::trie::{Entry, Trie};
 use std::collections::HashMap;
 
-/// The byte of a piece `<0xE4>`.
+/// Reads the byte of a piece such as `<0xE4>`.
 pub(super) fn byte(text: &str) -> Result<u8> {
     let digits = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).filter(|digits| digits.len() == 2);
     let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|byte| text == format!("<0x{byte:02X}>"));
     byte.ok_or_else(|| Error::file(format!("expected a byte <0x00> to <0xFF>, found {:?}", short(text, 24))))
 }
 
-/// The ids of bytes, if characters without a piece are to become bytes.
+/// Returns the ids of all bytes, or `None` without `byte_fallback`.
 pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Result<Option<Box<[u32; 256]>>> {
     let mut ids = Box::new([0; 256]);
     let mut n_found = 0;
@@ -24,19 +24,19 @@ pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Resu
     match (byte_fallback, n_found) {
         (true, 256) => Ok(Some(ids)),
         (false, 0) => Ok(None),
-        (true, n) => Err(Error::file(format!("expected all 256 bytes among the pieces, for byte_fallback, found {n}"))),
-        (false, n) => Err(Error::file(format!("expected byte_fallback, for there are bytes among the pieces, found it off beside {n}"))),
+        (true, n) => Err(Error::file(format!("`byte_fallback` needs 256 byte pieces, found {n}"))),
+        (false, n) => Err(Error::file(format!("the model has {n} byte pieces, but `byte_fallback` is off"))),
     }
 }
 
-/// What text is joined to, the best score first.
+/// Returns the normal pieces, ranked by descending score.
 pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     let mut by_score: Vec<(u32, &Piece)> = of_kind(pieces, Kind::Normal).collect();
     by_score.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     let mut ranks = Ranks::default();
     let (mut rank, mut score) = (0, f32::INFINITY);
     for (id, piece) in by_score {
-        // equal scores are equal ranks: of such joins the leftmost is first
+        // equal scores are equal ranks: the leftmost join is first
         if piece.score < score {
             (rank, score) = (rank + 1, piece.score);
         }
@@ -45,7 +45,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     ranks
 }
 
-/// What is found in text before anything is joined.
+/// Returns the user-defined pieces, which are found in text before joining.
 pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();
@@ -60,12 +60,12 @@ fn of_kind(pieces: &[Piece], kind: Kind) -> impl Iterator<Item = (u32, &Piece)> 
     (0..).zip(pieces).filter(move |(_, piece)| piece.kind == kind)
 }
 
-/// Refuses pieces of the same text, whatever they are for.
+/// Refuses two pieces with the same text, of any kind.
 pub(super) fn each_once(pieces: &[Piece]) -> Result<()> {
     let mut ids = HashMap::with_capacity(pieces.len());
     for (id, piece) in (0u32..).zip(pieces) {
         if let Some(before) = ids.insert(piece.text.as_str(), id) {
-            return Err(Error::file(format!("expected each piece once, found that of id {before} again")).at(format!("piece {id}")));
+            return Err(Error::file(format!("the text is the same as of piece {before}")).at(format!("piece {id}")));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Ids by the official package, ChatGLM3's special tokens, and damage to models.
+//! Tests ids against the official package, ChatGLM3's special tokens, and damaged models.
 
 use super::*;
 use crate::error::Kind as ErrorKind;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Small models, and what the official package makes of texts with them: by `sentence_piece.py`, beside it.
+/// Small models, and the ids that the official package gives for texts. Written by `sentence_piece.py` in the same folder.
 const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/sentence_piece.jsonl"));
 
 fn hex(value: &Value) -> Option<Vec<u8>> {
@@ -15,7 +15,7 @@ fn hex(value: &Value) -> Option<Vec<u8>> {
     Some((0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect())
 }
 
-/// The models, each with the lines that follow it.
+/// Returns the models, each with its texts and ids.
 fn golden() -> Vec<(Vec<u8>, Vec<Value>)> {
     let mut models: Vec<(Vec<u8>, Vec<Value>)> = Vec::new();
     let mut trained = Vec::new();
@@ -37,7 +37,7 @@ fn parse(file: &[u8]) -> Vocab {
     Vocab::parse(file).unwrap()
 }
 
-/// The lines of which the vocabulary says something else.
+/// Returns the lines that differ from the vocabulary's ids or decoded text.
 fn mistakes(vocab: &Vocab, lines: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in lines {
@@ -59,14 +59,14 @@ fn mistakes(vocab: &Vocab, lines: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn ids_are_those_of_the_official_package() {
+fn ids_match_the_official_package() {
     let models = golden();
     assert_eq!(models.len(), 7);
     for (nth, (file, lines)) in models.iter().enumerate() {
         assert!(lines.len() > 80, "model {nth}");
         assert_eq!(mistakes(&parse(file), lines), [""; 0], "model {nth}");
     }
-    // the comparer objects
+    // the comparer finds the mistakes of another model
     assert!(mistakes(&parse(&models[1].0), &models[0].1).len() > 50);
     assert!(mistakes(&parse(&models[6].0), &models[5].1).len() > 50);
 }
@@ -87,11 +87,11 @@ fn each_text_has_a_space_of_its_own_before_it() {
     let [a, b] = ["hello", "world"].map(|text| vocab.encode(text.as_bytes()).unwrap());
     assert_ne!(vocab.encode(b"helloworld").unwrap(), [a.clone(), b.clone()].concat());
     assert_eq!(vocab.decode(&[a.clone(), b.clone()].concat()), b"hello world");
-    // streamed, a text continues what is before it
+    // a streamed text continues the text before it
     let mut stream = Utf8Stream::new();
     let text: String = a.iter().chain(&b).map(|&id| stream.push(vocab.token(id)).to_string()).collect();
     assert_eq!(text, " hello world");
-    assert_eq!(vocab.encode_prompt(b"hello").unwrap(), a, "another family's prompt is a text like any other");
+    assert_eq!(vocab.encode_prompt(b"hello").unwrap(), a, "only ChatGLM3's prompts have tokens before the text");
     let e = vocab.encode(b"ab\xff").unwrap_err();
     assert_eq!((e.kind, e.to_string().contains("0xff at offset 2")), (ErrorKind::Input, true), "{e}");
 }
@@ -110,7 +110,7 @@ fn bytes_are_streamed_as_whole_characters() {
     assert_eq!(vocab.decode(&[3 + 0x20, 3 + b'a' as u32]), b" a");
 }
 
-/// A field of protobuf that holds bytes.
+/// Returns a protobuf field with bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u8;
     let len = if bytes.len() < 128 { vec![len] } else { vec![len | 0x80, (bytes.len() >> 7) as u8] };
@@ -121,12 +121,12 @@ fn piece(text: &str, score: f32, kind: u8) -> Vec<u8> {
     field(1, &[&field(1, text.as_bytes())[..], &[0x15], &score.to_le_bytes(), &[0x18, kind]].concat())
 }
 
-/// BPE with bytes for what no piece has; nothing is removed.
+/// Returns the specs of a BPE model with `byte_fallback` that removes no spaces.
 fn specs() -> Vec<u8> {
     [field(2, &[0x18, 2, 0x98, 2, 1]), field(3, &[0x20, 0])].concat()
 }
 
-/// As many pieces as ChatGLM3 has, of the same kinds in the same order.
+/// Returns a model with as many pieces as ChatGLM3, of the same kinds in the same order.
 pub(in crate::vocab) fn like_chatglm3() -> Vec<u8> {
     let mut file = [piece("<unk>", 0.0, 2), piece("<s>", 0.0, 3), piece("</s>", 0.0, 3)].concat();
     file.extend((0..=255u8).flat_map(|byte| piece(&format!("<0x{byte:02X}>"), 0.0, 6)));
@@ -147,13 +147,13 @@ fn chatglm3_has_its_special_tokens() {
     for text in ["<unk>", "<sop>", "<|endoftext|>", "hi", "<0x0A>", ""] {
         assert_eq!(vocab.special(text), None, "{text}");
     }
-    // what a user writes is text
+    // user text never becomes a special token
     for text in CHATGLM3.into_iter().chain(["</s>", "<unk>", "<0x0A>"]) {
         let ids = vocab.encode(text.as_bytes()).unwrap();
         assert!(ids.iter().all(|&id| (3..64_789).contains(&id)), "{text}: {ids:?}");
         assert_eq!(vocab.decode(&ids), text.as_bytes());
     }
-    // padding of the embeddings, and anything else
+    // the padding of the embeddings, and unassigned ids
     for id in (64_789..65_024).chain([0, 1, 2, u32::MAX]) {
         assert_eq!((vocab.token(id), vocab.decode(&[id])), (&b""[..], vec![]));
     }
@@ -166,7 +166,7 @@ fn chatglm3_prompts_begin_as_the_official_tokenizer_begins_them() {
     assert_eq!(vocab.encode("你好".as_bytes()).unwrap(), [259, 266]);
     assert_eq!(vocab.encode_prompt(b"hi").unwrap(), [64_790, 64_792, 263]);
     assert_eq!(vocab.encode_prompt(b"").unwrap(), [64_790, 64_792]);
-    // a chat's parts are encoded on their own, and each gets its space back
+    // the parts of a chat are encoded separately, and decoding removes the space of each part
     let chat = [64_790, 64_792, 64_795, 259, 13, 263, 64_796, 259, 13, 263, 2];
     assert_eq!(vocab.decode(&chat), b"\n hi\n hi");
     assert_eq!(vocab.decode(&[64_796, 263, 64_795, 263]), b"hihi");
@@ -174,7 +174,7 @@ fn chatglm3_prompts_begin_as_the_official_tokenizer_begins_them() {
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name() {
+fn unsupported_models_are_refused_by_name() {
     let unk = || piece("<unk>", 0.0, 2);
     let a = || piece("a", 0.0, 1);
     let bytes = || (0..=255u8).flat_map(|byte| piece(&format!("<0x{byte:02X}>"), 0.0, 6)).collect::<Vec<u8>>();
@@ -188,27 +188,27 @@ fn what_is_not_done_is_refused_by_name() {
         ([unk(), a(), field(2, &[0x18, 3])].concat(), "found Word"),
         ([unk(), a(), field(2, &[0x18, 0])].concat(), "found type 0"),
         ([unk(), a(), field(2, &[0x18, 99])].concat(), "found type 99"),
-        ([unk(), a(), bpe(), field(2, &[0xc0, 1, 1])].concat(), "no treat_whitespace_as_suffix"),
-        ([unk(), a(), bpe(), field(3, &[0x28, 0])].concat(), "normalizer_spec: expected escape_whitespaces"),
-        ([unk(), a(), bpe(), field(3, &field(2, b"x"))].concat(), "normalizer_spec: expected text to be taken as it is"),
-        ([unk(), a(), bpe(), field(5, &field(2, b"x"))].concat(), "denormalizer_spec: expected text to be taken as it is"),
-        ([unk(), piece("a", 0.0, 5), bpe()].concat(), "piece 1: expected pieces in use"),
+        ([unk(), a(), bpe(), field(2, &[0xc0, 1, 1])].concat(), "`treat_whitespace_as_suffix` is not supported"),
+        ([unk(), a(), bpe(), field(3, &[0x28, 0])].concat(), "normalizer_spec: a model without `escape_whitespaces`"),
+        ([unk(), a(), bpe(), field(3, &field(2, b"x"))].concat(), "normalizer_spec: text normalization is not supported"),
+        ([unk(), a(), bpe(), field(5, &field(2, b"x"))].concat(), "denormalizer_spec: text normalization is not supported"),
+        ([unk(), piece("a", 0.0, 5), bpe()].concat(), "piece 1: unused pieces are not supported"),
         ([unk(), piece("a", 0.0, 7), bpe()].concat(), "piece 1: expected a type from 1 to 6, found 7"),
         ([unk(), piece("a", f32::NAN, 1), bpe()].concat(), "piece 1: expected a finite score, found NaN"),
         ([unk(), piece("a", f32::INFINITY, 1), bpe()].concat(), "piece 1: expected a finite score, found inf"),
-        ([unk(), piece("", 0.0, 1), bpe()].concat(), "piece 1: expected a text"),
+        ([unk(), piece("", 0.0, 1), bpe()].concat(), "piece 1: the piece has no text"),
         ([unk(), field(1, &field(1, b"\xff")), bpe()].concat(), "piece 1: expected UTF-8"),
-        ([unk(), a(), a(), bpe()].concat(), "piece 2: expected each piece once, found that of id 1 again"),
-        ([unk(), a(), piece("a", 0.0, 3), bpe()].concat(), "piece 2: expected each piece once"),
-        ([unk(), piece("b", 0.0, 2), bpe()].concat(), "piece 1: expected one unknown piece"),
-        ([a(), bpe()].concat(), "expected an unknown piece"),
-        ([unk(), a(), bytes(), bpe()].concat(), "expected byte_fallback"),
-        ([unk(), a(), specs()].concat(), "expected all 256 bytes among the pieces, for byte_fallback, found 0"),
+        ([unk(), a(), a(), bpe()].concat(), "piece 2: the text is the same as of piece 1"),
+        ([unk(), a(), piece("a", 0.0, 3), bpe()].concat(), "piece 2: the text is the same"),
+        ([unk(), piece("b", 0.0, 2), bpe()].concat(), "piece 1: the model has a second unknown piece"),
+        ([a(), bpe()].concat(), "the model has no unknown piece"),
+        ([unk(), a(), bytes(), bpe()].concat(), "the model has 256 byte pieces, but `byte_fallback` is off"),
+        ([unk(), a(), specs()].concat(), "`byte_fallback` needs 256 byte pieces, found 0"),
         ([unk(), piece("<0x0a>", 0.0, 6), bpe()].concat(), "piece 1: expected a byte <0x00> to <0xFF>, found \"<0x0a>\""),
         ([unk(), piece("<0x+A>", 0.0, 6), bpe()].concat(), "piece 1: expected a byte"),
-        ([unk(), a(), bpe(), vec![0x0b]].concat(), "expected a field of protobuf 1 bytes before the end"),
-        ([unk(), a(), bpe(), vec![0x80; 11]].concat(), "expected a field of protobuf 11 bytes before the end"),
-        ([unk(), a(), bpe(), vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat(), "expected a field of protobuf"),
+        ([unk(), a(), bpe(), vec![0x0b]].concat(), "invalid protobuf field 1 bytes before the end"),
+        ([unk(), a(), bpe(), vec![0x80; 11]].concat(), "invalid protobuf field 11 bytes before the end"),
+        ([unk(), a(), bpe(), vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat(), "invalid protobuf field"),
     ];
     for (file, want) in cases {
         let e = SentencePiece::parse(&file).map(|_| ()).expect_err(want);
@@ -233,8 +233,8 @@ fn damage_never_panics() {
 }
 
 #[test]
-fn a_model_is_known_by_what_it_holds() {
-    // whose first piece has 123 bytes: that length is `{`
+fn the_format_is_recognised_by_content() {
+    // the length of the first piece is 123, the code of `{`
     let long = piece(&"u".repeat(114), 0.0, 2);
     assert_eq!(long[1], b'{');
     let vocab =
@@ -244,7 +244,7 @@ fn a_model_is_known_by_what_it_holds() {
     assert!(e.contains("SentencePiece"), "{e}");
 }
 
-/// The real file is too large for the repository; a copy is found through `WINGBEAT_CHATGLM3_VOCAB`.
+/// The published file is too large for the repository; `WINGBEAT_CHATGLM3_VOCAB` names a copy.
 #[test]
 fn chatglm3_matches_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_CHATGLM3_VOCAB") else {

@@ -1,4 +1,4 @@
-//! The same tokens as `tokenizer.model` and as `tokenizer.json`, what the `tokenizers` crate makes of the latter, and damage.
+//! Tests that `tokenizer.model`, `tokenizer.json` and the `tokenizers` crate give the same ids, and that damaged files are refused.
 
 use crate::error::Kind;
 use crate::vocab::glm4::tests::{full_merges, lines};
@@ -15,7 +15,7 @@ impl Random {
         (self.0 >> 33) as usize % n
     }
 
-    /// What the pattern tells apart, in short runs.
+    /// Returns random text from short runs of the character classes in the pattern.
     fn text(&mut self) -> String {
         let parts = [
             "a", "b", "c", "ab", "ca", " ", "  ", "\n", "\r\n", "\t", "1", "22", "!", "?!", "'s", "'RE", "é", "e\u{301}", "你", "好", "🚀",
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// Tokens after the bytes: two earlier ones together, as training makes them.
+/// Returns `n` tokens, each the concatenation of two earlier tokens or bytes, as in BPE training.
 fn merges(n: usize, random: &mut Random) -> Vec<Vec<u8>> {
     let mut tokens: Vec<Vec<u8>> = "abc \n\r\t12!?'sREé\u{301}你好🚀\u{a0}".bytes().map(|b| vec![b]).collect();
     let n_bytes = tokens.len();
@@ -43,7 +43,7 @@ fn spelt(token: &[u8]) -> String {
     token.iter().map(|&b| byte_chars::char(b)).collect()
 }
 
-/// The file that converters write.
+/// Returns the file that converters write.
 fn file(merges: &[Vec<u8>]) -> Value {
     let tokens: Vec<Vec<u8>> = byte_order().into_iter().map(|b| vec![b]).chain(merges.iter().cloned()).collect();
     let rank: HashMap<&[u8], usize> = tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
@@ -105,7 +105,7 @@ fn both_files_give_the_same_ids() {
 
 #[test]
 fn without_ignore_merges_words_would_get_other_ids() {
-    // a word that is a token, of which no two parts are
+    // a word that is a token, but no two of its parts together are a token
     let mut json = file(&["你好".as_bytes().to_vec()]);
     let [with, without] = [true, false].map(|ignore| {
         json["model"]["ignore_merges"] = json!(ignore);
@@ -118,7 +118,7 @@ fn without_ignore_merges_words_would_get_other_ids() {
 }
 
 #[test]
-fn forms_that_mean_the_same_are_read_too() {
+fn equivalent_forms_are_accepted() {
     let merges = merges(50, &mut Random(2));
     let text = "ab ca\n\n你好 '!s 1  ".as_bytes();
     let ids = from_json(&file(&merges), 306).encode(text).unwrap();
@@ -148,12 +148,12 @@ fn refusal(change: impl FnOnce(&mut Value)) -> String {
 }
 
 #[test]
-fn what_would_give_other_ids_is_refused() {
+fn files_that_would_give_other_ids_are_refused() {
     let at = |pointer: &'static str, value: Value| refusal(|json| *json.pointer_mut(pointer).unwrap() = value);
     let cases = [
-        (at("/model/ignore_merges", json!(false)), "expected ignore_merges"),
-        (at("/model/ignore_merges", Value::Null), "expected ignore_merges"),
-        (at("/normalizer", json!({"type": "NFC"})), "expected no normalizer"),
+        (at("/model/ignore_merges", json!(false)), "must set `ignore_merges`"),
+        (at("/model/ignore_merges", Value::Null), "must set `ignore_merges`"),
+        (at("/normalizer", json!({"type": "NFC"})), "must not have a `normalizer`"),
         (at("/pre_tokenizer", Value::Null), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!(r"\s+|\S+")), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/0/pattern", json!({"String": " "})), "GLM-4's pattern"),
@@ -163,12 +163,12 @@ fn what_would_give_other_ids_is_refused() {
         (at("/pre_tokenizer/pretokenizers/1", json!({"type": "Digits"})), "GLM-4's pattern"),
         (at("/added_tokens/4/content", json!("<bos>")), "found \"<bos>\" with id 264"),
         (at("/added_tokens/4/id", json!(300)), "found \"<sop>\" with id 300"),
-        (refusal(|json| drop(json["added_tokens"].as_array_mut().unwrap().pop())), "\"<|end_of_video|>\" with id 273, found none"),
+        (refusal(|json| drop(json["added_tokens"].as_array_mut().unwrap().pop())), "\"<|end_of_video|>\" with id 273 is missing"),
         (refusal(|json| json["model"]["vocab"]["x"] = json!(260)), "expected an id below 260, found 260"),
-        (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "spelt as characters, found \"日\""),
-        (refusal(|json| json["model"]["vocab"][""] = json!(259)), "spelt as characters, found \"\""),
-        (refusal(|json| drop(json["model"]["vocab"].as_object_mut().unwrap().remove("z"))), "found 90 but no 89"),
-        (refusal(|json| json["model"]["vocab"]["z"] = json!(5)), "expected each rank once, found 5 again"),
+        (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "in byte characters, found \"日\""),
+        (refusal(|json| json["model"]["vocab"][""] = json!(259)), "in byte characters, found \"\""),
+        (refusal(|json| drop(json["model"]["vocab"].as_object_mut().unwrap().remove("z"))), "rank 89 is missing: the next rank is 90"),
+        (refusal(|json| json["model"]["vocab"]["z"] = json!(5)), "rank 5 occurs twice"),
     ];
     for (found, want) in cases {
         assert!(found.contains(want), "{found}, not {want}");
@@ -176,11 +176,11 @@ fn what_would_give_other_ids_is_refused() {
 }
 
 #[test]
-fn a_file_of_another_family_is_left_to_others() {
+fn a_file_of_another_family_is_not_read_as_glm4() {
     let mut json = file(&merges(4, &mut Random(4)));
     json["added_tokens"][2]["content"] = json!("<|begin_of_text|>");
     assert!(Glm4::from_json(json.to_string().as_bytes(), 260).unwrap().is_none());
-    // and they read it: their special tokens are found in text
+    // the general reader takes the file, and finds its special tokens in text
     json["model"]["merges"] = json!([]);
     let vocab = Vocab::parse(json.to_string().as_bytes()).unwrap();
     assert_eq!(vocab.encode(b"<|begin_of_text|>").unwrap(), [262]);
@@ -188,10 +188,10 @@ fn a_file_of_another_family_is_left_to_others() {
 }
 
 #[test]
-fn the_real_size_is_read_and_no_other_file_of_that_size() {
+fn only_glm4_files_may_have_the_published_size() {
     let merges = full_merges();
     let mut json = file(&merges);
-    // the real tokens can be cut in more ways
+    // the published tokens can be cut in more ways
     let list = json["model"]["merges"].as_array_mut().unwrap();
     list.extend(std::iter::repeat_n(json!(["ä½ł", "å¥½"]), 318_000 - list.len()));
     let pretty = |json: &Value| serde_json::to_string_pretty(json).unwrap();
