@@ -3,9 +3,10 @@
 //! The commands run in a folder of their own, with the repository's `tests`, `examples` and `assets`, and with the tiny model under the
 //! names that the pages use for real ones. A block that cannot run here says why, in a comment above the block.
 
+mod links;
 mod page;
 
-use page::{Command, commands, matches};
+use page::{Command, commands, files, matches};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -102,6 +103,9 @@ fn fault(command: &Command, folder: &Path) -> Option<String> {
 fn check(page: &str) {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let folder = sandbox();
+    for (name, content) in files(&text) {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
     let faults = commands(&text).into_iter().filter_map(|command| {
         let fault = fault(&command, folder.path())?;
         Some(format!("{page}:{}: {}\n{fault}", command.line, command.text))
@@ -120,13 +124,21 @@ macro_rules! pages {
 
 pages! {
     readme "README.md"
+    architecture "docs/ARCHITECTURE.md"
     batch "docs/batch.md"
     chat "docs/chat.md"
     devices "docs/devices.md"
     environment "docs/environment.md"
     files "docs/files.md"
     grammars "docs/grammars.md"
+    kernels "docs/kernels.md"
     migrating "docs/migrating.md"
+    models "docs/models.md"
+    outputs "docs/outputs.md"
+    performance "docs/performance.md"
+    quantisation "docs/quantisation.md"
+    safety "docs/safety.md"
+    sampling "docs/sampling.md"
     state_files "docs/state-files.md"
     strategies "docs/strategies.md"
 }

@@ -4,6 +4,8 @@
 const SKIP: &str = "<!-- test-docs: skip: ";
 /// Above a block: its commands are run, and their output is not compared.
 const ANY_OUTPUT: &str = "<!-- test-docs: output depends on the machine -->";
+/// Above a block: the block is the content of a file, which the page's commands read.
+const FILE: &str = "<!-- test-docs: file: ";
 
 /// One command of a page.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +54,16 @@ pub fn commands(page: &str) -> Vec<Command> {
         }
     }
     found
+}
+
+/// Returns the name and the content of each file that a page shows, in a block below a line with [`FILE`].
+pub fn files(page: &str) -> Vec<(&str, &str)> {
+    let file = |block| {
+        let (name, rest): (&str, &str) = str::split_once(block, " -->\n```")?;
+        let (_language, rest) = rest.split_once('\n')?;
+        Some((name, rest.split("```").next()?))
+    };
+    page.split(FILE).skip(1).filter_map(file).collect()
 }
 
 /// Whether `found` is what the page shows. A line `…` stands for any number of lines, `…` within a line for any text.
@@ -116,6 +128,12 @@ no
         command(20, "f", None),
     ];
     assert_eq!(commands(page), expected);
+}
+
+#[test]
+fn files_are_found() {
+    let page = "a\n<!-- test-docs: file: x.json -->\n```json\n{}\n[]\n```\nb\n```sh\nc\n```\n";
+    assert_eq!(files(page), [("x.json", "{}\n[]\n")]);
 }
 
 #[test]
