@@ -60,3 +60,18 @@ pub mod vocab;
 #[cfg(feature = "cli")]
 use low_level::report;
 use low_level::{arch, exec, quant, tape, template, tensor, weights, words};
+
+/// The Rust blocks of the pages, which `cargo test --doc` compiles.
+#[cfg(all(doctest, feature = "cli"))]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/chat.md")]
+    mod chat {}
+    #[doc = include_str!("../docs/devices.md")]
+    mod devices {}
+    #[doc = include_str!("../docs/grammars.md")]
+    mod grammars {}
+    #[doc = include_str!("../docs/library.md")]
+    mod library {}
+}

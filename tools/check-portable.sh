@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Type-checks the crate for platforms that this machine is not: Windows and macOS (library and program), the web (library without
-# default features). Links and runs nothing. Uses rustup's targets where they are installed; else, on Debian, a compiler from
-# Debian's packages that builds the standard library from its sources, unpacked into a cache folder without installing
-# anything (0.7 GB, no root needed). What can do neither is SKIPPED, which is not a failure.
+# Type-checks the crate for other platforms: Windows and macOS (library and program), the web (library without default features).
+# Links and runs nothing. Uses installed targets of rustup. Otherwise, on Debian, unpacks a compiler from Debian's packages into a cache
+# folder (0.7 GB, no root, no installation) and builds the standard library from its sources. A target without either prints SKIPPED.
 # usage: check-portable.sh [TARGET…]      environment: WINGBEAT_PORTABLE, the cache folder
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +19,7 @@ what_to_check() { # TARGET
 
 # --- rustup -----------------------------------------------------------------------------------------------------------
 
-has_std() { # TARGET: is its standard library there?
+has_std() { # TARGET: succeeds if its standard library is installed
   local libraries
   libraries=$(rustc --print target-libdir --target "$1" 2>/dev/null) && compgen -G "$libraries/libstd-*.rlib" >/dev/null
 }
@@ -35,8 +34,8 @@ with_rustup() { # TARGET
 unpack_debian() {
   local packages dir
   [ ! -x "$cache/root/usr/bin/rustc" ] || return 0
-  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "this is no Debian" >"$log"; return 1; }
-  # What an installation would add to this machine: the compiler and those of its libraries that are not here yet.
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "this system is not Debian" >"$log"; return 1; }
+  # The packages that an installation would add to this machine.
   packages=$(apt-get install --simulate --no-install-recommends rustc-web cargo-web rust-web-src 2>"$log" | awk '/^Inst / { print $2 }')
   [ -n "$packages" ] || { echo "apt-get finds no package rustc-web (apt-get update may help)" >>"$log"; return 1; }
   echo "unpacking a Rust compiler from Debian's packages into $cache"
@@ -45,7 +44,7 @@ unpack_debian() {
   # shellcheck disable=SC2086
   (cd "$cache/packages" && apt-get download -q $packages) >"$log" 2>&1 || return 1
   for package in "$cache"/packages/*.deb; do dpkg-deb --extract "$package" "$cache/part"; done
-  # build-std looks for the sources below the compiler's own folder.
+  # build-std looks for the sources in the compiler's folder.
   dir=$(cd "$cache/part" && compgen -G "usr/src/rustc-*" | head -1)
   mkdir -p "$cache/part/usr/lib/rustlib/src"
   [ -e "$cache/part/usr/lib/rustlib/src/rust/library/std" ] || ln -sfn "../../../../$dir" "$cache/part/usr/lib/rustlib/src/rust"
@@ -74,7 +73,7 @@ for target; do
   else
     with_debian "$target" || status=$?
     if [ "$status" = 2 ]; then
-      echo "SKIPPED: no standard library for $target (rustup target add $target), and Debian's could not be had: $(tail -1 "$log")"
+      echo "SKIPPED: no standard library for $target (rustup target add $target), and Debian's is not available: $(tail -1 "$log")"
       continue
     fi
   fi

@@ -2,7 +2,7 @@
 # Checks the dependencies against deny.toml: licences, duplicates and sources, then known vulnerabilities.
 # usage: deny.sh
 #
-# The list of vulnerabilities comes from GitHub. Where it cannot be fetched, the script prints SKIPPED.
+# The list of vulnerabilities comes from GitHub. Without it, the script prints SKIPPED for this check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,8 +2,8 @@
 # Runs every fuzz target with coverage feedback and AddressSanitizer, each for SECONDS.
 # usage: fuzz.sh [SECONDS] [TARGET…]      default: 60 seconds, all targets
 #
-# A stable toolchain is enough: RUSTC_BOOTSTRAP allows the compiler's flag for the sanitizer. What a target finds is kept in
-# fuzz/artifacts/TARGET, inputs that reach new code in fuzz/corpus/TARGET. Both folders are ignored by git.
+# A stable toolchain is enough: RUSTC_BOOTSTRAP allows the compiler's flag for the sanitizer. Failing inputs are kept in
+# fuzz/artifacts/TARGET, inputs that reach new code in fuzz/corpus/TARGET. Git ignores both folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTC_BOOTSTRAP=1
@@ -16,11 +16,11 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n 's/^name = "\(.*\)"$/\1/p' fuzz/Cargo.toml | tail -n +2)
 
 cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --quiet
-# The program's own versions of its dependencies.
+# Fuzz with the versions of the program's dependencies.
 [ fuzz/Cargo.lock -nt Cargo.lock ] || cp Cargo.lock fuzz/Cargo.lock
 cargo fuzz build
 
-# Readers of checkpoints and states want a path: a folder in memory spares the disk.
+# Readers of checkpoints and states need a path. A folder in memory is faster than the disk.
 [ ! -d /dev/shm ] || { TMPDIR=$(mktemp -d /dev/shm/wingbeat-fuzz.XXXXXX) && export TMPDIR && trap 'rm -rf "$TMPDIR"' EXIT; }
 
 total=0
@@ -29,7 +29,7 @@ for target in "${targets[@]}"; do
   corpus=fuzz/corpus/$target
   mkdir -p "$corpus" "fuzz/artifacts/$target"
   log=$(mktemp)
-  # Limits per input: 25 seconds, 2 GiB in all, 512 MiB at once.
+  # Limits per input: 25 seconds, 2 GiB in total, 512 MiB in one allocation.
   cargo fuzz run "$target" "$corpus" "fuzz/seeds/$target" -- -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 \
     -malloc_limit_mb=512 -max_len=16384 -print_final_stats=1 -print_funcs=0 >"$log" 2>&1 || failed+=("$target")
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)

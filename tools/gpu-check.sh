@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# What a real GPU has to show: every kernel against its twin, the official logits, and how fast it is; as one page and one JSON.
+# Checks and measures a GPU: every kernel against its twin, golden logits, speed. Writes one page and one JSON file.
 #
 # usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]
 #                     [--web-rwkv BINARY] [--beside "NAME …"]
-#   --binary PATH  the program (default target/release/wingbeat)
+#   --binary PATH  program to run (default target/release/wingbeat)
 #   --device D     as wingbeat's --device (default gpu)
-#   --out DIR      where the results go (default benches/results)
-#   --models M     synthetic models, in the order of running (default: every size of RWKV-7 and GLM-4, and 0.1b of the others)
+#   --out DIR      folder of the results (default benches/results)
+#   --models M     synthetic models, in order (default: every size of RWKV-7 and GLM-4, and 0.1b of the others)
 #   --batches B    slots that decode together (default 1,2,4,8,32,128)
 #   --prompt P     tokens of the prompt (default 512)
 #   --gen G        tokens to decode (default 64)
-#   --seconds S    give up on a model after so long (default 150)
-#   --web-rwkv B   the binary of web-rwkv's bench example, to be run in turn with ours (benches/compare_web_rwkv.sh)
-#   --beside M     models for that (default rwkv7-1.5b)
+#   --seconds S    time limit per model (default 150)
+#   --web-rwkv B   binary of web-rwkv's bench example, to run in turn with wingbeat (benches/compare_web_rwkv.sh)
+#   --beside M     models for --web-rwkv (default rwkv7-1.5b)
 #
-# Writes DATE-DEVICE.md and DATE-DEVICE.json, after every model: what is finished stays if time runs out. Needs bash and python3.
-# A model that does not fit is named and left out. Exit code 3 where a result is wrong.
+# Writes DATE-DEVICE.md and DATE-DEVICE.json after every model, so an interrupted run keeps finished results. Needs bash and python3.
+# A model that does not fit is named and skipped. Exit code 3: a result is wrong.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=benches/options.sh

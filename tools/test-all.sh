@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole test suite, once for each way to run a model that one machine can offer. A way that is not here prints SKIPPED.
+# Runs all tests once for each variant of kernels and drivers on this machine. A missing variant prints SKIPPED.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,16 +13,16 @@ pass() { # NAME VARIABLE=VALUE…
   env "$@" tools/test.sh || failed+=("$name")
 }
 
-pass "as it is"
+pass "defaults"
 pass "checked shaders" WINGBEAT_CHECKED_SHADERS=1
 pass "kernels of real GPUs" WINGBEAT_KERNELS=groups
-pass "the same without subgroups" WINGBEAT_KERNELS=groups WINGBEAT_SUBGROUPS=0
-pass "tokens drawn on the device" WINGBEAT_DRAWS=device
+pass "kernels of real GPUs without subgroups" WINGBEAT_KERNELS=groups WINGBEAT_SUBGROUPS=0
+pass "sampling on the device" WINGBEAT_DRAWS=device
 pass "kernels of software adapters" WINGBEAT_KERNELS=lanes
-# Smaller than most matrices of the tests, so that they are split by rows.
+# Smaller than most matrices of the tests, so these are split by rows.
 pass "split matrices" WINGBEAT_MAX_BINDING=10000
 if [ -e "$swiftshader" ]; then
-  # The second name is that of loaders before 1.3.207.
+  # Loaders before 1.3.207 read the second variable.
   pass "a second driver" VK_DRIVER_FILES="$swiftshader" VK_ICD_FILENAMES="$swiftshader"
 else
   printf '\n== a second driver\nSKIPPED: no %s (Debian: apt-get install chromium)\n' "$swiftshader"

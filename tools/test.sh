@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs every test, with cargo-nextest where it is installed; a missing adapter is a failure, not a skip.
+# Builds and runs every test, with cargo-nextest if it is installed. A missing adapter is a failure, not a skip.
 # usage: test.sh [ARGUMENTS OF THE TEST RUNNER…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,13 +13,13 @@ fi
 "${run[@]}" --no-run
 tools/setup.sh vulkan debug
 export WINGBEAT_REQUIRE_GPU=1
-# nextest leaves out the examples in the documentation; they run first so that the summary of everything else comes last.
+# nextest does not run doctests. They run first, so the summary of all other tests comes last.
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc
-# The examples must not only compile.
+# Runs the examples; nextest only compiles them.
 if [ $# -eq 0 ]; then
   for example in generate rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
     "$cargo" run --quiet --example "$example" >/dev/null
   done
 fi
-# A failure should not hide the next one.
+# Runs the other tests after a failure.
 "${run[@]}" --no-fail-fast "$@"
