@@ -16,8 +16,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
-use excerpts::decoded;
+use crate::tape::{TOKENS_PER_BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, Var, WINDOW_BYTES};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,9 +171,9 @@ impl GpuExecutor {
         }
     }
 
-    /// Keeps a buffer for the next time, unless it is one for large pieces of memory.
-    fn keep(&mut self, readback: Readback) {
-        self.readback = Some(readback).filter(|readback| !readback.holds(LARGE));
+    /// Keeps a small buffer for the next readback, and drops a large one.
+    fn keep(&mut self, readback: Option<Readback>) {
+        self.readback = readback.filter(|readback| !readback.holds(LARGE));
     }
 
     /// Copies `bytes` of a buffer to the host, and blocks until they are there.
@@ -368,10 +367,8 @@ impl Executor for GpuExecutor {
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        let Pending::Excerpts(mut readback, pieces) = self.done()? else { return Err(nothing_begun()) };
-        let numbers = decoded(&mut readback, &pieces, self.model.tape())?;
-        self.keep(readback);
-        Ok(numbers)
+        let Pending::Excerpts(readback, pieces) = self.done()? else { return Err(nothing_begun()) };
+        self.take_excerpts(readback, &pieces)
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -386,9 +383,13 @@ impl Executor for GpuExecutor {
 
     fn cancel(&mut self) {
         match self.pending.take() {
-            Some(Pending::Logits(mut readback, _) | Pending::Excerpts(mut readback, _)) => {
+            Some(Pending::Logits(mut readback, _)) => {
                 readback.cancel();
-                self.keep(readback);
+                self.keep(Some(readback));
+            }
+            Some(Pending::Excerpts(mut readback, _)) => {
+                readback.cancel();
+                self.keep(readback.into_single());
             }
             Some(Pending::Ahead) => self.ahead.iter_mut().for_each(Ahead::cancel),
             Some(Pending::Step(_)) | None => {}

@@ -1,7 +1,7 @@
 //! What an executor began and has not finished: what the bytes are that come back.
 
 use super::Device;
-use super::readback::{Readback, Submitted};
+use super::readback::{Readback, SplitReadback, Submitted};
 use crate::error::Result;
 use crate::exec::Excerpt;
 use crate::tape::{Cache, State, TOKENS_PER_BLOCK, Tape};
@@ -16,7 +16,7 @@ pub enum Pending {
     /// Draws of several steps, which [`Ahead`](super::ahead::Ahead) reads back.
     Ahead,
     /// Pieces of memory, one after the other.
-    Excerpts(Readback, Vec<PendingExcerpt>),
+    Excerpts(SplitReadback, Vec<PendingExcerpt>),
 }
 
 impl Pending {
@@ -24,7 +24,8 @@ impl Pending {
     pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
             Pending::Step(submitted) => submitted.poll(device, context),
-            Pending::Logits(readback, _) | Pending::Excerpts(readback, _) => readback.poll(device, context),
+            Pending::Logits(readback, _) => readback.poll(device, context),
+            Pending::Excerpts(readback, _) => readback.poll(device, context),
             Pending::Ahead => ahead.map_or(Poll::Ready(Ok(())), |readback| readback.poll(device, context)),
         }
     }
@@ -33,7 +34,8 @@ impl Pending {
     pub fn wait(&self, device: &Device, ahead: Option<&Readback>) -> Result<()> {
         match self {
             Pending::Step(submitted) => submitted.wait(device),
-            Pending::Logits(readback, _) | Pending::Excerpts(readback, _) => readback.wait(device),
+            Pending::Logits(readback, _) => readback.wait(device),
+            Pending::Excerpts(readback, _) => readback.wait(device),
             Pending::Ahead => ahead.map_or(Ok(()), |readback| readback.wait(device)),
         }
     }

@@ -2,11 +2,14 @@
 
 #[cfg(any(test, target_arch = "wasm32"))]
 mod arrival;
+mod split;
 
 use super::Device;
 use crate::error::{Error, Result};
 use std::task::{Context, Poll};
 use wgpu::BufferUsages;
+
+pub use split::SplitReadback;
 
 /// Work that was submitted to a device.
 pub struct Submitted {

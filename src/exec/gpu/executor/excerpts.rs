@@ -3,9 +3,9 @@
 use super::GpuExecutor;
 use crate::error::Result;
 use crate::exec::gpu::pending::{Pending, PendingExcerpt};
-use crate::exec::gpu::readback::Readback;
+use crate::exec::gpu::readback::SplitReadback;
 use crate::exec::{Excerpt, Loaded};
-use crate::tape::{TOKENS_PER_BLOCK, Tape};
+use crate::tape::TOKENS_PER_BLOCK;
 
 impl GpuExecutor {
     /// Submits copies of these excerpts to the host.
@@ -13,7 +13,8 @@ impl GpuExecutor {
         let tape = self.model.tape().clone();
         let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
         let bytes = pending.iter().map(|excerpt| excerpt.bytes).sum();
-        let mut readback = self.readback(bytes)?;
+        let device = self.model.device.clone();
+        let mut readback = SplitReadback::new(&device, bytes, |bytes| self.readback(bytes))?;
         let (mut encoder, mut to) = (self.encoder(), 0);
         for excerpt in excerpts {
             let mut copy = |from: &wgpu::Buffer, at: usize, bytes: usize| {
@@ -39,20 +40,15 @@ impl GpuExecutor {
                 }
             }
         }
-        readback.ask(bytes, self.model.device.queue.submit([encoder.finish()]));
+        readback.ask(&device.queue.submit([encoder.finish()]));
         Ok(Pending::Excerpts(readback, pending))
     }
-}
 
-/// The numbers of each excerpt.
-pub fn decoded(readback: &mut Readback, pending: &[PendingExcerpt], tape: &Tape) -> Result<Vec<Vec<f32>>> {
-    readback.take(|view| {
-        let mut rest = view;
-        let own = pending.iter().map(|excerpt| {
-            let (bytes, behind) = rest.split_at(excerpt.bytes);
-            rest = behind;
-            excerpt.decode(tape, bytes)
-        });
-        own.collect()
-    })
+    /// Returns the numbers of each piece, whose bytes must have arrived.
+    pub(super) fn take_excerpts(&mut self, mut readback: SplitReadback, pending: &[PendingExcerpt]) -> Result<Vec<Vec<f32>>> {
+        let tape = self.model.tape();
+        let numbers = readback.take(pending.iter().map(|excerpt| excerpt.bytes), |i, bytes| pending[i].decode(tape, bytes))?;
+        self.keep(readback.into_single());
+        Ok(numbers)
+    }
 }
