@@ -129,7 +129,7 @@ fn a_state_is_not_converted_as_if_it_were_a_model() {
 fn a_backend_that_is_not_there_is_an_error() {
     for backend in ["metal", "dx12", "Metal"] {
         let name = backend.to_lowercase();
-        let want = format!("--backend: this program has no {name} on this system; it has vulkan, gl");
+        let want = format!("--backend: this program has no support for {name} on this system; it supports vulkan, gl");
         for line in
             ["generate x -n 1 --device auto", "generate x -n 1 --device gpu", "devices --device auto", "bench -p 1 -n 1 --device auto"]
         {

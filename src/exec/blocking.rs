@@ -1,4 +1,4 @@
-//! Blocks on what is async at the core: listing adapters, opening devices, loading models. A browser has none of this.
+//! Blocking forms of the async functions that list adapters, open devices and load models. Not compiled for browsers.
 
 use super::Progress;
 use super::choose::{Choice, DeviceChoice, choose_async};
@@ -8,20 +8,20 @@ use crate::error::Result;
 use crate::tape::{Section, Source};
 use std::sync::Arc;
 
-/// As [`choose_async`].
+/// Blocks on [`choose_async`].
 pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     block_on(choose_async(device, backend))
 }
 
 impl GpuModel {
-    /// As [`load_async`](Self::load_async).
+    /// Blocks on [`load_async`](Self::load_async).
     pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
         block_on(Self::load_async(device, section, source, progress))
     }
 }
 
 impl Device {
-    /// As [`open_async`](Self::open_async).
+    /// Blocks on [`open_async`](Self::open_async).
     pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         block_on(Self::open_async(adapter, batch_invariant))
     }

@@ -1,6 +1,6 @@
-//! A model in several parts, each on a device of its own: they play a step in turn and hand over what later layers read.
+//! A model in several parts, each on its own device. The parts play a step in order; each passes the activations that later layers read.
 //!
-//! Everything goes through host memory, so the devices may be of different makers and drivers, and the host's own cores among them.
+//! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of them.
 
 use super::{Excerpt, Executor, Loaded, WordTime, draws_on_device, nothing_begun};
 use crate::error::{Error, Result};
@@ -10,20 +10,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Parts in order, whose sections make up a tape.
+/// The parts of a model, in the order of their layers. Their sections together are the whole tape.
 pub struct Chain {
     links: Vec<Link>,
     whole: Section,
 }
 
-/// A part, and where it is: errors say so.
+/// A part of a model, and the name of its device, which errors mention.
 pub struct Link {
     pub device: String,
     pub part: Arc<dyn Loaded>,
 }
 
 impl Chain {
-    /// The parts hold sections as [`Section::cut`] gives them.
+    /// Chains parts that hold the sections that [`Section::cut`] returns.
+    ///
+    /// # Errors
+    /// `Usage` if `links` is empty, or if the sections do not make up the tape.
     pub fn new(links: Vec<Link>) -> Result<Arc<Chain>> {
         let layers: Vec<Range<usize>> = links.iter().map(|l| l.part.section().layers.clone()).collect();
         let tape = links.first().ok_or_else(|| Error::usage("expected at least one part, found none"))?.part.tape().clone();
@@ -59,7 +62,7 @@ impl Loaded for Chain {
         self.parts().map(Loaded::sparse_bytes).sum()
     }
 
-    /// Never: between two tokens the host has to hand over.
+    /// Returns `false`: the host passes activations between the devices for every token.
     fn prefers_to_draw(&self, _n_streams: usize) -> Result<bool> {
         draws_on_device(false)?;
         Ok(false)
@@ -74,7 +77,7 @@ impl Loaded for Chain {
     }
 }
 
-/// Plays one part.
+/// The executor of one part.
 struct Player {
     device: String,
     own: Extent,
@@ -91,23 +94,23 @@ struct ChainExecutor {
     tape: Arc<Tape>,
     players: Vec<Player>,
     begun: Begun,
-    /// The step that was begun.
+    /// The last step that was begun.
     step: Step,
-    /// What the part before carried to the one that plays: rows of each carried variable.
+    /// Input of the part that plays: for each variable in `tape.carried`, its rows as the previous part left them.
     handed: Vec<Vec<f32>>,
 }
 
-/// What was begun and not finished.
+/// The work that was begun and not finished.
 enum Begun {
     Nothing,
-    /// A step, which that part plays.
+    /// A step. The part with this index plays now.
     Part(usize),
-    /// Which part has each of the pieces that are read back.
+    /// A readback. Has the index of the owning part for each excerpt.
     Read(Vec<usize>),
 }
 
 impl ChainExecutor {
-    /// Plays a step part by part, `play` being what each does. What is carried goes from one to the next, the step's rows of it only.
+    /// Calls `play` for each part in order, and copies the carried variables from each part to the next. Returns the results of `play`.
     fn play<T>(&mut self, step: &Step, mut play: impl FnMut(&mut dyn Executor) -> Result<T>) -> Result<Vec<T>> {
         let (mut results, mut handed) = (Vec::new(), Vec::new());
         let last = self.players.len() - 1;
@@ -126,7 +129,7 @@ impl ChainExecutor {
         Ok(results)
     }
 
-    /// Lets a part begin its share of the step. Of all but the last one, what the next part needs is read back.
+    /// Begins the step on part `i`. Every part but the last also begins to read back its carried variables.
     fn start(&mut self, i: usize) -> Result<()> {
         let ChainExecutor { tape, players, begun, step, handed } = self;
         let is_last = i + 1 == players.len();
@@ -144,14 +147,14 @@ impl ChainExecutor {
         Ok(())
     }
 
-    /// Gives what a part carries to the next one, which begins.
+    /// Takes the carried variables of part `i` and begins the step on part `i + 1`.
     fn hand_over(&mut self, i: usize) -> Result<()> {
         self.begun = Begun::Nothing;
         self.handed = self.players[i].act(|executor| executor.finish_read())?;
         self.start(i + 1)
     }
 
-    /// The part that has a piece of memory.
+    /// Returns the index of the part that owns a state or a cache. Variables belong to the last part.
     fn owner_of(&self, excerpt: &Excerpt<'_>) -> usize {
         let has = |own: &Extent| match excerpt {
             Excerpt::State(state, _) => own.states.contains(&state.0),
@@ -167,7 +170,7 @@ impl ChainExecutor {
 }
 
 impl ChainExecutor {
-    /// Plays the parts of a step that nobody waits for any more: slots stand after its tokens already.
+    /// Plays the remaining parts of a step whose result was dropped: the slots already count its tokens.
     fn play_out(&mut self) -> Result<()> {
         match self.begun {
             Begun::Part(i) if i + 1 < self.players.len() => self.wait(),
@@ -183,7 +186,7 @@ impl Executor for ChainExecutor {
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let shares = self.play(step, |executor| executor.sparsity(step))?;
-        // Of each part the mean of its words: as many as there are behind it count.
+        // Each part returns the mean of its words, so it is weighted by the number of its words.
         let n_words =
             |p: &Player| self.tape.words[p.own.words.clone()].iter().filter(|w| w.sparse_input(&self.tape).is_some()).count() as f64;
         let found: Vec<(f64, f64)> = self.players.iter().zip(shares).filter_map(|(p, share)| Some((n_words(p), share?))).collect();
@@ -213,7 +216,7 @@ impl Executor for ChainExecutor {
     }
 
     fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
-        Err(Error::device("a model on several devices draws its tokens on the host"))
+        Err(Error::device("a model on several devices cannot sample on the device"))
     }
 
     fn begin_ahead(&mut self, _step: &Step, _n: usize) -> Result<()> {
@@ -224,7 +227,7 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Activations are as the last part has them: what the head saw, and what was carried there.
+    /// Reads variables from the last part. There only the carried variables and those of its own words have values.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();
@@ -293,7 +296,7 @@ impl Executor for ChainExecutor {
     }
 
     fn cancel(&mut self) {
-        // What fails here fails the next step, too.
+        // An error here is not lost: the next step fails in the same way.
         let _ = self.play_out();
         self.begun = Begun::Nothing;
         self.players.iter_mut().for_each(|player| player.executor.cancel());

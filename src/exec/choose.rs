@@ -1,23 +1,23 @@
-//! The choice of the device that a model runs on, and why.
+//! Chooses the device that a model runs on, and explains the choice.
 
 use super::gpu::{Adapter, AdapterKind, Backend, adapters_async};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The device that layers run on, as a caller asks for it.
+/// The device that layers should run on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The first adapter that is hardware, else the CPU.
     #[default]
     Auto,
-    /// The host's own cores.
+    /// The CPU, without a GPU driver.
     Cpu,
-    /// An adapter by its place in the list of all; `None`: the first.
+    /// An adapter by its index in the list of adapters. `None` means the first.
     Gpu(Option<usize>),
-    /// The first adapter whose name contains this text, in upper or lower case.
+    /// The first adapter whose name contains this text. Upper and lower case are equal.
     Named(String),
-    /// The device that the caller opened. No text stands for it.
+    /// The device that the caller opened. No text parses to this variant.
     Own,
 }
 
@@ -37,7 +37,10 @@ impl fmt::Display for DeviceChoice {
 impl FromStr for DeviceChoice {
     type Err = Error;
 
-    /// `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name, in upper or lower case.
+    /// Parses `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name. Upper and lower case are equal.
+    ///
+    /// # Errors
+    /// `Usage`, at `device`, if the text is empty or `N` is not a number.
     fn from_str(text: &str) -> Result<DeviceChoice> {
         let text = text.trim();
         Ok(match text.to_lowercase().as_str() {
@@ -59,29 +62,29 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// The host's own cores, or an adapter.
+/// The device that was chosen.
 pub enum Chosen {
     Cpu,
     Gpu(Box<Adapter>),
 }
 
-/// What was chosen, in one line for people.
+/// A choice of device, with an explanation.
 pub struct Choice {
     pub chosen: Chosen,
-    /// `cpu` or `gpu:N`, as the option `device` takes it.
+    /// `cpu` or `gpu:N`: a value of the option `device`.
     pub id: String,
     pub why: String,
 }
 
-/// What to do where there is no adapter at all.
+/// The hint if no adapter was found at all.
 const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
-/// Chooses a device.
+/// Chooses a device among the CPU and the adapters of `backend`.
 ///
-/// `Auto` takes a software adapter only if the caller asks for a backend: the host's own cores are faster than a CPU that plays GPU.
+/// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software adapter.
 ///
 /// # Errors
-/// `Device`, at `device` or `backend`: no adapter matches, or the backend that was asked for has no adapter.
+/// `Device`, at `device` or `backend`, if no adapter matches, or if the named backend has no adapter.
 pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     if *device == DeviceChoice::Cpu {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
@@ -101,7 +104,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
             None => Choice {
                 chosen: Chosen::Cpu,
                 id: "cpu".into(),
-                why: "cpu, because there is no GPU adapter; a software one is used only when asked for".into(),
+                why: "cpu, because no GPU adapter was found; a software adapter is used only on request".into(),
             },
         });
     }
@@ -120,13 +123,13 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
         None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
         None => {
             let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-            let text = format!("no adapter is {:?}; there are cpu, {}", device.to_string(), names.join(", "));
+            let text = format!("no adapter matches {:?}; available: cpu, {}", device.to_string(), names.join(", "));
             Err(Error::device(text).field("device"))
         }
     }
 }
 
-/// Says which backends there are in place of this one.
+/// Returns the error of a backend without adapters. It lists the backends that have one.
 async fn no_adapter_through(backend: Backend) -> Error {
     let names = |all: &[Backend]| all.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     let built_in: Vec<Backend> = Backend::ALL.into_iter().filter(|b| b.is_built_in()).collect();
@@ -140,7 +143,7 @@ async fn no_adapter_through(backend: Backend) -> Error {
         let found = if others.is_empty() { "no other backend".into() } else { names(&others) };
         format!("no adapter was found through {}; adapters were found through {found}", backend.name())
     } else {
-        format!("this program has no {} on this system; it has {}", backend.name(), names(&built_in))
+        format!("this program has no support for {} on this system; it supports {}", backend.name(), names(&built_in))
     };
     Error::device(text).field("backend").hint("choose another backend, or use `device=cpu`")
 }

@@ -1,4 +1,4 @@
-//! Plays a tape on the words' twins, with threads. What a machine without any GPU uses, and what kernels are judged by.
+//! Plays a tape on the CPU, by the words' reference implementations (twins). Runs models without a GPU, and is the reference for kernels.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::Stored;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use web_time::Instant;
 
-/// Weights in host memory; matrices that the file stores as we do are read from its map.
+/// Weights in host memory. Matrices that the file stores in the wanted format are read from the mapped file.
 pub struct CpuModel {
     section: Section,
-    /// One of each that the tape has; those of other sections are empty.
+    /// One entry per matrix of the tape. Matrices of other sections are empty.
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<(State, Vec<f32>)>,
@@ -26,7 +26,10 @@ pub struct CpuModel {
 }
 
 impl CpuModel {
-    /// Of a tape, or of a section of one.
+    /// Loads the weights of a tape, or of a section of a tape.
+    ///
+    /// # Errors
+    /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` if the host has no room.
     pub fn load(section: impl Into<Section>, source: &dyn Source, batch_invariant: bool, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
@@ -58,7 +61,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?
     {
-        // Rows of a slice lie together.
+        // The rows of a slice are contiguous.
         let row = part.format.size_bytes(k);
         let start = range.start + part.first_row() * row;
         let codes = Bytes { owner, range: start..start + part.rows * row };
@@ -140,17 +143,17 @@ impl Loaded for CpuModel {
 struct CpuExecutor {
     host: Host,
     section: Section,
-    /// For whom it draws, and which ids count nothing in penalties.
+    /// One sampler per run, and a bit per id whose tokens do not count in penalties.
     samplers: Vec<Sampler>,
     exempt: Vec<u32>,
     begun: Begun,
-    /// What the work that was begun brings, by its kind.
+    /// The results of the work that was begun: logits of a step, ids of draws, numbers of a readback.
     logits: Vec<f32>,
     ids: Vec<u32>,
     read: Vec<Vec<f32>>,
 }
 
-/// What was begun and not finished.
+/// The work that was begun and not finished.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begun {
     Nothing,
@@ -160,7 +163,7 @@ enum Begun {
 }
 
 impl Begun {
-    /// Ends work of that kind.
+    /// Ends the work that was begun. Returns an error if its kind is not `kind`.
     fn end(&mut self, kind: Begun) -> Result<()> {
         let begun = std::mem::replace(self, Begun::Nothing);
         if begun == kind { Ok(()) } else { Err(nothing_begun()) }
@@ -168,7 +171,7 @@ impl Begun {
 }
 
 impl CpuExecutor {
-    /// Makes room; activations live within a step, so nothing is kept.
+    /// Makes room for steps of this size. Activations of earlier steps are not kept.
     fn grow(&mut self, tokens: usize, outputs: usize) {
         self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
@@ -180,7 +183,7 @@ impl CpuExecutor {
         }
     }
 
-    /// Room for the step, and the step where twins look for it; gives the tape to play.
+    /// Makes room for the step and stores it in `host`, where twins read it. Returns the tape.
     fn prepare(&mut self, step: &Step) -> Arc<Tape> {
         self.grow(step.tokens.len(), step.outputs.len());
         self.host.step.clone_from(step);
@@ -217,7 +220,7 @@ impl CpuExecutor {
         }
     }
 
-    /// Rows from one plane to the next.
+    /// Returns the number of rows per plane of a variable.
     fn plane(&self, var: Var) -> usize {
         self.host.tape.var_spec(var).rows.count(self.host.capacity, 0)
     }
@@ -226,7 +229,7 @@ impl CpuExecutor {
 impl Executor for CpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
         let tape = self.prepare(step);
-        // Any lowering tells which matrices a word reads.
+        // The matrices that a word reads are the same in every lowering.
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
         let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens, context: step.context() };
@@ -262,7 +265,7 @@ impl Executor for CpuExecutor {
         Ok(None)
     }
 
-    /// Plays at once: what comes back is there when this returns.
+    /// Plays the step before it returns.
     fn begin(&mut self, step: &Step) -> Result<()> {
         let mut logits = std::mem::take(&mut self.logits);
         self.play(step, &mut logits);
@@ -273,7 +276,7 @@ impl Executor for CpuExecutor {
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         self.begun.end(Begun::Step)?;
-        // The caller's memory is used the next time.
+        // Keeps the caller's allocation for the next step.
         std::mem::swap(logits, &mut self.logits);
         Ok(())
     }
@@ -339,7 +342,7 @@ impl Executor for CpuExecutor {
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.host.tape.state_spec(state);
         if values.len() != spec.len() {
-            return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
+            return Err(Error::input(format!("expected {} numbers for state {}, found {}", spec.len(), spec.name, values.len())));
         }
         let at = page * spec.stride();
         let to = &mut self.host.states[state.0][at..at + values.len()];

@@ -1,28 +1,28 @@
-//! Environment variables that change how a model runs, and the values that each of them takes.
+//! Environment variables that change how a model runs, and their values.
 //!
-//! A variable with an empty value counts as not set. Upper and lower case are the same.
+//! A variable with an empty value counts as not set. Upper and lower case are equal.
 
 use crate::error::{Error, Result, short};
 
-/// Environment variable that lowers the binding limit, in bytes: it makes small models exercise split matrices.
+/// Environment variable that lowers the binding limit, in bytes, so that tests with small models split matrices.
 pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
-/// Environment variable that forces a kernel family: `groups` or `lanes`.
+/// Environment variable that sets the kernel class: `groups` or `lanes`.
 pub const KERNELS: &str = "WINGBEAT_KERNELS";
-/// Environment variable that forbids (`0`) or demands (`1`) reductions by subgroups.
+/// Environment variable that forbids (`0`) or requires (`1`) reductions by subgroups.
 pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
-/// Environment variable that forbids (`0`) or demands (`1`) products on the units for cooperative matrices.
+/// Environment variable that forbids (`0`) or requires (`1`) products by cooperative matrices.
 pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
-/// Environment variable that keeps the shaders' bounds checks: `1`.
+/// Environment variable that keeps the bounds checks of shaders (`1`).
 pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
-/// Environment variable that says where tokens are drawn: `device`, or `host`.
+/// Environment variable that says where tokens are sampled: `device` or `host`.
 pub const DRAWS: &str = "WINGBEAT_DRAWS";
-/// Environment variable that forbids measuring (`0`) or measures software adapters, too (`1`).
+/// Environment variable that forbids tuning (`0`), or also tunes software adapters (`1`).
 pub const TUNE: &str = "WINGBEAT_TUNE";
 
-/// What a variable may be set to.
+/// The values that a variable accepts.
 enum Values {
     Words(&'static [&'static str]),
-    /// A number of bytes, from 1.
+    /// A number of bytes, at least 1.
     Bytes,
 }
 
@@ -38,23 +38,23 @@ const VARIABLES: [(&str, Values); 7] = [
     (CHECKED, ON_OFF),
 ];
 
-/// The names of the variables that this module checks.
+/// Returns the names of all variables.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|(name, _)| *name)
 }
 
-/// Checks every variable, whether the device that is used looks at it or not.
+/// Checks every variable, including those that the chosen device does not use.
 ///
 /// # Errors
-/// `Usage`, at the variable.
+/// `Usage`, at the variable, if a value is not accepted.
 pub fn check() -> Result<()> {
     names().try_for_each(|name| value(name).map(drop))
 }
 
-/// The value of a variable, in lower case. `None` if the variable is not set.
+/// Returns the value of a variable in lower case, or `None` if the variable is not set.
 ///
 /// # Errors
-/// `Usage`, at the variable, if the value is not one that the variable takes.
+/// `Usage`, at the variable, if the value is not accepted.
 pub(super) fn value(name: &str) -> Result<Option<String>> {
     let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     let (_, values) = VARIABLES.iter().find(|(known, _)| *known == name).expect("a variable of the table");
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_a_variable_does_not_take_are_refused() {
+    fn unknown_values_are_refused() {
         let said = |text, values| parse(text, values).map_err(|e| e.to_string());
         let kernels = Values::Words(&["groups", "lanes"]);
         assert_eq!(said(" Groups", &kernels), Ok("groups".into()));

@@ -1,4 +1,4 @@
-//! The formats of matrices: the options `dtype` and `quant`.
+//! Chooses the formats of matrices: the options `dtype` and `quant`.
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Float, Format, Scaling};
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The float that matrices are kept in where no [`QuantPlan`] says otherwise.
+/// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// f16 if every number of the matrix fits its range, else f32.
+    /// f16 if every number of the matrix is in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),
@@ -41,77 +41,77 @@ impl FromStr for FloatChoice {
     }
 }
 
-/// Which matrices are in which format. Made from text: a name, or one and exceptions, `i4,head=i8,att.output=f16`.
+/// The format of each matrix. Parsed from a name and optional exceptions: `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantPlan {
-    /// The text that it was made from; empty if it was made from none.
+    /// The text that was parsed; empty if there was none.
     text: String,
-    /// Of all others; none: as the file has them, floats as the option `dtype` says.
+    /// The format without an exception. `None` keeps the file's format, and floats as the option `dtype` says.
     others: Option<Choice>,
-    /// What the name says of some, where there are such.
+    /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
-    /// Those that would make weights wider than so many bits on average are left out.
+    /// Limit on the average bits per weight. Exceptions in `named` that exceed it are left out.
     budget: Option<f64>,
-    /// What the user says of some: counts more.
+    /// Exceptions of the user; they take precedence over `named`.
     asked: Vec<Exception>,
 }
 
-/// `None`: a float, as the option `dtype` says.
+/// A quantised format. `None` means a float, as the option `dtype` says.
 type Choice = Option<&'static dyn Format>;
 
-/// Later ones count.
+/// A format for some matrices. Of several that apply, the last counts.
 type Exception = (Which, Choice);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Which {
     Kind(Kind),
-    /// Those whose tensor has this in its name.
+    /// Matrices whose tensor has this text in its name.
     Named(String),
 }
 
-/// Kinds of matrices that exceptions name.
+/// The names of kinds of matrices in exceptions.
 const KINDS: [(&str, Kind); 4] =
     [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
 
-/// Plans that have a name of their own.
+/// Named plans, as base format and exceptions.
 const NAMED: [(&str, &str); 2] = [
-    // Four bits, and eight where they count most, in this order, as long as a weight takes 5.5 bits on average: what all tokens pass, then
-    // what the first layer adds to the residual stream that all others build on, then the values of RWKV-7's first layer, which all
-    // layers mix into theirs. docs/quantisation.md has what each costs.
+    // 4 bits, with 8 bits for the most sensitive matrices, in this order, up to an average of 5.5 bits per weight. First head and embedding,
+    // which every token passes; then the matrices by which the first layer writes to the residual stream; then the values of RWKV-7's
+    // first layer, which all layers mix into theirs. docs/quantisation.md lists the cost of each.
     (
         "i4-mixed",
         "i4,head=i8,embedding=i8,blocks.0.ffn.key=i8,layers.0.mlp.gate_up_proj=i8,blocks.0.att.value=i8,layers.0.self_attn.v_proj=i8,\
          blocks.0.att.g=i8",
     ),
-    // As the official package has it.
+    // As the official package quantises.
     ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
 ];
 
-/// Bits a weight that the first of them takes at the most.
+/// Limit on the average bits per weight of the first named plan.
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
-    /// Everything as the file has it.
+    /// Keeps the format of the file for every matrix.
     pub const AS_FILED: QuantPlan = QuantPlan { text: String::new(), others: None, named: Vec::new(), budget: None, asked: Vec::new() };
 
-    /// Returns the plans that have a name, for tables.
+    /// Returns the names of all plans.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::described().map(|(name, _)| name)
     }
 
-    /// Returns the plans that have a name, and what help says of each.
+    /// Returns the names of all plans, each with a short description.
     pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
         let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| (f.name(), f.about()));
         coded.chain([("i4-mixed", "8 bits where it matters")])
     }
 
-    /// The same with floats for one kind.
+    /// Adds an exception: floats for matrices of this kind.
     pub fn but(mut self, kind: Kind) -> QuantPlan {
         self.asked.push((Which::Kind(kind), None));
         self
     }
 
-    /// What becomes of a part; none: a float. What the plan does not name stays as the source has it.
+    /// Returns the quantised format of a part, or `None` for a float. Without a rule for the part, this is the format of `source`.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -121,14 +121,19 @@ impl QuantPlan {
         })
     }
 
-    /// What of it these matrices get: within the budget; every name that the user gave must be somebody's.
+    /// Removes the named exceptions that exceed the budget for these matrices.
+    ///
+    /// # Errors
+    /// `Usage`, at `quant`, if an exception of the user matches no tensor.
     fn fitted(mut self, matrices: &[MatrixSpec], source: &dyn Source) -> Result<QuantPlan> {
         let parts = || matrices.iter().flat_map(|m| &m.parts);
         for (which, _) in &self.asked {
             if let Which::Named(name) = which
                 && !parts().any(|p| which.is(p))
             {
-                return Err(Error::usage(format!("expected a piece of the name of a matrix, found {name:?}")).field("quant"));
+                return Err(
+                    Error::usage(format!("expected a part of a tensor's name, found {name:?}, which matches no matrix")).field("quant")
+                );
             }
         }
         let Some(budget) = self.budget else { return Ok(self) };
@@ -164,7 +169,7 @@ impl FromStr for QuantPlan {
     }
 }
 
-/// The plan as text that parses to it; of a plan that no text made, nothing.
+/// Writes the text that the plan was parsed from, or nothing.
 impl fmt::Display for QuantPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
@@ -177,11 +182,11 @@ impl Default for QuantPlan {
     }
 }
 
-/// `head=i8`
+/// Parses an exception, as in `head=i8`.
 fn exception(word: &str) -> Result<Exception> {
     let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
     let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
-    // Names of tensors have dots.
+    // A part of a tensor's name must have a dot.
     let named = || which.contains('.').then(|| Which::Named(which.to_string()));
     Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
 }
@@ -195,7 +200,7 @@ impl Which {
     }
 }
 
-/// `f16`: a float, as the option `dtype` says.
+/// Parses the name of a quantised format. `f16` means a float and returns `None`.
 fn format(name: &str) -> Result<Choice> {
     match quant::find(name) {
         Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
@@ -207,17 +212,23 @@ fn format(name: &str) -> Result<Choice> {
 fn unknown(word: &str) -> Error {
     let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
     let names: Vec<_> = QuantPlan::names().collect();
-    let text =
-        format!("expected f16 (floats), one of {}, or such with exceptions (i4,head=i8,att.output=f16), found {word:?}", names.join(", "));
-    Error::usage(text).field("quant").hint(format!("exceptions are for {}, or a piece of tensors' names", kinds.join(", ")))
+    let names = names.join(", ");
+    let text = format!("expected f16 (floats), one of {names}, or a format with exceptions (i4,head=i8,att.output=f16), found {word:?}");
+    let kinds = kinds.join(", ");
+    Error::usage(text)
+        .field("quant")
+        .hint(format!("in an exception, NAME=FORMAT, NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
-/// Chooses the format of every matrix. Where that is a float: `f32` keeps every bit, `f16` insists, `auto` takes f16 where each
-/// number of the stack fits its range and f32 elsewhere.
+/// Sets the format of every matrix. A float is f32, f16, or with `Auto` f16 if every number of the stacked matrix is in the range of f16,
+/// otherwise f32.
+///
+/// # Errors
+/// `Usage`, at `quant`, if an exception matches no tensor; the errors of `source`.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
     let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;
-    // Several parts may be slices of one tensor, which is read once.
+    // Several parts may be slices of one tensor. Each tensor is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &MatrixPart| match known.get(&part.tensor) {
         Some(&fits) => Ok(fits),
@@ -232,7 +243,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
             FloatChoice::Exactly(float) => float.format(),
             FloatChoice::Auto if plain().map(&mut fits).collect::<Result<Vec<_>>>()?.iter().all(|&fits| fits) => f16,
             FloatChoice::Auto => {
-                log::info!("{}: outside the range of f16, kept in f32", matrix.parts[0].tensor);
+                log::info!("{}: numbers outside the range of f16, stored as f32", matrix.parts[0].tensor);
                 f32
             }
         };

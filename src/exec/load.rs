@@ -1,4 +1,4 @@
-//! What both executors do with a source: pack vectors, encode rows in small blocks.
+//! Loads weights for both executors: packs vectors, and encodes matrices in small blocks of rows.
 
 use super::Executor;
 use super::stored::Stored;
@@ -9,21 +9,22 @@ use crate::tensor::View;
 use half::f16;
 use rayon::prelude::*;
 
-/// Bytes done and bytes in all.
+/// A callback that takes the bytes done and the total bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Floats that a block of rows has at the most: loading needs no more host memory than a few of these.
+/// Most floats in a block of rows. Loading needs host memory for a few blocks only.
 const BLOCK_FLOATS: usize = 1 << 18;
-/// The same where rows become columns, and a multiple of how many numbers of a row are read together there: a block of any block type.
+/// Most floats in a block of rows of a transposed tensor.
 const TRANSPOSED: usize = 1 << 21;
+/// Rows of a part that one thread transposes: a multiple of the block length of every block type of GGUF.
 const RUN: usize = 256;
 
-/// The scales and offsets of a whole matrix, for formats that have such.
+/// Computes the scales and offsets of a whole part. Returns `None` unless the format is affine.
 pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
     }
-    // Along which axis is nothing to it.
+    // Affine scales do not depend on the axis.
     match Stored::of(part, Axis::Row, source)? {
         Stored::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
         Stored::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
@@ -42,8 +43,8 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     survey.done().map(Some).map_err(|e| e.at(&part.tensor))
 }
 
-/// Calls `write(first row, encoded)` with consecutive rows among `first..first + rows` of a part; the width is padded to whole units.
-/// Every call but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows where those have scales. `affine`: see [`survey`].
+/// Encodes rows `first..first + rows` of a part, padded to whole units. Calls `write(first row, encoded)` for consecutive blocks of rows.
+/// Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows, or is all rows. `affine` is the result of [`survey`].
 pub fn encode_part(
     part: &MatrixPart,
     axis: Axis,
@@ -63,7 +64,7 @@ pub fn encode_part(
     })
 }
 
-/// Writes what the file has already as the format would write it; tells whether it has.
+/// Writes rows that the file already stores in the format of the part. Returns `false` if it does not.
 fn write_stored(
     part: &MatrixPart,
     axis: Axis,
@@ -106,7 +107,7 @@ fn write_stored(
     Ok(is_stored)
 }
 
-/// Of some rows; those of a whole matrix belong to none.
+/// Returns the block scales of some rows. Empty for formats without scales and for affine ones, whose scales cover the whole matrix.
 fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
     match part.format.scaling() {
         Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k)).to_vec(),
@@ -114,22 +115,23 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
     }
 }
 
-/// How many rows are read together.
+/// Returns the number of rows in a block.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // Rows of a tensor that lies the other way come from a little of each of its own: the more at once, the more of what is read.
+    // Reading a few columns of a row-major tensor reads whole cache lines, so more rows of the part at once waste less.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }
 
-/// What of a part is read.
+/// The values of a part that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Numbers,
-    /// What its codes stand for before they are multiplied by scales.
+    /// The values of codes before they are multiplied by scales.
     Codes,
 }
 
-/// Calls `read(first row, [n, padded k])` with consecutive rows among `first..first + rows` of a part.
+/// Reads rows `first..first + rows` of a part. Calls `read(first row, [n, padded k])` for consecutive blocks of rows. An optional tensor
+/// that is missing counts as zeros.
 fn read_part(
     part: &MatrixPart,
     what: Reading,
@@ -167,12 +169,12 @@ fn read_part(
     })
 }
 
-/// Rows `first ..` of a part, `[n, padded k]`, from a tensor that lies the other way, by several threads.
+/// Reads rows from `first` on of a part, `[n, padded k]`, from a transposed tensor, with several threads.
 fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
 
-/// The same by one: a few of the tensor's own rows at a time, so that neither what is read nor what is written jumps about in memory.
+/// Reads as [`read_transposed`] with one thread. Takes a few of the tensor's rows at a time, so that reads and writes stay nearly sequential.
 fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();
@@ -191,7 +193,7 @@ fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) 
     Ok(())
 }
 
-/// Packed vectors, padded with zeros.
+/// Reads the vectors of a spec, `[parts, stride]`, padded with zeros. Missing optional vectors are zeros.
 pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> {
     let mut packed = filled(0.0, spec.parts.len() * spec.stride(), "vectors")?;
     for (part, row) in spec.parts.iter().zip(packed.chunks_exact_mut(spec.stride())) {
@@ -209,7 +211,7 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
     Ok(packed)
 }
 
-/// What states of the section are before the first token, those that are not zero.
+/// Returns the initial values of the section's states, except for states that begin as zeros.
 pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(State, Vec<f32>)>> {
     let mut found = Vec::new();
     for i in section.own.states.clone() {
@@ -225,7 +227,7 @@ pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(Sta
     Ok(found)
 }
 
-/// Writes them to page 0, which no slot ever changes; vectors in halves to both.
+/// Writes initial states to page 0, which no slot writes to. States with halves take both half pages 0 and 1.
 pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[(State, Vec<f32>)]) -> Result<()> {
     for (state, numbers) in initial {
         let pages = if tape.state_spec(*state).halves { 2 } else { 1 };

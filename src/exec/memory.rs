@@ -1,27 +1,27 @@
-//! How much memory there is, before anything is allocated.
+//! Asks the system how much memory is free, before anything is allocated.
 
-/// Memory of an adapter, or of the host. Bytes.
+/// Memory of an adapter or of the host, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// What this process can still take; none where nobody says.
+    /// Bytes that this process can still allocate. `None` if unknown.
     pub free: Option<u64>,
 }
 
-/// What a program can take of the host's memory without swapping: what is free or is a cache of files. A lower limit counts, of the
-/// container or of the process (`ulimit -v`). `None` if the system does not say.
+/// Returns the memory of the host. Free memory includes the cache of files, which the system gives up without swapping. A lower limit of
+/// the container or of the process (`ulimit -v`) replaces the host's numbers. `None` if the system does not report its memory.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     let host = (system.total_memory() > 0).then(|| Memory { total: system.total_memory(), free: Some(system.available_memory()) })?;
-    // What a container's files fill is given back when it is needed, so only what its processes hold counts as used.
+    // The system drops a container's cached files when it needs memory. So only the memory of its processes counts as used.
     let limit = system.cgroup_limits().map(|c| Memory { total: c.total_memory, free: Some(c.total_memory.saturating_sub(c.rss)) });
     let own = of_process();
     Some([limit, own].into_iter().flatten().fold(host, Memory::within))
 }
 
-/// The limit on the addresses of this process. `None` if there is no limit.
+/// Returns the limit on the address space of this process. `None` if it has no limit.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn of_process() -> Option<Memory> {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -30,20 +30,20 @@ fn of_process() -> Option<Memory> {
     Some(Memory { total, free: used.map(|used| total.saturating_sub(used)) })
 }
 
-/// A library leaves limits to its caller, and other systems do not say what is used.
+/// Returns `None`. A library leaves limits to its caller, and other systems do not report the used addresses.
 #[cfg(all(not(all(feature = "cli", target_os = "linux")), not(target_arch = "wasm32")))]
 fn of_process() -> Option<Memory> {
     None
 }
 
-/// Returns the bytes of addresses in use, from the lines of `/proc/self/status`.
+/// Returns the size of the address space in bytes, from the text of `/proc/self/status`.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn addresses(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A browser does not tell.
+/// Returns `None`: a browser does not report its memory.
 #[cfg(target_arch = "wasm32")]
 pub fn host_memory() -> Option<Memory> {
     None
@@ -51,7 +51,7 @@ pub fn host_memory() -> Option<Memory> {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Memory {
-    /// The lower of both, where both say.
+    /// Returns the lower total and the lower known free memory of both.
     fn within(self, limit: Memory) -> Memory {
         let free = match (self.free, limit.free) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,6 +1,6 @@
-//! Executors: they load a tape's weights and play the tape.
+//! Executors: load the weights of a tape and play the tape.
 //!
-//! `gpu` is the only place that names wgpu; `cpu` plays the twins. Both take plain data and give plain data back.
+//! Only `gpu` names wgpu. `cpu` plays the reference implementations (twins). Both take and return plain data.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
@@ -39,51 +39,58 @@ pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
 pub use stored::mapped_bytes;
 
-/// A tape, or some layers of it, with the weights on a device. Shared by sessions.
+/// The weights of a tape, or of some of its layers, on a device. Sessions share them.
 pub trait Loaded: Send + Sync {
-    /// Which layers.
+    /// Returns the section: the tape and the layers that are loaded.
     fn section(&self) -> &Section;
 
-    /// The whole tape.
+    /// Returns the whole tape.
     fn tape(&self) -> &Arc<Tape> {
         &self.section().tape
     }
 
-    /// Fresh memory for so much, all zero.
+    /// Creates an executor with its own states, caches and activations. States have their initial values in page 0, zeros elsewhere.
+    ///
+    /// # Errors
+    /// `Memory` if the device has no room for `room`.
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
 
-    /// Bytes of weights that are on the device at a time: those that stay there, and buffers through which others pass. Host memory,
-    /// for the CPU.
+    /// Returns the bytes of device memory that weights take, with the buffers that layers are streamed through. For the CPU these are bytes
+    /// of host memory, mapped files included.
     fn device_bytes(&self) -> u64;
 
-    /// Bytes of the matrices of which a token reads only what its input is not zero for.
+    /// Returns the bytes of the matrices of which a token reads only the columns whose input is not zero.
     fn sparse_bytes(&self) -> u64;
 
-    /// Whether [`Executor::draw_ahead`] is the better way to draw for so many streams: on GPUs, if their memory fits a binding. [`DRAWS`](environment::DRAWS)
-    /// decides otherwise.
+    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences: on a GPU, if their buffers fit a
+    /// binding. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference of the device.
+    ///
+    /// # Errors
+    /// `Usage` if the environment variable has an unknown value.
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool>;
 
-    /// The longest context that attention gets through: software adapters cut long loops short.
+    /// Returns the longest context, in tokens, that attention supports. Software adapters end long loops early.
     fn longest_context(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether one dispatch can run so long that a driver kills it.
+    /// Returns whether the driver may abort a dispatch that runs for seconds.
     fn is_watched(&self) -> bool;
 }
 
-/// What one word of the tape took in a step.
+/// The time that one word of the tape took in a step.
 #[derive(Debug, Clone, Copy)]
 pub struct WordTime {
+    /// Name of the word.
     pub word: &'static str,
-    /// 0 on the CPU, which dispatches nothing.
+    /// Number of dispatches; 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// Bytes of the matrices that it multiplies; of a table, one row.
+    /// Bytes of the matrices that the word reads; of a table, the bytes of one row.
     pub weight_bytes: u64,
 }
 
-/// Bytes of the matrices that these dispatches read.
+/// Returns the bytes of the matrices that these dispatches read.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
@@ -99,18 +106,18 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }
 
-/// Steps of one submission at the most.
+/// Most steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// What stands for a token where none can be drawn.
+/// The id in place of a token if the sampler has no candidate.
 pub const NOTHING: u32 = u32::MAX;
 
-/// Where tokens are drawn, if the environment says so.
+/// Returns whether the device samples: as the environment says, otherwise `default`.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
 }
 
-/// The share of zeros in columns `range` of rows of `stride` floats.
+/// Returns the share of zeros in columns `range` of `rows` `[n, stride]`.
 fn share_of_zeros(rows: &[f32], stride: usize, range: &Range<usize>) -> f64 {
     let n_rows = rows.len() / stride;
     let zeros: usize = rows.chunks_exact(stride).map(|row| row[range.clone()].iter().filter(|x| **x == 0.0).count()).sum();
@@ -121,123 +128,139 @@ fn mean(x: &[f64]) -> Option<f64> {
     (!x.is_empty()).then(|| x.iter().sum::<f64>() / x.len() as f64)
 }
 
-/// A piece of an executor's memory, to be read back.
+/// A part of an executor's memory that is read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, or one half page where the state has halves.
+    /// One page of a state, or one half page if the state has halves.
     State(State, usize),
-    /// The first `n` tokens of a cache whose blocks these are, `[n, n_heads, head_size]`.
+    /// The first `n` tokens of a cache in these blocks, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
-    /// So many rows of activations of the last step, `[planes, rows, stride]`.
+    /// The first `rows` rows of a variable as the last step left them, `[planes, rows, stride]`.
     Var(Var, usize),
 }
 
-/// Plays steps on its own pages of state.
+/// Plays steps on its own states and caches.
 ///
-/// A device works while the host does other things: each `begin` method submits work and returns, and the `finish` method of the same name
-/// takes what came back. [`poll_ready`](Self::poll_ready) and [`wait`](Self::wait) tell when that is. What was begun and not finished when
-/// the next `begin` comes is played all the same, and what it would have brought is dropped. The methods that are named without `begin` and `finish` block.
+/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result.
+/// [`poll_ready`](Self::poll_ready) and [`wait`](Self::wait) report when the result is there. If the next `begin` comes before `finish`,
+/// the work is still played and its result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
-    /// Begins to play the tape.
-    fn begin(&mut self, step: &Step) -> Result<()>;
-
-    /// Ends what [`begin`](Self::begin) began: `logits` becomes `[outputs, vocab]`, empty where the step has no outputs.
+    /// Begins to play a step of the tape.
     ///
     /// # Errors
-    /// `Device` if the device failed, or if nothing was begun. In a browser also if the work is not done.
+    /// `Memory` if the device has no room for the step; `Device` if the device failed.
+    fn begin(&mut self, step: &Step) -> Result<()>;
+
+    /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs.
+    ///
+    /// # Errors
+    /// `Device` if the device failed, or if nothing was begun. In a browser also if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
-    /// Plays the tape.
+    /// Plays a step of the tape. Blocks.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.begin(step)?;
         self.finish(logits)
     }
 
-    /// Says for whom to draw from now on: a sampler for each run, as it is after the token that the run reads next. `exempt` has a
-    /// bit an id, whose tokens count nothing in penalties; where it is empty all of them count.
+    /// Sets the samplers of the following steps, one per run. Each sampler is in the state after it has accepted the token that its run reads
+    /// next. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play a step of one token and one output a run, to draw a token for each, to play that, `n` times in all, at most
-    /// [`MAX_AHEAD`]. What is drawn last is not read.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` has one token and one output per run. After each step a token is sampled for
+    /// each run, which the next step reads. The tokens sampled last are not read.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
-    /// Ends what [`begin_ahead`](Self::begin_ahead) began: `ids` becomes `[n, runs]`, [`NOTHING`] where no token can be drawn. Errors as
-    /// [`finish`](Self::finish).
+    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`, with [`NOTHING`] if the sampler had no candidate.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()>;
 
-    /// Draws `n` tokens a run.
+    /// Samples `n` tokens per run. Blocks.
     fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
         self.begin_ahead(step, n)?;
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back pieces of memory, as they are after what was begun before.
+    /// Begins to read back parts of memory, after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
-    /// Ends what [`begin_read`](Self::begin_read) began: the numbers of each piece, in order. Errors as [`finish`](Self::finish).
+    /// Takes the result of [`begin_read`](Self::begin_read): the numbers of each excerpt, in order.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>>;
 
-    /// Reads back one piece of memory.
+    /// Reads back one part of memory. Blocks.
     fn read(&mut self, excerpt: Excerpt<'_>) -> Result<Vec<f32>> {
         self.begin_read(&[excerpt])?;
         Ok(self.finish_read()?.pop().unwrap_or_default())
     }
 
-    /// As [`Excerpt::State`].
+    /// Reads back [`Excerpt::State`].
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::State(state, page))
     }
 
-    /// As [`Excerpt::Cache`].
+    /// Reads back [`Excerpt::Cache`].
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Cache(cache, blocks, n))
     }
 
-    /// As [`Excerpt::Var`]; for tests, and for who plays the layers that follow.
+    /// Reads back [`Excerpt::Var`]. Used by tests and by [`Chain`].
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Var(var, rows))
     }
 
-    /// Returns `Ready` when a `finish` method has nothing to wait for. A browser wakes `context` then. Elsewhere nobody does: poll again, or
-    /// [`wait`](Self::wait).
+    /// Returns `Ready` if a `finish` method would not wait. A browser wakes `context` when that changes. Elsewhere `context` is not woken: poll
+    /// again, or [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Blocks until a `finish` method has nothing to wait for. Each `finish` method does so itself.
+    /// Blocks until a `finish` method would not wait. Every `finish` method calls `wait`.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
     fn wait(&mut self) -> Result<()>;
 
-    /// Drops what was begun and not finished: it is played, and nothing comes back.
+    /// Drops the result of work that was begun. The device still plays the work.
     fn cancel(&mut self);
 
+    /// Writes one page of a state, or one half page if the state has halves.
+    ///
+    /// # Errors
+    /// `Input` if `values` has another length than the state.
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
+
+    /// Writes the first tokens of a cache, `[n, n_heads, head_size]`, to these blocks.
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()>;
 
-    /// Copies a block of every cache.
+    /// Copies block `from` of every cache to block `to`.
     fn copy_block(&mut self, from: u32, to: u32);
 
-    /// Makes room for such a step. What is written to activations then is there when it is played.
+    /// Makes room for activations of a step, so that later writes to variables are kept until the step is played.
     fn make_room(&mut self, step: &Step) -> Result<()>;
+
+    /// Writes the first rows of a variable, `[planes, rows, stride]`.
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()>;
 
-    /// Plays a step word by word and says what each took. The step's results are as of `run`.
+    /// Plays a step word by word and returns the time of each word. States and caches change as by [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
-    /// Plays a step, but for the head, and says which share of the inputs that words expect to be mostly zero is zero, the mean of
-    /// these words; none where there are no such words.
+    /// Plays a step without the head. Returns the mean fraction of zeros in the inputs that words declare as sparse, or `None` if no word has
+    /// a sparse input. Blocks.
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
 
-    /// Dispatches of such a step; none where nothing is dispatched.
+    /// Returns the number of dispatches of a step, or `None` on the CPU.
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
 }
 
-/// The error of a `finish` method without its `begin`.
+/// Returns the error of a `finish` method without its `begin`.
 fn nothing_begun() -> Error {
-    Error::device("nothing was begun that could be finished: other work began on the device in between")
+    Error::device("nothing to finish: no work was begun, or other work began on the device after it")
 }
 
-/// The error of a method that would have to block where nothing can.
+/// Returns the error of a method that would have to block in a browser.
 #[cfg(target_arch = "wasm32")]
 fn cannot_block() -> Error {
     Error::device("a browser cannot wait for its GPU").hint("await `ready` between begin and finish")

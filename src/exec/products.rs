@@ -1,4 +1,4 @@
-//! Large products and nothing else: what a device reaches at best, and what kernels are tuned with.
+//! Plays tapes of matrix products only. Measures the best throughput of a device, and times candidates for tuning.
 
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
@@ -9,10 +9,10 @@ use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two steps are measured in any case, more of them only within this time: a slow device is not measured better by waiting longer.
+/// After the first two steps, measuring stops once this much time has passed.
 const ENOUGH: Duration = Duration::from_secs(2);
 
-/// A tape of products with its weights on a device.
+/// A tape of products, with synthetic weights on a device.
 pub struct Products {
     model: Arc<GpuModel>,
     pub n_weights: usize,
@@ -27,22 +27,22 @@ impl Products {
         Ok(Products { model, n_weights, size_bytes })
     }
 
-    /// A player of its own.
+    /// Returns a timer with its own executor.
     pub fn timer(&self) -> Result<Timer> {
         Ok(Timer(self.model.clone().executor(Room::pages(1))?))
     }
 
-    /// The same with kernels of other sizes.
+    /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must share this device's handle.
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
         Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
     }
 }
 
-/// Plays the products.
+/// Plays the products and measures the time.
 pub struct Timer(Box<dyn Executor>);
 
 impl Timer {
-    /// Returns the seconds of a step of `n` vectors: the best of at most `repeats`, of fewer if they take long.
+    /// Plays a step of `n` tokens up to `repeats` times. Returns the shortest time in seconds.
     pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {
         let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1, ..Run::default() };
         let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![], ..Step::default() };
@@ -59,7 +59,7 @@ impl Timer {
     }
 }
 
-/// The same mebibyte of numbers again and again: making gigabytes of them would take longer than the measurement.
+/// A source that repeats one mebibyte of numbers: generating gigabytes would take longer than the measurement.
 struct Repeated(Vec<u8>);
 
 impl Repeated {

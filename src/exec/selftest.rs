@@ -1,4 +1,4 @@
-//! Every word's kernels against its twin, on one adapter. What `doctor` and the tests run.
+//! Compares the kernels of every word with the word's reference implementation on the CPU (twin), on one adapter. Run by `doctor` and tests.
 
 mod cases;
 
@@ -16,30 +16,32 @@ use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
 use crate::words::{Activation, Norm, Projection, WORDS};
 use std::sync::Arc;
 
-/// What one case came to.
+/// The result of one case.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// `word/sizes/format`
+    /// Name of the case: `word/sizes/format`.
     pub case: String,
-    /// The worst normalised mean squared error of its outputs; infinite where a guard word changed.
+    /// The largest normalised mean squared error of all outputs; infinite if a kernel wrote beyond an output.
     pub error: f64,
+    /// The largest error that is accepted.
     pub bound: f64,
 }
 
 impl Outcome {
+    /// Returns whether the error is at most the bound.
     pub fn is_right(&self) -> bool {
         self.error <= self.bound
     }
 }
 
-/// What rounding activations to f16 may cost: a bound for whatever a product on cooperative matrices touches.
+/// Bound of every case on a device with cooperative matrices: they round activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
-/// The same of a state in half precision: a number between two halves goes to either, and all that follow start there.
+/// Bound of cases with an f16 state: a number between two f16 values may round to either, and later steps start from the rounded value.
 const HALF_STATE_BOUND: f64 = 1e-7;
 
-/// The device as a model may use it: units for cooperative matrices, which few drivers have and wgpu calls experimental, are used
-/// where they give what the twin gives, here and now.
+/// Returns the device without cooperative matrices if their products differ from the twin's. wgpu calls cooperative matrices
+/// experimental, and few drivers have them, so they are compared on every device before a model uses them.
 pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();
@@ -52,7 +54,7 @@ pub fn settle(mut device: Device) -> Result<Device> {
     Ok(device)
 }
 
-/// The first case that is not right, and by how much, or what the driver says to it.
+/// Returns the first case that fails, with its error and bound or the driver's error. `None` if all cases pass.
 pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<String> {
     let format = quant::find("f16").ok()?;
     cases.into_iter().find_map(|case| match run(case, format, device) {
@@ -62,7 +64,7 @@ pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<Stri
     })
 }
 
-/// Cases of every word that is a product, with all their steps.
+/// Returns all cases of the words that multiply by matrices.
 pub(super) fn products_of_words() -> Vec<Case> {
     const NAMES: [&str; 7] =
         ["linear_add", "linear_add_sparse", "norm_shift_linear", "norm_ddlerp_linear", "norm_linear", "swiglu", "linear_norm_add"];
@@ -70,8 +72,8 @@ pub(super) fn products_of_words() -> Vec<Case> {
     WORDS.iter().filter(|w| is_product(w.name)).flat_map(|w| (w.cases)()).collect()
 }
 
-/// Tokens drawn on the device, several in one submission, against those that the host draws one by one from the same logits: ids and
-/// what the steps leave behind have to be equal. The error is 0, or infinite.
+/// Compares sampling on the device, several steps in one submission, with sampling on the host from the same logits. Ids and states must
+/// be equal: the error is 0 or infinite.
 pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
     const STREAMS: usize = 6;
     const STEPS: usize = 8;
@@ -112,7 +114,7 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
     Ok(Outcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
 }
 
-/// From a token to logits, with a state: the least that can go on by itself.
+/// Returns the smallest tape that can decode: embedding, one channel mix with a state, and a head.
 fn small_model() -> Tape {
     let (width, n_vocab) = (64, 1000);
     let mut t = Tape::new();
@@ -128,27 +130,27 @@ fn small_model() -> Tape {
     t
 }
 
-/// Rows behind the last one of a step that no kernel may touch.
+/// Rows after the last row of a step that no kernel may write.
 const GUARD_ROWS: usize = 2;
 
-/// What the steps of cases need.
+/// Room for the steps of all cases.
 const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
 
-/// Plays a case on the device and on the host.
+/// Plays a case on the device and on the CPU, and compares them.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.store_as(format);
     if format.scaling() == Scaling::None {
         tape.cache_format = format;
     }
-    // Half goes with half.
+    // f16 weights are tested with f16 states.
     let is_half = format.name() == "f16" && tape.states.iter().any(StateSpec::is_matrices);
     tape.store_states(quant::find(if is_half { "f16" } else { "f32" })?)?;
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
     let bound = if is_half { bound.max(HALF_STATE_BOUND) } else { bound };
-    // Products of codes and of offsets are summed apart or together, and partly cancel.
+    // Kernels and twins add the products of codes and of offsets in different orders, and the two partly cancel.
     let bound = if format.scaling() == Scaling::Affine { bound.max(1e-7) } else { bound };
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = || {
@@ -192,7 +194,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
         cpu.write_var(Var(i), &values)?;
         filled.push(values);
     }
-    // Writing may have made room and dropped what was written before: write again at the final size.
+    // A write may have enlarged the buffers and so dropped earlier writes: write all again at the final size.
     for (i, values) in filled.iter().enumerate() {
         gpu.write_var(Var(i), values)?;
     }
@@ -227,7 +229,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     Ok(worst)
 }
 
-/// Seeded columns, of the first that share zeros, zero padding.
+/// Returns rows of seeded random numbers with zeros as padding. In the first column block, a share of `zeros` numbers is zero.
 fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
     let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];

@@ -1,4 +1,4 @@
-//! What a file has already as a part's format keeps it: floats of that type, or codes and scales that were written before.
+//! Finds tensors whose file already stores them in the wanted format, so that they need no encoding.
 
 use crate::error::Result;
 use crate::quant::{Axis, Coded, Scaling, WEIGHTS_PER_BLOCK, padded};
@@ -6,7 +6,7 @@ use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
 
-/// Bytes of a matrix that the CPU reads from the file's map, where the file has it as it is kept.
+/// Returns the bytes of a matrix that the CPU executor reads from the mapped file, without a copy in memory.
 pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     let of = |part: &MatrixPart| {
         let is_stored = matches!(Stored::of(part, matrix.axis(), source)?, Stored::Floats | Stored::Coded(_));
@@ -16,20 +16,20 @@ pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     matrix.parts.iter().map(of).sum()
 }
 
-/// How a file has a part, `[rows, k]`.
+/// How a file stores a part `[rows, k]` of a matrix.
 pub enum Stored {
-    /// In another format: its numbers must be encoded.
+    /// In another format. The numbers must be encoded.
     Otherwise,
-    /// Its numbers, but for what pads rows.
+    /// In the same float type, without the padding of rows.
     Floats,
-    /// Its codes, padded; and scales for all rows.
+    /// As codes of the same format, with padding. Has the scales of all rows.
     Coded(Vec<f16>),
-    /// The codes of the matrix with rows and columns swapped; scales as the part has them.
+    /// As codes of the transposed matrix. Has the scales in the order of this part.
     Transposed(Vec<f16>),
 }
 
 impl Stored {
-    /// Of a part whose blocks lie along this axis.
+    /// Finds how `source` stores a part whose blocks of scales are along `axis`.
     pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<Stored> {
         let mut found = Stored::Otherwise;
         match (source.dtype(&part.tensor), part.format.name()) {
@@ -59,10 +59,10 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
     }
 }
 
-/// The scales of blocks for a part, from those of the matrix with rows and columns swapped.
+/// Reorders the block scales of the transposed matrix for a part.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
-    // A row of what there is, and of what is wanted: those of columns are padded.
+    // Scales per row of the stored matrix, and of the part. Scales along columns include the padding.
     let (theirs, ours) = match axis {
         Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
         Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),

@@ -1,5 +1,5 @@
-//! Strategy strings: which layers run on which device, and how their weights are kept. The grammar and the placement are those of
-//! ChatRWKV; `docs/strategies.md` is the user's page. Opens no device and knows no model but its number of layers.
+//! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow
+//! ChatRWKV; users read `docs/strategies.md`. This module opens no device and needs only a model's number of layers.
 
 mod parse;
 mod place;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 pub use place::Placed;
 
-/// `gpu fp16i8 *10 -> cpu fp32`: segments in the order of the layers.
+/// A strategy: segments in the order of the layers, as in `gpu fp16i8 *10 -> cpu fp32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strategy {
     segments: Vec<Segment>,
@@ -25,7 +25,7 @@ pub struct Strategy {
 struct Segment {
     device: Device,
     dtype: DType,
-    /// A weight format, by its name in [`FORMATS`](crate::quant::FORMATS).
+    /// Name of a weight format in [`FORMATS`](crate::quant::FORMATS).
     quant: Option<&'static str>,
     layers: Layers,
 }
@@ -33,7 +33,7 @@ struct Segment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Device {
     Cpu,
-    /// An adapter by its place in the list of all; none: the first.
+    /// An adapter by its index in the list of adapters. `None` means the first.
     Gpu(Option<u32>),
 }
 
@@ -44,18 +44,18 @@ enum DType {
     Bf16,
 }
 
-/// How many layers a segment asks for.
+/// The number of layers that a segment requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layers {
-    /// Its share of what is left.
+    /// No number: the remaining layers are divided among such segments.
     Share,
-    /// `*N`
+    /// `*N`: N layers.
     Fixed(usize),
-    /// `*N+`: N stay on the device; those that nobody asked for are streamed through it.
+    /// `*N+`: N layers stay on the device. The layers that no segment requests are streamed through it.
     Streamed(usize),
 }
 
-/// The dtypes, as a strategy names them.
+/// The dtypes and their names in a strategy.
 const DTYPES: [(&str, DType); 3] = [("fp32", DType::Fp32), ("fp16", DType::Fp16), ("bf16", DType::Bf16)];
 
 /// Returns the formats that can follow a dtype.
@@ -64,7 +64,7 @@ fn quants() -> impl Iterator<Item = &'static str> {
 }
 
 impl Strategy {
-    /// Returns its devices as the option `device` takes them, each once.
+    /// Returns the devices as values of the option `device`, sorted, each once.
     pub fn devices(&self) -> Vec<String> {
         let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
         names.sort_unstable();
@@ -72,13 +72,13 @@ impl Strategy {
         names
     }
 
-    /// What a user should know: words that mean something else here than in the package. Each is said once.
+    /// Returns notes on words that have another meaning in the `rwkv` package, one for each such word.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 }
 
-/// The error of a text that is no strategy shows where.
+/// Parses a strategy. An error is of kind `Usage` and marks the wrong part of the text.
 impl FromStr for Strategy {
     type Err = Error;
 
@@ -87,10 +87,10 @@ impl FromStr for Strategy {
     }
 }
 
-/// How a caller places layers.
+/// How layers are placed on devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StrategyChoice {
-    /// What suits the memory that is free on this machine.
+    /// As the free memory of this machine allows.
     #[default]
     Auto,
     Given(Strategy),
@@ -141,7 +141,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// The normal form: lower case, `gpu` for its aliases, one space between words. It parses to the same placement.
+/// Writes the normal form: lower case, `gpu` for its aliases, one space between words. It parses to the same placement.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, segment) in self.segments.iter().enumerate() {

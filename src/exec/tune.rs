@@ -1,7 +1,7 @@
-//! Which sizes of kernels suit an adapter: measured once, and kept in a file.
+//! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
-//! Sizes change speed, never results: a file that is absent, broken or of another driver means the defaults until somebody
-//! measures again.
+//! Sizes change speed, never results. If the file is missing, damaged or of another driver, the default sizes are used until the next
+//! measurement.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod measure;
@@ -16,15 +16,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// What was found out about an adapter.
+/// The measurements of an adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measured {
     tuning: Tuning,
-    /// Its cooperative matrices give what the twins give; true where it has none.
+    /// Whether products by cooperative matrices agree with the twins; true if the adapter has no such matrices.
     cooperative_is_right: bool,
 }
 
-/// Opens an adapter with the kernels that prove right on it, in the sizes that were measured, if they were.
+/// Opens an adapter, with the measured sizes in the folder `cache` if there are any. Cooperative matrices are used only if they were
+/// compared with the twins.
+///
+/// # Errors
+/// As [`Device::open_async`].
 pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     let mut device = Device::open_async(adapter, batch_invariant).await?;
     match cache.and_then(|folder| read(&file(adapter, &device.caps, folder))) {
@@ -32,7 +36,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
-        // A browser offers nothing that would have to prove right first.
+        // In a browser nothing compares them.
         #[cfg(target_arch = "wasm32")]
         None => device.caps.cooperative = None,
         #[cfg(not(target_arch = "wasm32"))]
@@ -41,7 +45,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
     Ok(device)
 }
 
-/// As [`open_async`].
+/// Blocks on [`open_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     super::wait::block_on(open_async(adapter, batch_invariant, cache))
@@ -51,12 +55,12 @@ fn read(path: &Path) -> Option<Measured> {
     let text = std::fs::read_to_string(path).ok()?;
     let found = serde_json::from_str(&text).ok().filter(|m: &Measured| m.tuning.is_sound());
     if found.is_none() {
-        log::warn!("{} is not what was written there, and is not used", path.display());
+        log::warn!("{} is damaged and is ignored", path.display());
     }
     found
 }
 
-/// One file an adapter, driver, version of wingbeat, and what the environment allows.
+/// Returns the path of the file of an adapter. The name is a hash of adapter, driver, version of wingbeat and the environment's overrides.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION")].join("\n");

@@ -1,8 +1,8 @@
-//! Blocks a thread until a future is done. A browser cannot.
+//! Blocks a thread until a future is done. Not compiled for browsers, where no thread may block.
 
 use std::future::Future;
 
-/// For futures that only wait for adapters, devices and channels.
+/// Blocks until a future is done. The future may wait for adapters, devices and channels only.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
 }

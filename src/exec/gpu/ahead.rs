@@ -1,7 +1,7 @@
-//! Several steps in one submission, a draw after each, and the ids read back together.
+//! Several steps in one submission, each followed by sampling. All ids are read back together.
 //!
-//! What a submission of that many steps says is the same every time: where it starts stands in the cursor. So the next one is
-//! encoded while the device works on the last.
+//! The commands of `n` steps are the same in every submission, because the cursor holds the position. So the next submission is encoded
+//! while the device works on the current one.
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::exec::nothing_begun;
 use crate::sample::Sampler;
 
-/// What a submission plays: `n` steps of a size, and draws for so many slots.
+/// The content of a submission: `n` steps of a size, each with sampling for `n_slots` slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
     pub size: Size,
@@ -22,12 +22,13 @@ pub struct Steps {
 
 pub struct Ahead {
     draws: Draws,
-    /// The ids of [`Draws`], for the host.
+    /// Copy of the ids of [`Draws`] for the host.
     readback: Readback,
-    /// Draws since [`Ahead::begin`].
+    /// Steps submitted since [`Ahead::begin`].
     n_drawn: usize,
+    /// Commands that are encoded ahead, for another submission of the same steps.
     next: Option<(Steps, wgpu::CommandBuffer)>,
-    /// What was submitted and not taken, and how many draws came before.
+    /// The submission whose ids were not taken, with the number of steps before it.
     under_way: Option<(usize, Steps)>,
 }
 
@@ -47,12 +48,12 @@ impl Ahead {
         self.draws.begin(device, samplers, exempt)
     }
 
-    /// What the ids come back in.
+    /// Returns the readback of the ids.
     pub fn readback(&self) -> &Readback {
         &self.readback
     }
 
-    /// Begins to play the steps.
+    /// Submits the steps.
     pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
         self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);
@@ -64,7 +65,7 @@ impl Ahead {
         self.next = Some((steps, self.encode(device, plan, steps)));
     }
 
-    /// Ends what was submitted and is done: `ids` becomes `[n, slots]`.
+    /// Takes the ids of the last submission, which must be done. `ids` becomes `[n, n_slots]`.
     pub fn take(&mut self, ids: &mut Vec<u32>) -> Result<()> {
         let (first, steps) = self.under_way.take().ok_or_else(nothing_begun)?;
         let sizes = self.draws.sizes();
@@ -78,7 +79,7 @@ impl Ahead {
         })
     }
 
-    /// Drops what was submitted and not taken.
+    /// Drops the ids of the last submission.
     pub fn cancel(&mut self) {
         self.under_way = None;
         self.readback.cancel();

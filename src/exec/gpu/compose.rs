@@ -1,21 +1,22 @@
-//! WGSL from small files: `import package::a::b::{x, y};` at the top of a file splices `shaders/a/b.wgsl` in, once.
+//! Composes WGSL from small files: the line `import package::a::b::{x, y};` inserts `shaders/a/b.wgsl`, once.
 //!
-//! A file names a slot where the module is the recipe's choice: `import package::slot::weight::{decode};`. The names of an import
-//! are checked against what the module defines or imports itself. The composer generates the module `constants` and knows no
-//! device. One more form, for what no compiler of a software adapter does by itself: `unroll i in N { … $i … }` repeats its body
-//! N times, N a number or a constant of the recipe.
+//! `import package::slot::weight::{decode};` imports from a slot: the recipe names the module that fills the slot. The names in braces
+//! are checked: the module must define or import each. The composer generates the module `constants`.
+//!
+//! `unroll i in N { … $i … }` repeats its body N times; N is a number or a constant of the recipe. Compilers of software adapters do not
+//! unroll such loops themselves.
 
 use crate::error::{Error, Result};
 use crate::tape::Dispatch;
 
-/// Path below `shaders/` without its ending, and the text.
+/// Every shader file: path below `shaders/` without extension, and text.
 static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
 
-/// What a dispatch runs, told apart from other dispatches.
+/// Identifies the kernel of a dispatch: equal recipes compose to equal text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recipe {
     pub shader: &'static str,
-    /// Slots, and the modules that fill them.
+    /// Slots and the modules that fill them.
     pub modules: Vec<(&'static str, String)>,
     pub constants: Vec<(&'static str, u32)>,
 }
@@ -26,7 +27,10 @@ impl From<&Dispatch> for Recipe {
     }
 }
 
-/// The whole text of a shader.
+/// Composes the whole text of a shader.
+///
+/// # Errors
+/// `Device` if a file, a slot or an imported name is missing.
 pub fn compose(recipe: &Recipe) -> Result<String> {
     let mut text = String::new();
     let mut composer = Composer { recipe, done: Vec::new(), wanted: Vec::new() };
@@ -35,11 +39,10 @@ pub fn compose(recipe: &Recipe) -> Result<String> {
     Ok(hoist(&text))
 }
 
-/// Extensions that WGSL wants enabled and naga has without asking: its parser refuses the line. What hands text to a browser
-/// leaves these in.
+/// `enable` lines that WGSL requires and naga's parser refuses, since naga always has these extensions.
 const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
-/// Puts the `enable` lines of all files before everything else, each once, where WGSL wants them.
+/// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires.
 fn hoist(text: &str) -> String {
     let (mut enables, mut rest) = (String::new(), String::new());
     for line in text.lines() {
@@ -55,7 +58,7 @@ fn hoist(text: &str) -> String {
     enables + &rest
 }
 
-/// Expands `unroll i in N { … }`, inner ones after outer ones.
+/// Expands `unroll i in N { … }`, outer loops first.
 fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
     let Some(start) = text.find("unroll ") else { return Ok(text.to_string()) };
     let broken = || Error::device("cannot read `unroll NAME in COUNT { … }`").at(recipe.shader);
@@ -79,7 +82,7 @@ fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
     unroll(&format!("{}{repeated}{}", &text[..start], &text[close + 1..]), recipe)
 }
 
-/// A line that imports: the module that is meant, and the names.
+/// A parsed import line: the module that it resolves to, and the imported names.
 struct Import<'a> {
     module: String,
     names: Vec<&'a str>,
@@ -87,14 +90,14 @@ struct Import<'a> {
 
 struct Composer<'a> {
     recipe: &'a Recipe,
-    /// Modules that are spliced in already, and the names that each defines or imports.
+    /// Modules that are inserted already, and the names that each defines or imports.
     done: Vec<(String, Vec<String>)>,
-    /// Who imports which name of which module. Modules may import each other, so names are checked at the end.
+    /// Importing file, module and imported name. Modules may import each other, so names are checked at the end.
     wanted: Vec<(String, String, String)>,
 }
 
 impl Composer<'_> {
-    /// Appends a module behind those that it imports, once.
+    /// Appends a module after the modules that it imports, once.
     fn splice(&mut self, module: &str, text: &mut String) -> Result<()> {
         if self.done.iter().any(|(done, _)| done == module) {
             return Ok(());
@@ -110,7 +113,7 @@ impl Composer<'_> {
         self.recipe.constants.iter().map(|(name, _)| (*name).to_string()).collect()
     }
 
-    /// Returns the names that the file defines or imports.
+    /// Appends a file after its imports. Returns the names that the file defines or imports.
     fn file(&mut self, module: &str, text: &mut String) -> Result<Vec<String>> {
         let Some((_, source)) = SHADERS.iter().find(|(path, _)| *path == module) else {
             return Err(self.wrong(format!("no shader file {module}.wgsl")));
@@ -140,8 +143,8 @@ impl Composer<'_> {
         }
     }
 
-    /// `package::lib::cursor::{n_tokens, row_at};` names two of the file `lib/cursor`; `package::slot::weight::decode;` one of the module
-    /// that fills the slot `weight`.
+    /// Parses an import. `package::lib::cursor::{n_tokens, row_at};` names two items of the file `lib/cursor`.
+    /// `package::slot::weight::decode;` names one item of the module that fills the slot `weight`.
     fn import<'t>(&self, import: &'t str) -> Result<Import<'t>> {
         let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
         let Some((path, names)) = path else {
@@ -176,7 +179,7 @@ fn definitions(text: &str) -> Vec<String> {
     names
 }
 
-/// Returns the name that a line at module scope defines: of a function, a type, a constant or a variable.
+/// Returns the name of the function, type, constant or variable that a line at module scope defines.
 fn definition(line: &str) -> Option<&str> {
     let mut rest = line.trim_start();
     // Attributes: `@compute @workgroup_size(WG)`.
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_spliced_once_and_slots_are_filled() {
+    fn a_module_is_inserted_once_and_slots_are_filled() {
         let recipe = Recipe {
             shader: "linear/windows",
             modules: vec![("weight", "weight::f32".into()), ("scale", "scale::none".into()), ("matrix", "matrix::windows".into())],
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_slot_and_a_name_that_nobody_defines_are_errors() {
+    fn an_empty_slot_and_an_undefined_name_are_errors() {
         let said = |modules: &[(&'static str, &str)]| {
             let modules = modules.iter().map(|&(slot, module)| (slot, module.to_string())).collect();
             compose(&Recipe { shader: "linear/windows", modules, constants: vec![("QUADS", 1), ("TOKENS", 1), ("TILES", 8)] })
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_those_of_the_module() {
+    fn definitions_at_module_scope_are_found() {
         let text = "const A: u32 = 1u;\n@group(1) @location(0) var<storage, read> w0: array<u32>;\nvar<private> p: f32;\n// fn no() {\n\
                     @compute @workgroup_size(WG)\nfn main() {\n    const inner = 1u;\n}\nstruct S {\n    x: f32,\n}\nalias T = f32;\n";
         assert_eq!(definitions(text), ["A", "w0", "p", "main", "S", "T"]);

@@ -1,4 +1,4 @@
-//! Adapters: listing, choosing, opening, and what the device says later of lost contexts and exhausted memory.
+//! Adapters and devices: lists and opens adapters, and collects asynchronous errors such as lost devices and exhausted memory.
 
 use super::kernel::Kernels;
 use super::memory;
@@ -10,9 +10,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
-/// Which graphics API.
+/// A graphics API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
+    /// Any API that wgpu prefers on this system.
     #[default]
     Auto,
     Vulkan,
@@ -22,9 +23,10 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All but `Auto`.
+    /// Every backend except `Auto`.
     pub const ALL: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
 
+    /// Returns the name that the option `backend` takes.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Auto => "auto",
@@ -35,7 +37,7 @@ impl Backend {
         }
     }
 
-    /// Whether the program has this graphics interface on this system.
+    /// Returns whether this program supports the API on this system.
     pub fn is_built_in(self) -> bool {
         wgpu::Instance::enabled_backend_features().intersects(self.backends())
     }
@@ -66,18 +68,19 @@ impl FromStr for Backend {
     }
 }
 
-/// What kind of machine an adapter is.
+/// The kind of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdapterKind {
     Discrete,
     Integrated,
     Virtual,
-    /// A CPU that plays GPU: llvmpipe, SwiftShader, WARP.
+    /// A software adapter: llvmpipe, SwiftShader, WARP.
     Cpu,
     Other,
 }
 
 impl AdapterKind {
+    /// Returns the name of the kind in output.
     pub fn name(self) -> &'static str {
         match self {
             AdapterKind::Discrete => "discrete",
@@ -89,7 +92,7 @@ impl AdapterKind {
     }
 }
 
-/// One adapter through one backend.
+/// An adapter of one backend.
 #[derive(Clone)]
 pub struct Adapter {
     pub name: String,
@@ -99,9 +102,9 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
-    /// Size of the matrices in f16 with sums in f32 that subgroups multiply together.
+    /// Size of the cooperative matrices that kernels support, with f16 factors and f32 sums. `None` if there are none.
     pub cooperative: Option<usize>,
-    /// Smallest and largest subgroup, where subgroup operations are offered.
+    /// Smallest and largest subgroup. `None` if subgroup operations are not supported.
     pub subgroups: Option<(u32, u32)>,
     pub max_binding_bytes: u64,
     pub max_buffer_bytes: u64,
@@ -137,17 +140,20 @@ impl Adapter {
         }
     }
 
-    /// Its memory as its driver says now, where it says; a software adapter has the host's.
+    /// Returns the memory that the driver reports now, or `None`. A software adapter has the host's memory.
     pub fn memory(&self) -> Option<Memory> {
         if self.kind == AdapterKind::Cpu { host_memory() } else { memory::of(&self.inner) }
     }
 
-    /// Whether drivers end a dispatch that runs for seconds.
+    /// Returns whether the driver may abort a dispatch that runs for seconds.
     pub fn is_slow(&self) -> bool {
         self.kind != AdapterKind::Discrete
     }
 
-    /// What lowering may count on, with the environment's overrides.
+    /// Returns the capabilities for lowering, with the environment's overrides.
+    ///
+    /// # Errors
+    /// `Usage` if an environment variable has an unknown value, or requires what the adapter does not support.
     pub fn caps(&self, batch_invariant: bool) -> Result<Caps> {
         let lanes = environment::value(KERNELS)?.map_or(self.kind == AdapterKind::Cpu, |kernels| kernels == "lanes");
         let class = if lanes { Class::Lanes } else { Class::Groups };
@@ -160,7 +166,7 @@ impl Adapter {
     }
 }
 
-/// The larger of the sizes for which kernels are written, f16 times f16 with sums in f32, where a kernel may use them.
+/// Returns the largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums.
 fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
     if !adapter.features().contains(COOPERATIVE_FEATURES | wgpu::Features::SUBGROUP) {
         return None;
@@ -176,20 +182,20 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
     [16, 8].into_iter().find(|&size| has(size)).map(|size| size as usize)
 }
 
-/// What the kernels with cooperative matrices enable.
+/// The features of kernels with cooperative matrices.
 const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
-/// Whether to use what an adapter offers or does not: an environment variable forbids it with `0` and demands it with `1`.
+/// Returns whether to use a feature, which the adapter may offer. The environment variable forbids it with `0` and requires it with `1`.
 fn wanted(variable: &str, offered: bool) -> Result<bool> {
     match environment::value(variable)?.as_deref() {
         None => Ok(offered),
         Some("1") if offered => Ok(true),
-        Some("1") => Err(Error::usage("expected 0, found 1: the adapter does not offer it").at(variable)),
+        Some("1") => Err(Error::usage("expected 0, found 1: the adapter does not support it").at(variable)),
         Some(_) => Ok(false),
     }
 }
 
-/// Every adapter that the backends offer, best first: discrete, integrated, virtual, other, software. A browser offers one.
+/// Lists the adapters of a backend, best first: discrete, integrated, virtual, other, software. A browser has at most one.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: backend.backends(),
@@ -207,20 +213,20 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
-/// As [`adapters_async`], on a thread that may block.
+/// Blocks on [`adapters_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn adapters(backend: Backend) -> Vec<Adapter> {
     crate::exec::wait::block_on(adapters_async(backend))
 }
 
-/// Returns the names of the graphics APIs that are compiled in, as the option `backend` takes them. The API that does nothing is left out.
+/// Returns the names of the graphics APIs that are compiled in, without the null API.
 pub fn compiled_backends() -> Vec<&'static str> {
     let compiled = wgpu::Instance::enabled_backend_features();
     let is_compiled = |b: &wgpu::Backend| *b != wgpu::Backend::Noop && compiled.contains(wgpu::Backends::from(*b));
     wgpu::Backend::ALL.into_iter().filter(is_compiled).map(wgpu::Backend::to_str).collect()
 }
 
-/// The first thing that went wrong on a device since it was asked last.
+/// The first error of a device since the last [`check`](Self::check).
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Mutex<Option<Error>>>);
 
@@ -231,25 +237,25 @@ impl Faults {
         }
     }
 
-    /// The fault, once. A lost device stays lost: later calls fail in their own way.
+    /// Returns the error and forgets it. Work on a lost device fails again.
     pub fn check(&self) -> Result<()> {
         match self.0.lock() {
             Ok(mut slot) => slot.take().map_or(Ok(()), Err),
-            Err(_) => Err(Error::device("the device's error handler failed")),
+            Err(_) => Err(Error::device("the device's error handler panicked")),
         }
     }
 }
 
-/// An open device.
+/// An open device with its capabilities and kernels.
 pub struct Device {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
     pub faults: Faults,
     pub caps: Caps,
     pub is_slow: bool,
-    /// Shaders run without bounds checks and loop counters: tests and `doctor` hold them to their twins.
+    /// Whether shaders run without bounds checks and loop limits. Tests and `doctor` compare them with their twins.
     pub trusted: bool,
-    /// Made when first asked for, shared by all models on the device.
+    /// Compiled kernels, shared by all models on the device. Each is built on first use.
     pub kernels: Arc<Kernels>,
 }
 
@@ -257,12 +263,12 @@ impl Device {
     /// Opens an adapter.
     ///
     /// # Errors
-    /// `Device` or `Memory` if its driver refuses, `Usage` at an environment variable that it cannot follow.
+    /// `Device` or `Memory` if the driver refuses; `Usage`, at an environment variable, as [`Adapter::caps`].
     pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
         let opened = Self::request(adapter, &caps).await;
         if caps.cooperative.is_some() && opened.is_err() {
-            log::warn!("{} offers cooperative matrices and does not open with them; it goes without", adapter.name);
+            log::warn!("{} does not open with cooperative matrices, so they are not used", adapter.name);
             let caps = Caps { cooperative: None, ..caps };
             let (device, queue) = Self::request(adapter, &caps).await?;
             return Ok(Self::adopt(device, queue, caps, adapter.is_slow()));
@@ -276,13 +282,13 @@ impl Device {
         let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if caps.cooperative.is_some() {
             features |= COOPERATIVE_FEATURES;
-            // SAFETY: what wgpu warns of are its own errors. One kernel uses the feature; `selftest::settle` compares it with its
-            // twin before a model does.
+            // SAFETY: wgpu's warning is about errors in its own implementation. One kernel uses the feature, and `selftest::settle`
+            // compares it with its twin before a model uses it.
             experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // Timestamps are for profiles.
+            // Timestamps are needed by `profile` only.
             required_features: adapter.inner.features() & features,
             experimental_features,
             required_limits: adapter.inner.limits(),
@@ -290,7 +296,7 @@ impl Device {
         };
         adapter.inner.request_device(&descriptor).await.map_err(|e| {
             let text = format!("cannot open {} ({}): {e}", adapter.name, adapter.backend);
-            // wgpu keeps the kind of this error to itself.
+            // wgpu does not expose the kind of this error.
             let found = match e.to_string().contains("Not enough memory") {
                 true => Error::memory(text).hint("close other programs, or use `device=cpu`"),
                 false => Error::device(text).hint("update its driver, or choose another `device`"),
@@ -299,7 +305,7 @@ impl Device {
         })
     }
 
-    /// The same device with other caps than the adapter's own: the self-test plays every family of kernels on it.
+    /// Returns the same device with other capabilities. The self-test plays both classes of kernels so.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
             device: self.device.clone(),
@@ -312,7 +318,7 @@ impl Device {
         }
     }
 
-    /// A device that somebody else opened.
+    /// Wraps a device that the caller opened. Replaces its handlers of errors and of device loss.
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, is_slow: bool) -> Device {
         let faults = Faults::default();
         let sink = faults.clone();
@@ -332,12 +338,12 @@ impl Device {
         self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    /// Blocks until that submission is done, and all before it. In a browser, returns at once.
+    /// Blocks until this submission and all earlier ones are done. In a browser, returns at once.
     pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
-    /// Whether that submission is done, and all before it.
+    /// Returns whether this submission and all earlier ones are done.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn is_done(&self, submission: wgpu::SubmissionIndex) -> Result<bool> {
         let now = Some(std::time::Duration::ZERO);
@@ -356,25 +362,29 @@ impl Device {
         polled.map(|_| ()).map_err(|e| lost(&e.to_string()).caused_by(e))
     }
 
-    /// Whether the adapter binds that many bytes at once.
+    /// Returns an error of kind `Memory`, with `hint`, if `bytes` exceed the adapter's limit on one binding.
     pub fn check_binding(&self, label: &str, bytes: usize, hint: &str) -> Result<()> {
         let limit = self.device.limits().max_storage_buffer_binding_size;
         if bytes as u64 <= limit {
             return Ok(());
         }
-        Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, the adapter allows {limit}")).hint(hint))
+        Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, but the adapter allows {limit}")).hint(hint))
     }
 
-    /// How many bytes a buffer has that is to hold so many.
+    /// Returns the size of a buffer for `bytes`: at least 32, a multiple of 16.
     pub fn buffer_bytes(bytes: usize) -> usize {
         bytes.max(32).next_multiple_of(16)
     }
 
+    /// Creates a buffer of at least `bytes`.
+    ///
+    /// # Errors
+    /// `Memory` if the adapter's limit is exceeded or the device has no room.
     pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
         let size = Self::buffer_bytes(bytes) as u64;
         let limit = self.device.limits().max_buffer_size;
         if size > limit {
-            let text = format!("{label} needs one buffer of {size} bytes, the adapter allows {limit}");
+            let text = format!("{label} needs one buffer of {size} bytes, but the adapter allows {limit}");
             return Err(Error::memory(text).hint("use fewer slots, a smaller `chunk` or `context`, or `device=cpu`"));
         }
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
@@ -388,7 +398,7 @@ fn explain(error: &wgpu::Error) -> Error {
         wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory")
             .hint("close other programs that use the GPU, or choose a smaller model, fewer slots, a smaller `context` or `device=cpu`"),
         wgpu::Error::Validation { description, .. } => {
-            Error::device(format!("the device refused a call: {description}")).hint("run `wingbeat doctor` and report its page")
+            Error::device(format!("the device refused a call: {description}")).hint("run `wingbeat doctor` and report its output")
         }
         wgpu::Error::Internal { description, .. } => {
             Error::device(format!("the driver failed: {description}")).hint("update the driver, or choose another `device`")
@@ -398,6 +408,6 @@ fn explain(error: &wgpu::Error) -> Error {
 
 fn lost(message: &str) -> Error {
     Error::device(format!("the device was lost: {message}")).hint(
-        "a driver reset, a dispatch that took too long, or a removed GPU; try a smaller `chunk`, update the driver, or use `device=cpu`",
+        "the driver was reset, a dispatch took too long, or the GPU was removed; use a smaller `chunk` or `device=cpu`, or update the driver",
     )
 }

@@ -1,7 +1,7 @@
-//! Tokens drawn on the device: the buffers and the ready dispatch of `shaders/sample/draw.wgsl`.
+//! Sampling on the device: the buffers and the dispatch of `shaders/sample/draw.wgsl`.
 //!
-//! Draws what `sample::Sampler` draws, to the bit, and leaves the cursor ready for the next step. So one submission can hold
-//! many steps, each followed by a draw; the host reads the ids afterwards and lets its samplers follow them.
+//! The kernel samples the same tokens as `sample::Sampler` and prepares the cursor for the next step. So one submission can hold many
+//! steps, each followed by sampling. The host reads the ids afterwards, and its samplers accept them.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -12,45 +12,45 @@ use crate::tape::{Binding, Dispatch, VarSpec};
 use std::ops::Range;
 use wgpu::BufferUsages;
 
-/// Words of a slot's header in the buffer of ids: draws (low and high), step, unused.
+/// Words in a slot's header in the buffer of ids: number of draws (low and high half), step, unused.
 const HEADER: usize = 4;
-/// Vocabularies that the kernel's two rounds of 512 ranges of four ids can tell apart.
+/// Largest vocabulary: the kernel searches two levels of 512 ranges of four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
 
-/// What [`Draws`] has room for.
+/// The sizes of [`Draws`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawSizes {
     pub n_vocab: usize,
     /// Floats of a row of logits; a multiple of four.
     pub stride: usize,
-    /// Rows of logits, each of one slot.
+    /// Rows of logits; one per slot.
     pub n_slots: usize,
-    /// Steps whose ids are kept.
+    /// Number of steps whose ids are kept.
     pub n_steps: usize,
 }
 
 impl DrawSizes {
-    /// Draws from the rows of logits.
+    /// Returns the sizes for the variable `logits`, with room for [`MAX_AHEAD`] steps.
     pub fn of(logits: &VarSpec, n_slots: usize) -> DrawSizes {
         DrawSizes { n_vocab: logits.columns[0], stride: logits.stride(), n_slots, n_steps: MAX_AHEAD }
     }
 
-    /// Bytes of the penalties' memory, the largest buffer.
+    /// Returns the bytes of the largest buffer, which holds counts and biases.
     pub fn largest_binding(&self) -> usize {
         4 * 4 * self.quads() * 2 * self.n_slots
     }
 
-    /// Whether the kernel can draw from such rows.
+    /// Returns whether the kernel supports rows of these sizes.
     pub fn is_possible(&self) -> bool {
         (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride.is_multiple_of(4)
     }
 
-    /// Elements of four ids.
+    /// Returns the number of groups of four ids.
     fn quads(&self) -> usize {
         self.n_vocab.div_ceil(4)
     }
 
-    /// One draw of every slot. Its bindings are [`Draws`]' own buffers.
+    /// Returns the dispatch that samples one token per slot. [`Draws`] resolves its bindings by name.
     pub fn dispatch(&self) -> Dispatch {
         Dispatch {
             shader: "sample/draw",
@@ -68,35 +68,38 @@ impl DrawSizes {
         }
     }
 
-    /// The bytes of the ids that draw number `step` since `begin` gave, one a slot, in the buffer [`Draws::ids`].
+    /// Returns the byte range of the ids of one step in [`Draws::ids`], one id per slot. `step` counts from [`Draws::begin`].
     pub fn ids_at(&self, step: usize) -> Range<u64> {
         let at = 4 * (HEADER * self.n_slots + step % self.n_steps * self.n_slots) as u64;
         at..at + 4 * self.n_slots as u64
     }
 }
 
-/// Draws of the slots of one executor.
+/// Samples on the device for the slots of one executor.
 pub struct Draws {
     sizes: DrawSizes,
-    /// `[slot]` rows.
+    /// Settings of the samplers: `[slot]` of [`Row`].
     settings: wgpu::Buffer,
-    /// Counts, then biases. `[slot, 2, 4 quads]`
+    /// Counts, then biases: `[slot, 2, 4 quads]`.
     memory: wgpu::Buffer,
-    /// A bit an id.
+    /// One bit per id.
     exempt: wgpu::Buffer,
-    /// Headers, then ids. `[slot, 4]`, `[n_steps, slot]`
+    /// Headers `[slot, 4]`, then ids `[n_steps, slot]`.
     drawn: wgpu::Buffer,
     op: Op,
-    /// One plane under construction, zeros between calls. `[4 quads]`
+    /// Scratch for one row of counts or biases, `[4 quads]`; all zero between calls.
     plane: Vec<u32>,
 }
 
 impl Draws {
-    /// Draws from rows of `logits` `[n_slots, stride]`, for steps whose cursor is `cursor`, a buffer with the usage `STORAGE`. Slot
-    /// `i` is the step's output `i`; each step has one row a run.
+    /// Creates the buffers and the pipeline. `logits` is `[n_slots, stride]`; slot `i` samples from output `i` of the step, and each run has one
+    /// output. `cursor` is the step's cursor, a buffer with the usage `STORAGE`.
+    ///
+    /// # Errors
+    /// `Device` if the kernel does not support these sizes; `Memory` if the device has no room.
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Draws> {
         if !sizes.is_possible() {
-            let text = format!("cannot draw from {} logits in rows of {} on a device", sizes.n_vocab, sizes.stride);
+            let text = format!("cannot sample on the device: {} logits in rows of {} are not supported", sizes.n_vocab, sizes.stride);
             return Err(Error::device(text));
         }
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
@@ -126,8 +129,8 @@ impl Draws {
         &self.sizes
     }
 
-    /// Takes over the first slots from these samplers: settings, counts, biases, place in the stream; draws are numbered from 0
-    /// again. `exempt` has a bit an id, 1 where accepting it adds nothing to its count. Must come before the submission, which may be encoded already.
+    /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again. `exempt`
+    /// has one bit per id, 1 if a token does not count in penalties. Call this before the submission; its commands may be encoded already.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));
@@ -136,7 +139,7 @@ impl Draws {
         let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
         encoder.clear_buffer(&self.exempt, 0, None);
-        // before the writes below, which come with the next submission
+        // Clears before the writes below, which wgpu puts at the beginning of the next submission.
         device.queue.submit([encoder.finish()]);
 
         let n_exempt = exempt.len().min(self.sizes.n_vocab.div_ceil(32));
@@ -153,7 +156,7 @@ impl Draws {
         device.faults.check()
     }
 
-    /// Writes a plane of which only these ids are not 0; nothing where there are none.
+    /// Writes a row of counts or biases at byte `at`. All other ids are 0 in the buffer already.
     fn write_plane(&mut self, device: &Device, at: u64, values: impl Iterator<Item = (u32, u32)> + Clone) {
         let mut end = 0;
         for (id, value) in values.clone().filter(|(id, _)| (*id as usize) < self.sizes.n_vocab) {
@@ -166,17 +169,17 @@ impl Draws {
         }
     }
 
-    /// One draw of each of the first `n` slots; those beyond the step's outputs do nothing.
+    /// Encodes sampling for the first `n` slots. Slots beyond the step's outputs do nothing.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, n: usize) {
         self.op.encode_grid(pass, [n as u32, 1, 1]);
     }
 
-    /// Where [`DrawSizes::ids_at`] finds the ids.
+    /// Returns the buffer of ids; see [`DrawSizes::ids_at`].
     pub fn ids(&self) -> &wgpu::Buffer {
         &self.drawn
     }
 
-    /// Counts with the bit [`SEEN`], then biases, each `[4 ceil(n_vocab / 4)]`, of every slot.
+    /// Returns the buffer of counts with the bit [`SEEN`], then biases, of every slot: `[slot, 2, 4 ceil(n_vocab / 4)]`.
     pub fn memory(&self) -> &wgpu::Buffer {
         &self.memory
     }

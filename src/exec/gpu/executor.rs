@@ -1,4 +1,4 @@
-//! Plays steps on a device: makes room for them, lowers them once a size, encodes and reads back.
+//! Plays steps on a device: makes room for activations, lowers once per size of step, encodes and reads back.
 
 mod excerpts;
 mod measure;
@@ -16,56 +16,63 @@ use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{TOKENS_PER_BLOCK, Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, Var, WINDOW_BYTES};
+use crate::tape::{Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
+use excerpts::floats;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use wgpu::BufferUsages;
 
-/// Activations can be bound either way.
+/// Returns the usage of activations, which kernels bind as storage or as uniform.
 fn buffer_usage() -> BufferUsages {
     BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
 }
 
-/// An activation as a storage buffer, without what windows may read behind it.
+/// Binds an activation as storage, without the spare bytes at its end, which only windows read.
 fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
     let size = wgpu::BufferSize::new(buffer.size() - WINDOW_BYTES as u64);
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
 }
 
-/// 64 KiB of a buffer as a uniform; buffers that are read so end with as much to spare.
+/// Binds 64 KiB of a buffer from byte `at` as a uniform. Such buffers end with 64 KiB of spare bytes.
 fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
 }
 
+/// Plays steps of a model on a device, with its own states, caches and activations.
 pub struct GpuExecutor {
     model: Arc<GpuModel>,
     states: Held<wgpu::Buffer>,
     caches: Held<wgpu::Buffer>,
-    /// Of one block: no buffer is copied to itself.
+    /// Scratch for copies of one block: WebGPU cannot copy within a buffer.
     passing: wgpu::Buffer,
-    /// The step's, of all slots.
+    /// Block lists of all slots of the step.
     blocks: wgpu::Buffer,
+    /// Angles of the rotary embedding for each position.
     angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
-    /// The table's, where it does not stay on the device.
+    /// Rows of an embedding table that stays in host memory; else empty.
     table: Vec<wgpu::Buffer>,
-    /// Rows that the activations have room for.
+    /// The size of steps that activations have room for.
     capacity: Size,
     plans: HashMap<Size, Plan>,
-    /// Draws of the streams that were begun last.
+    /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
-    /// What was begun and not finished.
+    /// Work that was begun and not finished.
     pending: Option<Pending>,
+    /// A buffer for the next readback.
     readback: Option<Readback>,
-    /// The encoded cursor, kept for its memory.
+    /// Scratch for the encoded cursor.
     words: Vec<u32>,
 }
 
 impl GpuExecutor {
-    /// Fresh memory.
+    /// Creates an executor with zeroed memory.
+    ///
+    /// # Errors
+    /// `Memory` if a buffer exceeds the adapter's limits or the device has no room.
     pub fn new(model: Arc<GpuModel>, room: Room) -> Result<GpuExecutor> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let memory = |name: &str, bytes: usize, hint: &str| {
@@ -113,7 +120,7 @@ impl GpuExecutor {
         Ok(executor)
     }
 
-    /// Makes room for larger steps. Activations live within a step, so nothing is copied; plans are made anew.
+    /// Makes room for steps of this size. Drops the activations of earlier steps, and all plans.
     fn grow(&mut self, size: Size) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
@@ -135,6 +142,7 @@ impl GpuExecutor {
         Ok(())
     }
 
+    /// Makes a plan for steps of this size, if there is none.
     fn plan(&mut self, size: Size) -> Result<()> {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {
@@ -163,32 +171,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// A buffer to read so many bytes back with: the one that was kept, if it is large enough.
-    fn readback(&mut self, bytes: usize) -> Result<Readback> {
-        match self.readback.take() {
-            Some(kept) if kept.holds(bytes) => Ok(kept),
-            _ => Readback::new(&self.model.device, bytes),
-        }
-    }
-
-    /// Keeps a small buffer for the next readback, and drops a large one.
-    fn keep(&mut self, readback: Option<Readback>) {
-        self.readback = readback.filter(|readback| !readback.holds(LARGE));
-    }
-
-    /// Copies `bytes` of a buffer to the host, and blocks until they are there.
-    fn read_now(&mut self, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer, bytes: usize, out: &mut Vec<f32>) -> Result<()> {
-        let mut readback = self.readback(bytes)?;
-        let device = &self.model.device;
-        readback.copy(&mut encoder, from, 0, bytes, 0);
-        readback.ask(bytes, device.queue.submit([encoder.finish()]));
-        readback.wait(device)?;
-        readback.take(|view| floats(view, out))?;
-        self.readback = Some(readback);
-        Ok(())
-    }
-
-    /// What was begun, once it is done. After an error nothing is kept that the device may still have.
+    /// Waits for the work that was begun, and takes it. After an error, drops the buffers that the device may still use.
     fn done(&mut self) -> Result<Pending> {
         let waited = self.wait();
         let pending = self.pending.take();
@@ -199,7 +182,7 @@ impl GpuExecutor {
         pending.ok_or_else(nothing_begun)
     }
 
-    /// A plan for so many steps from this one on, and its cursor on the device.
+    /// Makes a plan for `n_steps` steps that begin with this one, and writes its cursor to the device.
     fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
         let size = Size::of(step, n_steps, self.model.tape());
         self.plan(size)?;
@@ -221,7 +204,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Plays these words, a stage after the other; `encode` is called for each, and what it gives for the last one is left to submit.
+    /// Calls `encode` for the words of each stage, and submits all stages but the last. Returns the encoder of the last stage.
     fn play(
         &mut self,
         turn: &mut Option<Turn<'_>>,
@@ -254,15 +237,6 @@ impl GpuExecutor {
         self.model.device.queue.write_buffer(buffer, at as u64, bytemuck::cast_slice(values));
         self.model.device.faults.check()
     }
-}
-
-/// Bytes of a buffer that is not kept after pieces of memory were read back with it.
-const LARGE: usize = 8 << 20;
-
-/// Floats as a device stores them.
-fn floats(bytes: &[u8], out: &mut Vec<f32>) {
-    out.clear();
-    out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
 }
 
 impl Executor for GpuExecutor {
@@ -314,7 +288,7 @@ impl Executor for GpuExecutor {
         readback.take(|view| floats(view, logits))?;
         self.readback = Some(readback);
         let tape = self.model.tape();
-        let spec = tape.var_spec(tape.logits.expect("they were asked for"));
+        let spec = tape.var_spec(tape.logits.expect("the step has outputs"));
         let (stride, width) = (spec.stride(), spec.columns[0]);
         if stride != width {
             for row in 0..rows {
@@ -327,12 +301,12 @@ impl Executor for GpuExecutor {
 
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if self.model.weights.stream.is_some() {
-            return Err(Error::device("a model whose layers are streamed draws its tokens on the host"));
+            return Err(Error::device("a model with streamed layers cannot sample on the device"));
         }
         let n = samplers.len();
-        // Makes room now: growing would drop what is begun here.
+        // Makes room now, because growing later would drop `ahead`.
         self.grow(Size::room(n))?;
-        let logits = self.model.tape().logits.ok_or_else(|| Error::device("there are no logits to draw from"))?;
+        let logits = self.model.tape().logits.ok_or_else(|| Error::device("cannot sample: this section has no logits"))?;
         let device = &self.model.device;
         if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
             let sizes = DrawSizes::of(self.model.tape().var_spec(logits), n.next_power_of_two());
@@ -344,7 +318,7 @@ impl Executor for GpuExecutor {
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()> {
         self.cancel();
         let size = self.prepare(step, n)?;
-        let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("draws were not begun"))?;
+        let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("cannot sample ahead: `begin_draws` was not called"))?;
         ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() });
         self.pending = Some(Pending::Ahead);
         Ok(())
@@ -354,7 +328,7 @@ impl Executor for GpuExecutor {
         let Pending::Ahead = self.done()? else { return Err(nothing_begun()) };
         let taken = self.ahead.as_mut().ok_or_else(nothing_begun)?.take(ids);
         if taken.is_err() {
-            // What it reads back into may stay mapped.
+            // Its readback buffer may stay mapped.
             self.ahead = None;
         }
         taken
@@ -399,7 +373,7 @@ impl Executor for GpuExecutor {
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.model.tape().state_spec(state);
         if values.len() != spec.len() {
-            return Err(Error::input(format!("state {} has {} numbers, not {}", spec.name, spec.len(), values.len())));
+            return Err(Error::input(format!("expected {} numbers for state {}, found {}", spec.len(), spec.name, values.len())));
         }
         self.model.device.queue.write_buffer(&self.states[state.0], (page * spec.page_bytes()) as u64, &spec.encode(values));
         self.model.device.faults.check()

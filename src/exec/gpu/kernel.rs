@@ -1,4 +1,4 @@
-//! From a recipe to a pipeline: composed, parsed once by naga, reflected, handed to wgpu as a module. Kept by recipe.
+//! Builds pipelines: composes a recipe, parses the text with naga, reflects its bindings and compiles it. Caches pipelines by recipe.
 
 use super::compose::{Recipe, compose};
 use super::device::Device;
@@ -8,20 +8,21 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// A ready pipeline and what it binds.
+/// A pipeline, its bind group layouts and its bindings.
 pub struct Kernel {
     pub pipeline: wgpu::ComputePipeline,
     pub layouts: Vec<wgpu::BindGroupLayout>,
     pub signature: Signature,
 }
 
-/// The kernels of a device, trusted or not, made when first asked for.
+/// The kernels of a device by recipe and [`Device::trusted`]. Each is built on first use.
 #[derive(Default)]
 pub struct Kernels(Mutex<HashMap<(Recipe, bool), Arc<Kernel>>>);
 
 impl Kernels {
+    /// Returns the kernel of a recipe. Builds it on first use.
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
-        let mut kernels = self.0.lock().map_err(|_| Error::device("another thread failed while it made a kernel"))?;
+        let mut kernels = self.0.lock().map_err(|_| Error::device("another thread panicked while it built a kernel"))?;
         let key = (recipe.clone(), device.trusted);
         if let Some(kernel) = kernels.get(&key) {
             return Ok(kernel.clone());
@@ -32,7 +33,10 @@ impl Kernels {
     }
 }
 
-/// Composes and parses; the message names the first line that naga objects to.
+/// Composes and parses a shader.
+///
+/// # Errors
+/// `Device`, with the line that naga refuses.
 pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     let text = compose(recipe)?;
     naga::front::wgsl::parse_str(&text).map_err(|e| {
@@ -55,8 +59,8 @@ fn build(device: &Device, recipe: &Recipe) -> Result<Kernel> {
     });
     let source = wgpu::ShaderModuleDescriptor { label: Some(recipe.shader), source: wgpu::ShaderSource::Naga(Cow::Owned(module)) };
     let module = if device.trusted {
-        // SAFETY: the shaders are our own. Every index stays inside its binding: sizes come from the same tape that sizes the
-        // buffers, and the word tests compare each kernel with its twin behind guard words, with checks on and off.
+        // SAFETY: the shaders are our own. Every index is inside its binding: the tape determines both the sizes in the shader and
+        // the sizes of buffers. Tests compare each kernel with its twin, with guard rows after each output, with and without checks.
         unsafe { device.device.create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     } else {
         device.device.create_shader_module(source)
@@ -74,7 +78,7 @@ fn build(device: &Device, recipe: &Recipe) -> Result<Kernel> {
     Ok(Kernel { pipeline, layouts, signature })
 }
 
-/// One layout a group, without gaps.
+/// Creates the bind group layouts 0, 1, …, one per group.
 fn layouts(device: &wgpu::Device, signature: &Signature) -> Vec<wgpu::BindGroupLayout> {
     let n_groups = signature.slots.iter().map(|s| s.group + 1).max().unwrap_or(0);
     let group = |g: u32| {

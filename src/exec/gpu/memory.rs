@@ -1,8 +1,8 @@
-//! How much memory an adapter has. WebGPU does not say, so the backend's own API is asked, through wgpu.
+//! Asks how much memory an adapter has. WebGPU does not report it, so this calls the backend's own API through wgpu.
 
 use crate::exec::Memory;
 
-/// None where the backend does not say: OpenGL, and browsers.
+/// Returns the memory of an adapter. `None` if the backend does not report it, as OpenGL and browsers.
 pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     match adapter.get_info().backend {
         #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -15,11 +15,11 @@ pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     }
 }
 
-/// The largest heap on the device. The others are windows into it, or a part that the host can write and large buffers do not go to.
+/// Returns the largest heap of the device. Smaller heaps are windows into it, or host-visible memory that large buffers do not use.
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     use ash::{ext, vk};
-    // SAFETY: the adapter's handles are asked for what they are, and neither kept nor destroyed.
+    // SAFETY: the handles are only used for queries in this function. They are not kept and not destroyed.
     let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
     let (instance, device) = (hal.shared_instance(), hal.raw_physical_device());
     let has_2 = |version: u32| version >= vk::API_VERSION_1_1;
@@ -33,7 +33,7 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     if tells_budget {
         answer = answer.push_next(&mut budget);
     }
-    // SAFETY: instance and device have Vulkan 1.1, which the function came with; the chain holds a structure that the device knows.
+    // SAFETY: instance and device have Vulkan 1.1, which defines this function. The chain holds only a structure that the device supports.
     unsafe { instance.raw_instance().get_physical_device_memory_properties2(device, &mut answer) };
     let heaps = answer.memory_properties;
     let local = (0..heaps.memory_heap_count as usize).filter(|&i| heaps.memory_heaps[i].flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
@@ -42,25 +42,25 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     Some(Memory { total: heaps.memory_heaps[largest].size, free })
 }
 
-/// The adapter's own memory, or, where it has little, what it may take of the host's.
+/// Returns the adapter's dedicated memory, or its budget of shared memory if that is larger.
 #[cfg(windows)]
 fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
     use windows::Win32::Graphics::Dxgi::{DXGI_MEMORY_SEGMENT_GROUP_LOCAL, DXGI_QUERY_VIDEO_MEMORY_INFO};
-    // SAFETY: the adapter's interface is asked, and not kept.
+    // SAFETY: the interface is only used for queries in this function, and not kept.
     let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Dx12>() }?;
     let mut info = DXGI_QUERY_VIDEO_MEMORY_INFO::default();
-    // SAFETY: the interface is alive as long as `hal`, and writes to `info` only, before it returns.
+    // SAFETY: the interface is alive as long as `hal`. The call writes only to `info`, before it returns.
     unsafe { hal.raw_adapter().QueryVideoMemoryInfo(0, DXGI_MEMORY_SEGMENT_GROUP_LOCAL, &mut info) }.ok()?;
     // SAFETY: as above.
     let dedicated = unsafe { hal.raw_adapter().GetDesc1() }.map_or(0, |d| d.DedicatedVideoMemory as u64);
     Some(Memory { total: info.Budget.max(dedicated), free: Some(info.Budget.saturating_sub(info.CurrentUsage)) })
 }
 
-/// What Metal recommends to use at the most, of memory that it shares with the host or not.
+/// Returns the working set size that Metal recommends as a maximum. The memory may be shared with the host.
 #[cfg(target_vendor = "apple")]
 fn metal(adapter: &wgpu::Adapter) -> Option<Memory> {
     use objc2_metal::MTLDevice;
-    // SAFETY: the device is asked for two numbers, and not kept.
+    // SAFETY: the device is only used for two queries in this function, and not kept.
     let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Metal>() }?;
     let device = hal.raw_device();
     let total = device.recommendedMaxWorkingSetSize();
@@ -71,15 +71,15 @@ fn metal(adapter: &wgpu::Adapter) -> Option<Memory> {
 mod tests {
     use crate::exec::gpu::{AdapterKind, Backend, adapters};
 
-    /// llvmpipe is a Vulkan device like any other here: its one heap is the host's memory.
+    /// llvmpipe is a Vulkan device whose only heap is the host's memory.
     #[test]
-    fn an_adapter_of_vulkan_says_how_much_it_has() {
+    fn an_adapter_of_vulkan_reports_its_memory() {
         let all = adapters(Backend::Vulkan);
         if all.is_empty() {
             return eprintln!("SKIPPED: there is no adapter");
         }
         for adapter in all {
-            let memory = super::of(&adapter.inner).unwrap_or_else(|| panic!("{} does not say", adapter.name));
+            let memory = super::of(&adapter.inner).unwrap_or_else(|| panic!("{} reports no memory", adapter.name));
             assert!(memory.total > 1 << 27, "{}: {memory:?}", adapter.name);
             assert!(memory.free.is_none_or(|free| free <= memory.total), "{}: {memory:?}", adapter.name);
             if adapter.kind == AdapterKind::Cpu {

@@ -1,4 +1,4 @@
-//! Plays a tape on a GPU through wgpu. The only folder that names wgpu.
+//! Plays a tape on a GPU through wgpu. No other folder names wgpu.
 
 mod ahead;
 mod compose;

@@ -1,4 +1,4 @@
-//! Weights on a device, which executors share.
+//! Loads weights to a device. Executors share them.
 
 use super::Device;
 use super::draws::DrawSizes;
@@ -27,7 +27,10 @@ pub struct GpuModel {
 }
 
 impl GpuModel {
-    /// Of a tape, or of a section of one.
+    /// Loads the weights of a tape, or of a section of a tape. `progress` takes the bytes done and the total bytes.
+    ///
+    /// # Errors
+    /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` or `Device` if the device fails.
     pub async fn load_async(
         device: Arc<Device>,
         section: impl Into<Section>,
@@ -57,7 +60,7 @@ impl GpuModel {
         Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }
 
-    /// The same weights under other caps, which must lay them out alike.
+    /// Returns the same weights for a device with other capabilities, which must give the same layout of weights.
     pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
         Arc::new(GpuModel { device, ..self.clone() })
     }
@@ -89,14 +92,15 @@ impl Loaded for GpuModel {
         let tape = self.tape();
         let sizes = tape.logits.map(|v| DrawSizes::of(tape.var_spec(v), n_streams.next_power_of_two()));
         let fits = sizes.is_some_and(|s| s.is_possible() && s.largest_binding() <= self.device.caps.max_binding);
-        // Layers that are streamed pass between the words of every step.
+        // Streamed layers are written between the words of every step, so several steps cannot be one submission.
         Ok(draws_on_device(self.device.caps.class == Class::Groups)? && fits && self.weights.stream.is_none())
     }
 
     fn longest_context(&self) -> usize {
         match self.device.caps.class {
             Class::Groups => usize::MAX,
-            // Software adapters end all loops of a lane after 65 535 iterations, without a word: so many a block are more than enough.
+            // Software adapters silently end the loops of an invocation after 65 535 iterations in total. This counts an upper bound of
+            // iterations per block.
             Class::Lanes => {
                 let units = self.tape().caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
                 65535 / (8 * (1 + units) + 2 * TOKENS_PER_BLOCK) * TOKENS_PER_BLOCK

@@ -1,4 +1,4 @@
-//! Dispatches made ready: pipelines, bind groups and parameters are resolved here, once.
+//! Prepares dispatches: resolves pipelines, bind groups and parameters once, before they are encoded.
 
 use super::compose::Recipe;
 use super::device::Device;
@@ -6,14 +6,17 @@ use super::reflect::{CURSOR, PARAMS};
 use crate::error::{Error, Result};
 use crate::tape::{Binding, Dispatch};
 
-/// One ready dispatch.
+/// One prepared dispatch.
 pub struct Op {
     pipeline: wgpu::ComputePipeline,
     groups: Vec<wgpu::BindGroup>,
     grid: [u32; 3],
 }
 
-/// Makes every dispatch ready. `resolve` gives what lies behind a binding, by its name in the shader and what the dispatch has for it.
+/// Prepares dispatches. `resolve` returns the resource of a binding, from its name in the shader and its value in the dispatch.
+///
+/// # Errors
+/// `Device` if a shader and its dispatch differ in bindings or parameters; `Input` if a grid is too large.
 pub fn ready<'b>(
     device: &Device,
     dispatches: &[&Dispatch],
@@ -68,7 +71,7 @@ impl Op {
         self.encode_grid(pass, self.grid);
     }
 
-    /// With another grid than the dispatch's.
+    /// Encodes the dispatch with another grid.
     pub fn encode_grid(&self, pass: &mut wgpu::ComputePass<'_>, grid: [u32; 3]) {
         pass.set_pipeline(&self.pipeline);
         for (i, group) in self.groups.iter().enumerate() {
@@ -78,10 +81,11 @@ impl Op {
     }
 }
 
-/// WebGPU allows 65 535 workgroups in a dimension.
+/// Checks that a grid has at most 65 535 workgroups per dimension, the default limit of WebGPU.
 fn check_grid(dispatch: &Dispatch) -> Result<()> {
     if dispatch.grid.iter().all(|&n| n <= 65535) {
         return Ok(());
     }
-    Err(Error::input(format!("{} would need a grid of {:?} workgroups", dispatch.shader, dispatch.grid)).hint("use a smaller `chunk`"))
+    Err(Error::input(format!("{} needs a grid of {:?} workgroups, more than 65535 in a dimension", dispatch.shader, dispatch.grid))
+        .hint("use a smaller `chunk`"))
 }

@@ -1,4 +1,4 @@
-//! What an executor began and has not finished: what the bytes are that come back.
+//! Work that an executor began and has not finished, and the meaning of the bytes that come back.
 
 use super::Device;
 use super::readback::{Readback, SplitReadback, Submitted};
@@ -9,18 +9,18 @@ use std::task::{Context, Poll};
 
 /// Work that was begun and not finished.
 pub enum Pending {
-    /// A step that brings nothing.
+    /// A step without results for the host.
     Step(Submitted),
-    /// Rows of logits, so many, each as long as the device keeps it.
+    /// Logits, `[rows, stride]`, with the number of rows.
     Logits(Readback, usize),
-    /// Draws of several steps, which [`Ahead`](super::ahead::Ahead) reads back.
+    /// Sampling over several steps. [`Ahead`](super::ahead::Ahead) has the readback.
     Ahead,
-    /// Pieces of memory, one after the other.
+    /// Excerpts of memory, in order.
     Excerpts(SplitReadback, Vec<PendingExcerpt>),
 }
 
 impl Pending {
-    /// Returns `Ready` when nothing is left to wait for. `ahead`: what draws come back in.
+    /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids.
     pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
             Pending::Step(submitted) => submitted.poll(device, context),
@@ -30,7 +30,7 @@ impl Pending {
         }
     }
 
-    /// Blocks until nothing is left to wait for.
+    /// Blocks until the work is done.
     pub fn wait(&self, device: &Device, ahead: Option<&Readback>) -> Result<()> {
         match self {
             Pending::Step(submitted) => submitted.wait(device),
@@ -41,7 +41,7 @@ impl Pending {
     }
 }
 
-/// A piece of memory on its way.
+/// An excerpt that is being read back.
 pub struct PendingExcerpt {
     kind: Kind,
     pub bytes: usize,
@@ -49,7 +49,7 @@ pub struct PendingExcerpt {
 
 enum Kind {
     State(State),
-    /// The first tokens of it, so many.
+    /// A cache, and the number of its first tokens.
     Cache(Cache, usize),
     Var,
 }
@@ -69,7 +69,7 @@ impl PendingExcerpt {
         }
     }
 
-    /// The numbers of its bytes.
+    /// Decodes the bytes of the excerpt.
     pub fn decode(&self, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
         match self.kind {
             Kind::State(state) => tape.state_spec(state).decode(bytes),

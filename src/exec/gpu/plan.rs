@@ -1,4 +1,4 @@
-//! A tape lowered for one size of step: a flat list of ready dispatches. Playing a plan does no string, map or bind-group work.
+//! A tape lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no bind groups.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -7,23 +7,24 @@ use crate::exec::{WordTime, weight_bytes};
 use crate::tape::{Binding, Dispatch, Held, Lowering, Section, Tape};
 use std::ops::Range;
 
-/// A dispatch in its place.
+/// A dispatch and its word.
 struct Placed {
     op: Op,
-    /// Makes logits: skipped where none are wanted.
+    /// Whether the word is the head, which is skipped if a step has no outputs.
     is_head: bool,
-    /// Index in the tape.
+    /// Index of the word in the tape.
     word: usize,
 }
 
+/// The dispatches of a section for one size of step.
 pub struct Plan {
     ops: Vec<Placed>,
-    /// Bytes of weights of every word.
+    /// Bytes of weights that each word reads.
     weight_bytes: Held<u64>,
 }
 
 impl Plan {
-    /// Of a section's words. `resolve` gives what lies behind a binding.
+    /// Lowers the words of a section. `resolve` returns the resource of a binding.
     pub fn new<'b>(
         device: &Device,
         cx: &Lowering<'_>,
@@ -50,19 +51,20 @@ impl Plan {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape into one pass.
+    /// Encodes these words of the tape as one compute pass.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// The dispatches of these words.
+    /// Returns the dispatches of these words.
     fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
     }
 
-    /// Encodes a pass a word, between two timestamps each, behind those that are timed already; adds what each word is but for its time.
+    /// Encodes one timestamped compute pass per word and appends a [`WordTime`] for each to `timed`. `seconds` is filled in after readback. The
+    /// pass of entry `i` of `timed` writes timestamps `2 i` and `2 i + 1`.
     pub fn encode_timed(
         &self,
         encoder: &mut wgpu::CommandEncoder,

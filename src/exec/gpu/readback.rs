@@ -1,4 +1,4 @@
-//! Submitted work, and the bytes that come back from it. The only file where the host waits for a device while a model runs.
+//! Waits for submitted work and reads its results. While a model runs, the host waits for the device in this file only.
 
 #[cfg(any(test, target_arch = "wasm32"))]
 mod arrival;
@@ -20,7 +20,7 @@ pub struct Submitted {
 }
 
 impl Submitted {
-    /// Names a submission that nothing is read back from.
+    /// Wraps a submission whose results stay on the device.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn new(_device: &Device, index: wgpu::SubmissionIndex) -> Submitted {
         Submitted { index }
@@ -34,7 +34,7 @@ impl Submitted {
         Submitted { arrival }
     }
 
-    /// Returns `Ready` once the device is done. A browser wakes `context`; elsewhere nobody does, and the caller asks again or waits.
+    /// Returns `Ready` once the device is done. A browser wakes `context` then. Elsewhere `context` is not woken: poll again, or wait.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn poll(&self, device: &Device, _context: &mut Context<'_>) -> Poll<Result<()>> {
         device
@@ -51,7 +51,7 @@ impl Submitted {
     /// Blocks until the device is done.
     ///
     /// # Errors
-    /// In a browser, where nothing can block, `Device` unless the device is done already.
+    /// `Device` if the device failed. In a browser, where no thread may block, also unless the device is done already.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
         device.wait_for(self.index.clone())
@@ -66,32 +66,34 @@ impl Submitted {
     }
 }
 
-/// A buffer that the host can read. After an error it may stay mapped: drop it and make another.
+/// A buffer that the host can read. After an error the buffer may stay mapped: drop it and create another.
 pub struct Readback {
     buffer: wgpu::Buffer,
-    /// Bytes that were asked for, and the submission that copies them.
+    /// Requested bytes, and the submission that copies them.
     asked: Option<(usize, Submitted)>,
 }
 
 impl Readback {
+    /// Creates a buffer for at least `bytes`.
     pub fn new(device: &Device, bytes: usize) -> Result<Readback> {
         let buffer = device.buffer("readback", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
         Ok(Readback { buffer, asked: None })
     }
 
+    /// Returns whether the buffer has room for `bytes`.
     pub fn holds(&self, bytes: usize) -> bool {
         self.buffer.size() >= bytes as u64
     }
 
-    /// Copies `bytes` of a buffer, from `at` on, to place `to` of this one.
+    /// Encodes a copy of `bytes` from byte `at` of a buffer to byte `to` of this one.
     pub fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, to: usize) {
         encoder.copy_buffer_to_buffer(from, at as u64, &self.buffer, to as u64, bytes as u64);
     }
 
-    /// Asks for the first `bytes`, which the commands of this submission copied.
+    /// Requests the first `bytes`, which the commands of this submission copy.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
-        // A callback that captures something would be an allocation for every token.
+        // A callback with captures would allocate memory for every token.
         self.buffer.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
         self.asked = Some((bytes, Submitted { index }));
     }
@@ -100,29 +102,29 @@ impl Readback {
     pub fn ask(&mut self, bytes: usize, _index: wgpu::SubmissionIndex) {
         let arrival = arrival::Arrival::default();
         let notify = arrival.clone();
-        // What went wrong, `take` finds out.
+        // `take` returns the error, if there is one.
         self.buffer.slice(..bytes as u64).map_async(wgpu::MapMode::Read, move |_| notify.arrive());
         self.asked = Some((bytes, Submitted { arrival }));
     }
 
-    /// Returns `Ready` once [`take`](Self::take) has what was asked for, as [`Submitted::poll`].
+    /// Returns `Ready` once [`take`](Self::take) would return the bytes; wakes `context` as [`Submitted::poll`].
     pub fn poll(&self, device: &Device, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.asked.as_ref().map_or(Poll::Ready(Ok(())), |(_, submitted)| submitted.poll(device, context))
     }
 
-    /// Blocks until [`take`](Self::take) has what was asked for, as [`Submitted::wait`].
+    /// Blocks until [`take`](Self::take) would return the bytes; errors as [`Submitted::wait`].
     pub fn wait(&self, device: &Device) -> Result<()> {
         self.asked.as_ref().map_or(Ok(()), |(_, submitted)| submitted.wait(device))
     }
 
-    /// Hands over what was asked for, which must have arrived.
+    /// Calls `hand_over` with the requested bytes, which must have arrived, and returns its result.
     ///
     /// # Errors
-    /// `Device` if nothing was asked for, or nothing arrived.
+    /// `Device` if no bytes were requested, or none arrived.
     pub fn take<T>(&mut self, hand_over: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let (bytes, _) = self.asked.take().ok_or_else(|| Error::device("cannot read back: nothing was asked for"))?;
+        let (bytes, _) = self.asked.take().ok_or_else(|| Error::device("cannot read back: no bytes were requested"))?;
         let view = self.buffer.slice(..bytes as u64).get_mapped_range().map_err(|e| {
-            // wgpu's text has a line for each cause; the last one says most.
+            // wgpu's text has one line per cause. The last line is the most specific.
             let why = e.to_string();
             Error::device(format!("nothing came back from the device: {}", why.trim().lines().last().unwrap_or_default().trim()))
                 .caused_by(e)
@@ -133,7 +135,7 @@ impl Readback {
         Ok(taken)
     }
 
-    /// Drops what was asked for. The buffer can be copied to again.
+    /// Drops the request. The buffer can be used for another copy.
     pub fn cancel(&mut self) {
         if self.asked.take().is_some() {
             self.buffer.unmap();

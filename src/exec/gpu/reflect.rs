@@ -1,6 +1,6 @@
-//! What a composed shader binds, read from naga's module: names, groups, access, and the fields of `Params`.
+//! Reads the bindings of a composed shader from naga's module: names, groups, access, and the fields of `Params`.
 //!
-//! Checked against what Rust gives, so that neither side can drift: an error names the shader, the binding and both sides.
+//! Dispatches are checked against them. An error names the shader, the binding and both sides.
 
 use crate::error::{Error, Result};
 use crate::tape::{Dispatch, Param};
@@ -22,10 +22,11 @@ pub enum Access {
     ReadWrite,
 }
 
-/// One field of `Params`: offset and size in bytes.
+/// One field of `Params`.
 #[derive(Debug, Clone)]
 pub struct Field {
     pub name: String,
+    /// In bytes.
     offset: usize,
     kind: FieldKind,
 }
@@ -34,16 +35,16 @@ pub struct Field {
 enum FieldKind {
     U32,
     F32,
-    /// array<vec4<u32>, n>
+    /// `array<vec4<u32>, n>`
     Rows(usize),
 }
 
-/// The name that every kernel gives its uniform of parameters.
+/// The name of the uniform with a kernel's parameters.
 pub const PARAMS: &str = "params";
-/// The name of the step's uniform.
+/// The name of the uniform with the step's cursor.
 pub const CURSOR: &str = "cursor";
 
-/// What a shader wants.
+/// The bindings and parameters of a shader.
 #[derive(Debug, Clone)]
 pub struct Signature {
     pub slots: Vec<Slot>,
@@ -52,6 +53,7 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// Reads the signature of a module. `shader` is its name in errors.
     pub fn of(module: &naga::Module, shader: &str) -> Result<Signature> {
         let mut signature = Signature { slots: Vec::new(), fields: Vec::new(), params_size: 0 };
         for (_, var) in module.global_variables.iter() {
@@ -71,7 +73,7 @@ impl Signature {
         Ok(signature)
     }
 
-    /// Every binding of the shader is given once, and nothing else is.
+    /// Checks that the dispatch has every binding and parameter of the shader once, and no others.
     pub fn check(&self, dispatch: &Dispatch) -> Result<()> {
         let wanted = self.slots.iter().map(|s| s.name.as_str()).filter(|n| *n != PARAMS && *n != CURSOR);
         let given = dispatch.bindings.iter().map(|(n, _)| *n);
@@ -80,7 +82,7 @@ impl Signature {
         same("field of Params", dispatch.shader, wanted, dispatch.params.iter().map(|(n, _)| *n).collect())
     }
 
-    /// The bytes of `Params`.
+    /// Encodes the parameters of a dispatch as the bytes of `Params`.
     pub fn params(&self, dispatch: &Dispatch) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.params_size];
         for (name, value) in &dispatch.params {
@@ -119,7 +121,7 @@ fn fields(module: &naga::Module, ty: naga::Handle<naga::Type>, shader: &str) -> 
             TypeInner::Scalar(naga::Scalar::U32) => FieldKind::U32,
             TypeInner::Scalar(naga::Scalar::F32) => FieldKind::F32,
             TypeInner::Array { size: naga::ArraySize::Constant(n), stride: 16, .. } => FieldKind::Rows(n.get() as usize),
-            // A struct within counts as its fields.
+            // The fields of a nested struct count as fields of `Params`.
             TypeInner::Struct { .. } => {
                 let (inner, _) = fields(module, m.ty, shader)?;
                 found.extend(inner.into_iter().map(|f| Field { offset: offset + f.offset, ..f }));

@@ -1,25 +1,25 @@
-//! How large a step is, as far as plans and activations care.
+//! The size of a step, for plans and activations.
 
 use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
-/// Upper bounds of a step, rounded up to powers of two: what a plan is made for.
+/// Upper bounds on the size of a step, rounded up to powers of two. A plan is made for one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
-    /// Tokens of the longest slot; 0 where the tape has no caches.
+    /// Tokens of the longest slot; 0 if the tape has no caches.
     pub context: usize,
 }
 
 impl Size {
-    /// Of this many steps, each after the one before.
+    /// Returns the size of `n_steps` steps, of which `step` is the first. The context grows by one token per step.
     pub fn of(step: &Step, n_steps: usize, tape: &Tape) -> Size {
         let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
         Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
     }
 
-    /// Room for so many rows, whatever they are.
+    /// Returns a size with room for `n` rows of every kind.
     pub fn room(n: usize) -> Size {
         Size { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
     }
@@ -30,6 +30,7 @@ impl Size {
         Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
+    /// Returns the number of rows of variables of this kind.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

@@ -1,5 +1,5 @@
-//! Weights that stay in host memory: in each step they pass through two sets of buffers on the device, a layer through one of them
-//! while the layer before it is still being multiplied in the other.
+//! Streams layers from host memory. In each step they pass through two sets of buffers on the device: while one layer is computed from
+//! one set, the next layer is written to the other set.
 
 use super::Device;
 use super::upload::Kept;
@@ -7,31 +7,31 @@ use crate::error::{Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::BufferUsages;
 
-/// A buffer of a set, as large as the largest that passes through it.
+/// A buffer of a set, as large as the largest piece that passes through it.
 struct Place {
     usage: BufferUsages,
     bytes: usize,
 }
 
-/// Layers in host memory, as the device's kernels read them, and the sets of buffers through which they pass.
+/// Layers in host memory, in the layout that the kernels read, and the two sets of buffers on the device.
 pub struct Stream {
-    /// Of each layer, what goes into which buffers of its set.
+    /// For each layer, its pieces: index of the buffer in the set, and bytes.
     layers: Vec<Vec<(usize, Vec<u8>)>>,
     sets: Vec<Vec<wgpu::Buffer>>,
-    /// Sessions share the sets: one step at a time.
+    /// Lets one step at a time use the sets, which sessions share.
     alone: Mutex<()>,
 }
 
-/// The pieces of each of a layer's matrices, with the place in its set.
+/// The pieces of each matrix of a layer: index of the buffer in the set, and bytes.
 type Placed = Vec<Vec<(usize, Vec<u8>)>>;
 
-/// Buffers that a layer's matrices are bound as, a list each.
+/// The buffers that each matrix of a layer is bound to.
 pub type Bound = Vec<Vec<wgpu::Buffer>>;
 
 impl Stream {
-    /// Of layers that each have some matrices in some pieces; gives what these are bound as.
+    /// Creates the sets for `layers` `[layer][matrix][piece]`. Also returns the buffers of each layer.
     pub fn new(device: &Device, layers: Vec<Vec<Vec<Kept>>>) -> Result<(Stream, Vec<Bound>)> {
-        // Layers take the sets in turn.
+        // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
         let mut placed: Vec<Placed> = Vec::new();
         for (i, layer) in layers.into_iter().enumerate() {
@@ -48,19 +48,19 @@ impl Stream {
         Ok((Stream { layers, sets, alone: Mutex::default() }, bound))
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes of both sets.
     pub fn device_bytes(&self) -> u64 {
         self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
     }
 
-    /// A step's turn: it lasts until all that the step has submitted is in the queue.
+    /// Waits for other steps and reserves the sets for one step, until all work of the step is submitted.
     pub fn turn(&self) -> Result<Turn<'_>> {
-        let failed = |_: PoisonError<_>| Error::device("another thread failed while it played a step");
+        let failed = |_: PoisonError<_>| Error::device("another thread panicked while it played a step");
         Ok(Turn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })
     }
 }
 
-/// Gives every piece of a layer a place, the largest first, so that large ones of different layers share theirs.
+/// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer.
 fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     let mut order: Vec<(usize, usize)> =
         layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
@@ -83,17 +83,17 @@ fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     layer.into_iter().zip(at).map(with_bytes).collect()
 }
 
-/// The layers of one step on their way through the sets.
+/// One step's use of the sets.
 pub struct Turn<'a> {
     stream: &'a Stream,
     _alone: MutexGuard<'a, ()>,
-    /// Which submission of this step read each set last.
+    /// The last submission of this step that reads each set.
     readers: [Option<wgpu::SubmissionIndex>; 2],
 }
 
 impl Turn<'_> {
-    /// Brings a layer's weights onto the device, for the next submission. It waits for who read the set before, although the queue keeps
-    /// the order anyway: what is written is copied to memory that the driver holds until then, and this bounds how much that is.
+    /// Writes a layer's weights to its set, for the next submission. Waits for the last submission that reads the set. The queue would keep the
+    /// order without the wait, but staging memory would not be bounded.
     pub fn write(&mut self, device: &Device, layer: usize) -> Result<()> {
         if let Some(reader) = self.readers[layer % 2].take() {
             device.wait_for(reader)?;
@@ -104,7 +104,7 @@ impl Turn<'_> {
         device.faults.check()
     }
 
-    /// Says which submission reads a layer.
+    /// Records the submission that reads a layer.
     pub fn submitted(&mut self, layer: usize, reader: wgpu::SubmissionIndex) {
         self.readers[layer % 2] = Some(reader);
     }

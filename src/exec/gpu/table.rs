@@ -1,27 +1,28 @@
-//! A table that stays in host memory: in each step only the rows of its tokens go to the device, and the cursor says which of these
-//! a token has.
+//! An embedding table in host memory. In each step only the rows of its tokens are written to the device, and the cursor holds the index
+//! of each token's row.
 
 use super::Device;
 use super::upload::Kept;
 use crate::error::Result;
 use crate::tape::{Matrix, Step};
 
-/// Rows of a table in host memory.
+/// An embedding table in host memory.
 pub struct Table {
     pub matrix: Matrix,
-    /// Each has some of the rows, those of the next follow.
+    /// Consecutive ranges of rows.
     pieces: Vec<Kept>,
+    /// Number of rows in each piece.
     rows: Vec<usize>,
     row_bytes: usize,
 }
 
 impl Table {
-    /// `pieces` holds so many `rows` each.
+    /// Creates a table from pieces with these numbers of rows.
     pub fn new(matrix: Matrix, pieces: Vec<Kept>, rows: Vec<usize>, row_bytes: usize) -> Table {
         Table { matrix, pieces, rows, row_bytes }
     }
 
-    /// Buffers for a step of at most that many tokens: the beginning of the table, as if it had no more rows.
+    /// Creates buffers for the rows of at most `tokens` tokens. They have the layout of the first `tokens` rows of the table.
     pub fn room(&self, device: &Device, tokens: usize) -> Result<Vec<wgpu::Buffer>> {
         let mut left = tokens;
         let mut buffers = Vec::new();
@@ -33,7 +34,7 @@ impl Table {
         Ok(buffers)
     }
 
-    /// Writes every row that the step reads, once, and gives the step with the places where they lie for its tokens.
+    /// Writes each row that the step reads, once. Returns the step with row indices in place of token ids.
     pub fn write(&self, device: &Device, buffers: &[wgpu::Buffer], step: &Step) -> Step {
         let mut ids = step.tokens.clone();
         ids.sort_unstable();
@@ -46,7 +47,7 @@ impl Table {
         Step { tokens: step.tokens.iter().map(place).collect(), ..step.clone() }
     }
 
-    /// The piece of a row, and the byte where it begins.
+    /// Returns the piece of a row and its first byte there.
     fn place(&self, row: usize) -> (usize, usize) {
         let mut first = 0;
         for (piece, &rows) in self.rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Weights on their way to a device: rows, columns or blocks, in the order in which a file gives them.
+//! Uploads matrices to a device, row-major, column-major or in blocks, in the order of the file.
 
 use super::Device;
 use crate::error::{Result, filled};
@@ -8,10 +8,10 @@ use crate::tape::{Block, MatrixPiece, MatrixSpec, PieceSegment, Region, Source, 
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
-/// Bytes uploaded before we wait for the device: bounds the staging memory that wgpu holds.
+/// Bytes that are uploaded before the host waits for the device. Bounds wgpu's staging memory.
 const UPLOAD_BATCH: usize = 16 << 20;
 
-/// What takes the bytes of a matrix.
+/// The target of a matrix: a buffer, or host memory.
 pub trait Sink: Sized {
     fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self>;
     fn write(&mut self, device: &Device, at: u64, bytes: &[u8]);
@@ -27,7 +27,7 @@ impl Sink for wgpu::Buffer {
     }
 }
 
-/// Host memory with what a buffer of that usage is to hold.
+/// The content of a buffer, kept in host memory, and the usage of the buffer.
 pub struct Kept {
     pub usage: BufferUsages,
     pub bytes: Vec<u8>,
@@ -43,7 +43,7 @@ impl Sink for Kept {
     }
 }
 
-/// Sends bytes in order and waits now and then.
+/// Writes bytes and waits for the device after each [`UPLOAD_BATCH`].
 pub struct Upload<'a> {
     device: &'a Device,
     pending: usize,
@@ -57,7 +57,7 @@ impl<'a> Upload<'a> {
         Upload { device, pending: 0, done: 0, total, progress }
     }
 
-    /// A matrix as the device's kernels read it.
+    /// Writes a matrix in the layout that the device's kernels read. Returns one sink per piece.
     pub fn matrix<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
@@ -68,7 +68,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Rows as they are, a storage buffer a piece.
+    /// Writes a row-major matrix, one storage buffer per piece.
     fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
@@ -92,12 +92,12 @@ impl<'a> Upload<'a> {
         S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
-    /// Rows of a segment, from its row `first` on.
+    /// Writes encoded rows of a segment, beginning at row `first` of the segment.
     fn rows(&mut self, to: &mut impl Sink, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
-        // Row after row, what lies before need not end with a word.
+        // The bytes of the rows before `first` need not be a multiple of a word.
         self.write(to, s.codes * WORD_BYTES + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl<'a> Upload<'a> {
         self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
-    /// A row an input channel, of which every storage buffer has some columns.
+    /// Writes a column-major matrix: one row per input channel. Each storage buffer has some of the outputs.
     fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
@@ -138,7 +138,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// Rows in tiles of 64 KiB.
+    /// Writes a matrix in blocks of rows, each in tiles that fit a uniform binding of 64 KiB.
     fn blocks<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
         let mut buffers: Vec<S> = Vec::new();
@@ -149,7 +149,7 @@ impl<'a> Upload<'a> {
         for group in blocks.chunk_by(|a, b| a.part == b.part) {
             let part = &spec.parts[group[0].part];
             let affine = survey(part, source)?;
-            // Rows come in pieces of any length; a block is sent when its last row is there.
+            // `encode_part` delivers any number of rows at a time. A block is written once its last row is there.
             let (mut codes, mut scales) = (Vec::new(), Vec::new());
             let mut left = group.iter().peekable();
             encode_part(part, spec.axis(), affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
@@ -176,7 +176,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// Lets a browser send what it was given. Elsewhere [`write`](Self::write) waits itself.
+    /// In a browser, waits until all writes are done. Elsewhere returns at once, since [`write`](Self::write) waits.
     #[cfg_attr(not(target_arch = "wasm32"), expect(clippy::unused_async, reason = "only a browser has to be awaited"))]
     pub async fn caught_up(&mut self) -> Result<()> {
         #[cfg(target_arch = "wasm32")]
@@ -188,6 +188,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
+    /// Writes bytes to a sink, reports progress and waits for the device after each [`UPLOAD_BATCH`].
     pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The matrices of a section: those that stay on the device, and those of layers that pass through it.
+//! The matrices of a section: resident layers stay on the device, other layers are streamed through it.
 
 use super::Device;
 use super::stream::{Stream, Turn};
@@ -8,22 +8,23 @@ use crate::error::Result;
 use crate::tape::{Held, Matrix, Section, Source};
 use std::ops::Range;
 
-/// Matrices, and the words that are submitted together because theirs are on the device at once.
+/// Matrices, and the stages in which words are submitted.
 pub struct Weights {
-    /// One buffer a piece; for those of streamed layers, one that they pass through.
+    /// Buffers of each matrix, one per piece. Matrices of streamed layers share buffers.
     pub matrices: Held<Vec<wgpu::Buffer>>,
     pub stages: Vec<Stage>,
+    /// The streamed layers. `None` if all layers stay on the device.
     pub stream: Option<Stream>,
-    /// The table, where it does not stay on the device.
+    /// The embedding table, if it stays in host memory.
     pub table: Option<Table>,
-    /// Bytes on the device.
+    /// Bytes of device memory.
     pub device_bytes: u64,
 }
 
-/// Words that are submitted together.
+/// Words that are submitted together, because their matrices are on the device at the same time.
 pub struct Stage {
     pub words: Range<usize>,
-    /// Which of the streamed layers it is.
+    /// Index among the streamed layers. `None` for resident layers.
     pub streamed: Option<usize>,
 }
 
@@ -48,7 +49,7 @@ impl Weights {
                 if spec.is_table() {
                     let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
                     table = Some(Table::new(Matrix(m), pieces, rows, spec.row_bytes()));
-                    // What is bound for it belongs to an executor.
+                    // Its buffers belong to an executor.
                     kept.push(Vec::new());
                 } else {
                     kept.push(pieces);
@@ -70,7 +71,7 @@ impl Weights {
         Ok(Weights { matrices, stages, stream, table, device_bytes })
     }
 
-    /// A step's turn to stream layers, where there are such.
+    /// Waits for other steps and reserves the stream for one step. `None` if no layer is streamed.
     pub fn turn(&self) -> Result<Option<Turn<'_>>> {
         self.stream.as_ref().map(Stream::turn).transpose()
     }

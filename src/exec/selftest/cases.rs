@@ -1,12 +1,12 @@
-//! Which cases of a word hold its kernels: all of them, or a few for a quick check. Chosen by rule, so that a new word or format is
-//! covered without a line here.
+//! Chooses the cases that test a word's kernels: all, or a few for a quick check. The choice follows rules, so a new word or format is
+//! covered without a change here.
 
 use crate::quant::{FORMATS, Format, PAD, Scaling};
 use crate::tape::{StateSpec, Step};
 use crate::words::Entry;
 use crate::words::testing::Case;
 
-/// How much to check.
+/// The extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A few cases of every word in every format.
@@ -15,8 +15,8 @@ pub enum Extent {
     Full,
 }
 
-/// Returns the cases of a word to run in a format. With [`Extent::Full`] these are all cases in floats. A format of codes takes a third
-/// of the cases that read matrices, so that formats together take them all.
+/// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a third
+/// of the cases that read matrices, so that the quantised formats together take all.
 pub fn cases(word: &Entry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
     match extent {
         Extent::Full => full(word, format),
@@ -30,14 +30,14 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
         return all;
     }
     let coded: Vec<Case> = all.into_iter().filter(|c| !c.tape.matrices.is_empty()).collect();
-    let turn = turn(format);
-    let wanted = |i: usize, n: usize| i % 3 == turn % 3.min(n);
+    let place = place(format);
+    let wanted = |i: usize, n: usize| i % 3 == place % 3.min(n);
     let n = coded.len();
     coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
 }
 
-/// The first format, which models use by default, takes two cases of each word: an odd size and a middle one. Every other format takes
-/// one of the two if it changes the kernel: formats differ in how weights are decoded, and share the rest.
+/// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size and a middle size. Every
+/// other format takes one of the two if it changes the kernel: formats differ only in how weights are decoded.
 fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
@@ -50,18 +50,18 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     let odd = all.iter().position(|c| is_odd(c, PAD)).or_else(|| all.iter().position(|c| is_odd(c, 1))).unwrap_or(0);
     let half = all.len() / 2;
     let middle = if half == odd { (odd + 1).min(all.len() - 1) } else { half };
-    let chosen = match turn(format) {
+    let chosen = match place(format) {
         0 => vec![odd, middle],
-        turn if turn % 2 == 1 => vec![middle],
+        place if place % 2 == 1 => vec![middle],
         _ => vec![odd],
     };
     let kept = |(i, case): (usize, Case)| chosen.contains(&i).then(|| Case { steps: quick_steps(&case, format), ..case });
     all.into_iter().enumerate().filter_map(kept).collect()
 }
 
-/// Every format decodes: the step of the fewest tokens. A case that prefills also takes the step of the most tokens. The first format of
-/// all also takes a step of several slots: the largest one of a product, which runs the kernels of the prefill, so that the driver
-/// compiles no others; of other words the step of the most slots.
+/// Returns the steps of a case for a quick check. Every format takes the step of the fewest tokens. A case that prefills also takes the
+/// step of the most tokens. The first format also takes a step of several slots. Of a product this is the largest step, which runs the
+/// kernels of prefill, so that the driver compiles no others; of other words, the step of the most slots.
 fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let steps = &case.steps;
     let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
@@ -69,9 +69,9 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let fewest = by(&|s| (usize::MAX - s.tokens.len(), 0));
     let most = prefills(case, format).then(|| by(&|s| (s.tokens.len(), 0))).flatten();
     let large = |s: &Step| if is_product { (usize::from(s.runs.len() > 1), s.tokens.len()) } else { (s.runs.len(), 0) };
-    let batch = (turn(format) == 0).then(|| by(&large)).flatten();
+    let batch = (place(format) == 0).then(|| by(&large)).flatten();
     let take = |(i, step): (usize, &Step)| match Some(i) {
-        // The logits of every token: the head prefills, too.
+        // With logits for every token, the head also uses the kernels of prefill.
         i if i == batch && is_product => Some(Step { outputs: (0..step.tokens.len() as u32).collect(), ..step.clone() }),
         i if [fewest, batch, most].contains(&i) => Some(step.clone()),
         _ => None,
@@ -79,43 +79,44 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     steps.iter().enumerate().filter_map(take).collect()
 }
 
-/// Whether a case prefills in a format. Drivers compile the kernels of the prefill for seconds, and between formats only the reading of
-/// weights differs: the first of the floats prefills, and the first of the codes. Codes leave out matrices of sparse inputs: their scales
-/// are stored in another order, which the step of one token reads, too.
+/// Returns whether a case prefills in a format. Drivers compile the kernels of prefill for seconds, and formats differ only in how weights
+/// are read. So only the first float format and the first quantised format prefill. Quantised matrices of sparse inputs do not: their
+/// scales are stored in another order, and the step of one token reads that order as well.
 fn prefills(case: &Case, format: &'static dyn Format) -> bool {
     leads(format) && (format.scaling() == Scaling::None || case.zeros.is_none())
 }
 
-/// Whether the quick check runs a case in a format. Matrices of sparse inputs store the scales of codes in an order of their own. One
-/// format of codes is enough to check that order.
+/// Returns whether the quick check runs a case in a format. Quantised matrices of sparse inputs store scales in another order. One
+/// quantised format is enough to check that order.
 fn takes_quickly(case: &Case, format: &'static dyn Format) -> bool {
     takes(case, format) && (format.scaling() == Scaling::None || case.zeros.is_none() || leads(format))
 }
 
-/// Whether a format is the first of the floats, or the first of the codes.
+/// Returns whether a format is the first float format or the first quantised format.
 fn leads(format: &'static dyn Format) -> bool {
     let is_float = |f: &'static dyn Format| f.scaling() == Scaling::None;
     FORMATS.iter().find(|f| is_float(**f) == is_float(format)).is_some_and(|first| *first == format)
 }
 
-/// Whether a case has a step of one token.
+/// Returns whether a case has a step of one token.
 fn decodes(case: &Case) -> bool {
     case.steps.iter().any(|step| step.tokens.len() == 1)
 }
 
-/// Whether a format changes the kernels of a case: those of its matrices; of floats also those of its states and caches.
+/// Returns whether a format changes the kernels of a case. Every format changes kernels that read matrices; a float format also changes
+/// kernels that read states or caches.
 pub fn takes(case: &Case, format: &'static dyn Format) -> bool {
     let tape = &case.tape;
     let keeps_floats = !tape.caches.is_empty() || tape.states.iter().any(StateSpec::is_matrices);
-    turn(format) == 0 || !tape.matrices.is_empty() || (format.scaling() == Scaling::None && keeps_floats)
+    place(format) == 0 || !tape.matrices.is_empty() || (format.scaling() == Scaling::None && keeps_floats)
 }
 
-/// A format's place in the list; the first one is the default of models.
-fn turn(format: &'static dyn Format) -> usize {
+/// Returns a format's index in [`FORMATS`]. The first format is the default of models.
+fn place(format: &'static dyn Format) -> usize {
     FORMATS.iter().position(|f| *f == format).unwrap_or(0)
 }
 
-/// Numbers that a case computes with.
+/// Returns how many numbers the matrices, one row of each variable and one page of each state have.
 fn size(case: &Case) -> usize {
     let tape = &case.tape;
     let matrices = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k);
@@ -123,7 +124,7 @@ fn size(case: &Case) -> usize {
     matrices.chain(vars).chain(tape.states.iter().map(StateSpec::len)).sum()
 }
 
-/// Whether a row is longer than `least` and no multiple of a unit: kernels read the remainder in another way.
+/// Returns whether a row is longer than `least` and not a multiple of a unit: kernels read the remainder in another way.
 fn is_odd(case: &Case, least: usize) -> bool {
     let tape = &case.tape;
     let widths = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.k);
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use crate::words::WORDS;
 
-    /// New words and formats are covered by being in their lists.
+    /// Walks the lists, so that it covers new words and formats.
     #[test]
     fn every_word_has_a_quick_case_in_every_format_that_it_takes() {
         let mut n = 0;

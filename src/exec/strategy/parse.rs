@@ -1,11 +1,11 @@
-//! From text to segments. Whatever is refused is shown in the text.
+//! Parses strategies. An error marks the wrong part of the text.
 
 use super::{DTYPES, DType, Device, Layers, Segment, Strategy, quants};
 use crate::error::{Error, Result, short};
 use std::ops::Range;
 
 const ARROW: &str = "->";
-/// What stands for `gpu` in strategies that were written for the package.
+/// Names of `gpu` in strategies that were written for the `rwkv` package.
 const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 
 pub fn strategy(text: &str) -> Result<Strategy> {
@@ -17,8 +17,8 @@ pub fn strategy(text: &str) -> Result<Strategy> {
         let streams = |s: &Segment| matches!(s.layers, Layers::Streamed(_));
         if streams(&segment) && segments.iter().any(streams) {
             let plus = begin + text[begin..reader.at].rfind('+').unwrap_or(0);
-            let error = reader.refuse(plus..plus + 1, "only one segment can stream the layers that are left");
-            return Err(error.hint("leave out all + but one"));
+            let error = reader.refuse(plus..plus + 1, "only one segment can stream the remaining layers");
+            return Err(error.hint("keep the + of one segment only"));
         }
         segments.push(segment);
     }
@@ -26,18 +26,20 @@ pub fn strategy(text: &str) -> Result<Strategy> {
     Ok(Strategy { segments, notes })
 }
 
-/// What a user should know of these segments, in which devices were called so.
+/// Returns the notes on segments; `aliases` are the names that the text uses for `gpu`.
 fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     if !aliases.is_empty() {
         let verb = if aliases.len() == 1 { "means" } else { "mean" };
-        notes.push(format!("{} {verb} gpu here; gpu:N is numbered as `wingbeat devices` lists them", aliases.join(" and ")));
+        notes.push(format!("{} {verb} gpu here; `wingbeat devices` lists the numbers of gpu:N", aliases.join(" and ")));
     }
     if segments.iter().any(|s| s.quant == Some("i8")) {
-        notes.push("i8 is symmetric here, with a scale for every 64 numbers; the package's own i8 is i8rc, as in fp16i8rc".into());
+        notes.push(
+            "i8 is symmetric here, with a scale for every 64 numbers; the i8 of the rwkv package is called i8rc, as in fp16i8rc".into(),
+        );
     }
     if segments.iter().any(|s| s.dtype == DType::Bf16) {
-        notes.push("bf16: weights are kept as f16 where its range allows, else as f32; sums are in f32".into());
+        notes.push("bf16: weights are stored as f16 if their range allows it, otherwise as f32; sums are in f32".into());
     }
     notes
 }
@@ -45,7 +47,7 @@ fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
 struct Reader<'t> {
     text: &'t str,
     at: usize,
-    /// Those that were met, each once.
+    /// Aliases of `gpu` found so far, each once.
     aliases: Vec<&'static str>,
 }
 
@@ -56,7 +58,7 @@ impl<'t> Reader<'t> {
         Ok(Segment { device, dtype, quant, layers: self.layers(device)? })
     }
 
-    /// Whether another segment follows.
+    /// Reads `->` or the end. Returns whether another segment follows.
     fn arrow(&mut self) -> Result<bool> {
         let next = self.word();
         match &self.text[next.clone()] {
@@ -82,10 +84,10 @@ impl<'t> Reader<'t> {
         match name {
             "gpu" | "cuda" => match digits(number) {
                 Some(n) => Ok(Device::Gpu(Some(n))),
-                None => Err(self.expected(&format!("the number of an adapter behind {name}:"), behind)),
+                None => Err(self.expected(&format!("the number of an adapter after {name}:"), behind)),
             },
-            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "there is one cpu, without a number")),
-            _ => Err(self.refuse(behind.start - 1..behind.end, &format!("only gpu and cuda are numbered, {name} is not"))),
+            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number: there is only one")),
+            _ => Err(self.refuse(behind.start - 1..behind.end, &format!("{name} takes no number: only gpu and cuda do"))),
         }
     }
 
@@ -95,7 +97,7 @@ impl<'t> Reader<'t> {
         let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
         let Some((name, dtype, suffix)) = known else {
             let formats = quants().collect::<Vec<_>>().join(", ");
-            return Err(self.expected(&format!("a dtype: fp32, fp16 or bf16, perhaps with {formats} behind it"), word));
+            return Err(self.expected(&format!("a dtype: fp32, fp16 or bf16, optionally followed by {formats}"), word));
         };
         let quant = quants().find(|q| *q == suffix);
         if quant.is_none() && !suffix.is_empty() {
@@ -117,18 +119,18 @@ impl<'t> Reader<'t> {
         }
         let (number, streams) = asked.strip_suffix('+').map_or((asked, false), |number| (number, true));
         let Some(n) = digits(number) else {
-            return Err(self.expected("a number of layers behind *, as in *10 or *10+", word.start + 1..word.end));
+            return Err(self.expected("a number of layers after *, as in *10 or *10+", word.start + 1..word.end));
         };
         match (streams, device) {
             (false, _) => Ok(Layers::Fixed(n as usize)),
             (true, Device::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
             (true, Device::Cpu) => Err(self
-                .refuse(word.end - 1..word.end, "the cpu has all its layers in memory and streams none")
-                .hint("put + behind the *N of a gpu segment")),
+                .refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all of them are in memory")
+                .hint("write + after the *N of a gpu segment")),
         }
     }
 
-    /// The next arrow, or what stands before a space, a `*` or an arrow; at the end it is empty.
+    /// Reads the next word: an arrow, or the text up to a space, a `*` or an arrow. Returns an empty range at the end of the text.
     fn word(&mut self) -> Range<usize> {
         let rest = &self.text[self.at..];
         let begin = self.text.len() - rest.trim_ascii_start().len();
@@ -157,7 +159,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A number in decimal digits and nothing else.
+/// Parses a text of decimal digits only.
 fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,5 +1,5 @@
-//! From segments to layers. There are L + 1 of them: the last is the norm and the head behind the blocks; the embedding belongs to
-//! the first. The rules are the package's, without its division by zero where a segment asks for `*0`.
+//! Assigns layers to segments. A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the
+//! head. The rules are those of the `rwkv` package, except that `*0` divides by zero there.
 
 use super::{DType, Layers, Segment, Strategy};
 use crate::error::{Error, Result};
@@ -7,28 +7,28 @@ use crate::exec::FloatChoice;
 use crate::quant::Float;
 use std::ops::Range;
 
-/// Layers on a device.
+/// Consecutive layers on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// As the option `device` takes it.
+    /// A value of the option `device`.
     pub device: String,
     pub dtype: FloatChoice,
-    /// As the option `quant` takes it, where matrices are kept in fewer bits.
+    /// A value of the option `quant`. `None` if matrices are floats.
     pub quant: Option<&'static str>,
-    /// Of L + 1; never empty.
+    /// A range within `0..L + 1`; never empty.
     pub layers: Range<usize>,
-    /// So many of them, from the first on, stay on the device. The others are streamed through it.
+    /// The number of layers that stay on the device, counted from the first. The others are streamed through it.
     pub resident: usize,
 }
 
 impl Placed {
-    /// Whether the host's own cores compute them.
+    /// Returns whether these layers run on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.device == "cpu"
     }
 }
 
-/// What a segment gets.
+/// The layers that a segment receives.
 #[derive(Clone, Copy)]
 struct Share {
     layers: usize,
@@ -36,8 +36,10 @@ struct Share {
 }
 
 impl Strategy {
-    /// Deals out the layers of a model of `n_layer` blocks: every one of L + 1 to one segment, in order. Segments without layers are left
-    /// out.
+    /// Places the `n_layer + 1` layers of a model: each in one segment, in order. Segments without layers are left out.
+    ///
+    /// # Errors
+    /// `Model` if `n_layer` is 0.
     pub fn place(&self, n_layer: usize) -> Result<Vec<Placed>> {
         if n_layer == 0 {
             return Err(Error::model("expected a model with layers, found none to place"));
@@ -58,14 +60,14 @@ impl Strategy {
         Ok(placed.filter(|p| !p.layers.is_empty()).collect())
     }
 
-    /// Where a model of `n_layer` blocks gets another placement than a reader of the strategy may expect.
+    /// Returns notes on segments that receive another number of layers than the strategy suggests.
     pub fn place_notes(&self, n_layer: usize) -> Vec<String> {
         let shares = self.shares(n_layer + 1);
         let streams = self.segments.iter().find(|s| matches!(s.layers, Layers::Streamed(_)));
         self.segments.iter().zip(shares).filter_map(|(segment, share)| note(segment, share, streams)).collect()
     }
 
-    /// Layers of every segment; `total` between them.
+    /// Divides `total` layers among the segments.
     fn shares(&self, total: usize) -> Vec<Share> {
         let mut left = total;
         let mut take = |n: usize| {
@@ -97,14 +99,14 @@ impl Strategy {
     }
 }
 
-/// What is unexpected of a segment's share; `streams` is the segment that takes what is left, if one does.
+/// Returns a note if a segment's share is unexpected. `streams` is the segment that takes the remaining layers, if there is one.
 fn note(segment: &Segment, share: Share, streams: Option<&Segment>) -> Option<String> {
     let n = share.layers;
     let why = match (segment.layers, streams) {
-        (Layers::Share, Some(other)) if n == 0 => format!("\"{other}\" streams all that are left; say *N to give it some"),
-        (Layers::Share, None) if n == 0 => "no more are left".into(),
-        (Layers::Fixed(asked) | Layers::Streamed(asked), _) if n < asked => "no more are left".into(),
-        (Layers::Fixed(asked), _) if n > asked => "nobody else takes them, and it is last".into(),
+        (Layers::Share, Some(other)) if n == 0 => format!("\"{other}\" streams all remaining layers; write *N to reserve some"),
+        (Layers::Share, None) if n == 0 => "no layers remain".into(),
+        (Layers::Fixed(asked) | Layers::Streamed(asked), _) if n < asked => "no layers remain".into(),
+        (Layers::Fixed(asked), _) if n > asked => "as the last segment it takes the rest".into(),
         (Layers::Streamed(_), _) if share.resident == n => "none of them is streamed".into(),
         _ => return None,
     };
@@ -113,7 +115,7 @@ fn note(segment: &Segment, share: Share, streams: Option<&Segment>) -> Option<St
 }
 
 impl DType {
-    /// Nothing computes in bf16: all sums are in f32, and bf16 weights are stored as f16 or f32.
+    /// Returns the float format of weights. bf16 weights are stored as f16 or f32, since no kernel computes in bf16.
     fn option(self) -> FloatChoice {
         match self {
             DType::Fp32 => FloatChoice::Exactly(Float::F32),

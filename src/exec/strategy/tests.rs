@@ -5,7 +5,7 @@ fn parse(text: &str) -> Strategy {
     text.parse::<Strategy>().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
-/// `gpu f16 0..10`, with the format behind the dtype, and how many layers stay where not all do.
+/// Formats each placement as `gpu f16+i8 0..10 5 stay`: the format follows the dtype; `5 stay` is present only if layers are streamed.
 fn placed(text: &str, n_layer: usize) -> Vec<String> {
     let show = |p: Placed| {
         let quant = p.quant.map_or(String::new(), |q| format!("+{q}"));
@@ -15,9 +15,9 @@ fn placed(text: &str, n_layer: usize) -> Vec<String> {
     parse(text).place(n_layer).unwrap().into_iter().map(show).collect()
 }
 
-/// A model of 24 layers has 25 to place. All of these are as the package 0.8.32 places them, but for those that say otherwise.
+/// A model of 24 blocks has 25 layers. The package `rwkv` 0.8.32 places them in the same way, except where a comment says otherwise.
 #[test]
-fn layers_are_dealt_out_as_the_package_does() {
+fn layers_are_placed_as_the_package_does() {
     for (text, expected) in [
         ("cuda fp16", &["gpu f16 0..25"][..]),
         ("cpu fp32", &["cpu f32 0..25"]),
@@ -25,15 +25,15 @@ fn layers_are_dealt_out_as_the_package_does() {
         ("cuda fp16 *10 -> cpu fp32", &["gpu f16 0..10", "cpu f32 10..25"]),
         ("cuda:0 fp16 *12 -> cuda:1 fp16i8 -> cpu fp32", &["gpu:0 f16 0..12", "gpu:1 f16+i8 12..18", "cpu f32 18..25"]),
         ("cpu fp32 -> cuda fp16 *10", &["cpu f32 0..15", "gpu f16 15..25"]),
-        // Shares are rounded down; the rest goes on.
+        // Shares are rounded down; the remainder goes to later segments.
         ("cuda fp16 -> cpu fp32", &["gpu f16 0..12", "cpu f32 12..25"]),
         ("cuda:0 fp16 -> cuda:1 fp16 -> cpu fp32", &["gpu:0 f16 0..8", "gpu:1 f16 8..16", "cpu f32 16..25"]),
-        // More is asked than there is.
+        // More layers are requested than exist.
         ("cuda fp16 *30", &["gpu f16 0..25"]),
         ("cuda fp16 *30 -> cpu fp32", &["gpu f16 0..25"]),
         ("cuda fp16 *20 -> cpu fp32 *10 -> cuda:1 fp16 *3", &["gpu f16 0..20", "cpu f32 20..25"]),
         ("cuda fp16 -> cpu fp32 *25", &["cpu f32 0..25"]),
-        // Less is asked than there is: the last segment takes the rest.
+        // Fewer layers are requested than exist: the last segment takes the rest.
         ("cuda fp16 *10", &["gpu f16 0..25"]),
         ("cuda fp16 *10 -> cpu fp32 *3", &["gpu f16 0..10", "cpu f32 10..25"]),
         ("cuda fp16 *10 -> cpu fp32 *0", &["gpu f16 0..10", "cpu f32 10..25"]),
@@ -49,7 +49,7 @@ fn layers_are_dealt_out_as_the_package_does() {
         ("cuda fp16 *25 -> cuda:1 fp16 *0+", &["gpu f16 0..25"]),
         ("cuda fp16 *10+ -> cpu fp32", &["gpu f16 0..25 10 stay"]),
         ("cpu fp32 -> cuda fp16 *0+", &["gpu f16 0..25 0 stay"]),
-        // The package divides by zero here, or deals a share to who asked for none.
+        // The package divides by zero here, or gives layers to a segment that requests none.
         ("cuda fp16 *0 -> cpu fp32", &["cpu f32 0..25"]),
         ("cuda fp16 -> cpu fp32 *0", &["gpu f16 0..25"]),
         ("cuda fp16 *0 -> cuda:1 fp16 -> cpu fp32", &["gpu:1 f16 0..12", "cpu f32 12..25"]),
@@ -88,7 +88,7 @@ fn the_normal_form_is_lower_case_with_one_space() {
 }
 
 #[test]
-fn what_means_something_else_here_is_said_once() {
+fn a_word_with_another_meaning_is_noted_once() {
     let notes = |text: &str| parse(text).notes().to_vec();
     assert!(notes("gpu fp16i8rc *3 -> cpu fp32i4").is_empty());
     let said = notes("cuda fp16i8 *3 -> cuda:1 fp32i8 -> mps bf16 *1 -> cpu bf16");
@@ -99,21 +99,24 @@ fn what_means_something_else_here_is_said_once() {
 }
 
 #[test]
-fn an_unexpected_share_is_said() {
+fn an_unexpected_share_is_noted() {
     for (text, expected) in [
         ("gpu fp16 *10 -> cpu fp32", &[][..]),
         ("gpu fp16 *0 -> cpu fp32", &[]),
         ("gpu fp16 *0+ -> cpu fp32 *1", &[]),
         (
             "gpu fp16 *30 -> cpu fp32",
-            &["\"gpu fp16 *30\" gets 25 layers: no more are left", "\"cpu fp32\" gets 0 layers: no more are left"],
+            &["\"gpu fp16 *30\" gets 25 layers: no layers remain", "\"cpu fp32\" gets 0 layers: no layers remain"],
         ),
-        ("gpu fp16 *24 -> cpu fp32 *2", &["\"cpu fp32 *2\" gets 1 layer: no more are left"]),
-        ("gpu fp16 *9 -> cpu fp32 *9", &["\"cpu fp32 *9\" gets 16 layers: nobody else takes them, and it is last"]),
-        ("gpu fp16 *20 -> gpu:1 fp16 -> cpu fp32 *5", &["\"gpu:1 fp16\" gets 0 layers: no more are left"]),
-        ("gpu fp16 *5+ -> cpu fp32", &["\"cpu fp32\" gets 0 layers: \"gpu fp16 *5+\" streams all that are left; say *N to give it some"]),
+        ("gpu fp16 *24 -> cpu fp32 *2", &["\"cpu fp32 *2\" gets 1 layer: no layers remain"]),
+        ("gpu fp16 *9 -> cpu fp32 *9", &["\"cpu fp32 *9\" gets 16 layers: as the last segment it takes the rest"]),
+        ("gpu fp16 *20 -> gpu:1 fp16 -> cpu fp32 *5", &["\"gpu:1 fp16\" gets 0 layers: no layers remain"]),
+        (
+            "gpu fp16 *5+ -> cpu fp32",
+            &["\"cpu fp32\" gets 0 layers: \"gpu fp16 *5+\" streams all remaining layers; write *N to reserve some"],
+        ),
         ("gpu fp16 *25+", &["\"gpu fp16 *25+\" gets 25 layers: none of them is streamed"]),
-        ("gpu fp16 *26+", &["\"gpu fp16 *26+\" gets 25 layers: no more are left"]),
+        ("gpu fp16 *26+", &["\"gpu fp16 *26+\" gets 25 layers: no layers remain"]),
     ] {
         assert_eq!(parse(text).place_notes(24), expected, "{text}");
     }
@@ -126,28 +129,28 @@ fn errors_point_into_the_text() {
         ("gpu fp16 -> ", "expected a device", "gpu fp16 -> \n            ^"),
         ("-> gpu fp16", "expected a device: gpu, gpu:N or cpu (cuda, mps and dml mean gpu); found \"->\"", "-> gpu fp16\n^^"),
         ("tpu fp16", "expected a device", "tpu fp16\n^^^"),
-        ("gpu:x fp16", "expected the number of an adapter behind gpu:; found \"x\"", "gpu:x fp16\n    ^"),
-        ("cuda: fp16", "expected the number of an adapter behind cuda:; found nothing", "cuda: fp16\n     ^"),
+        ("gpu:x fp16", "expected the number of an adapter after gpu:; found \"x\"", "gpu:x fp16\n    ^"),
+        ("cuda: fp16", "expected the number of an adapter after cuda:; found nothing", "cuda: fp16\n     ^"),
         ("gpu:99999999999 fp16", "expected the number", "gpu:99999999999 fp16\n    ^^^^^^^^^^^"),
         ("gpu:+1 fp16", "expected the number", "gpu:+1 fp16\n    ^^"),
-        ("cpu:0 fp32", "there is one cpu, without a number", "cpu:0 fp32\n   ^^"),
-        ("mps:0 fp16", "only gpu and cuda are numbered, mps is not", "mps:0 fp16\n   ^^"),
-        ("gpu", "expected a dtype: fp32, fp16 or bf16, perhaps with i8, i4, nf4, i8rc behind it; found the end", "gpu\n   ^"),
+        ("cpu:0 fp32", "cpu takes no number: there is only one", "cpu:0 fp32\n   ^^"),
+        ("mps:0 fp16", "mps takes no number: only gpu and cuda do", "mps:0 fp16\n   ^^"),
+        ("gpu", "expected a dtype: fp32, fp16 or bf16, optionally followed by i8, i4, nf4, i8rc; found the end", "gpu\n   ^"),
         ("gpu -> cpu fp32", "expected a dtype", "gpu -> cpu fp32\n    ^^"),
         ("gpu fp17 *3", "expected a dtype", "gpu fp17 *3\n    ^^^^"),
         ("gpu *3", "expected a dtype", "gpu *3\n    ^^"),
         ("cpu fp32i3", "expected one of fp32, fp32i8, fp32i4, fp32nf4, fp32i8rc; found \"i3\"", "cpu fp32i3\n        ^^"),
         ("gpu fp16é", "expected one of fp16,", "gpu fp16é\n        ^"),
         ("gpu fp16*3", "expected a space before *", "gpu fp16*3\n        ^"),
-        ("gpu fp16 *", "expected a number of layers behind *, as in *10 or *10+; found the end", "gpu fp16 *\n          ^"),
-        ("gpu fp16 * 3", "expected a number of layers behind *, as in *10 or *10+; found nothing", "gpu fp16 * 3\n          ^"),
+        ("gpu fp16 *", "expected a number of layers after *, as in *10 or *10+; found the end", "gpu fp16 *\n          ^"),
+        ("gpu fp16 * 3", "expected a number of layers after *, as in *10 or *10+; found nothing", "gpu fp16 * 3\n          ^"),
         ("gpu fp16 *-3", "expected a number of layers", "gpu fp16 *-3\n          ^^"),
         ("gpu fp16 *3++", "expected a number of layers", "gpu fp16 *3++\n          ^^^"),
         ("gpu fp16 *3 + -> cpu fp32", "expected *N, *N+, -> or the end; found \"+\"", "gpu fp16 *3 + -> cpu fp32\n            ^"),
         ("gpu fp16 *3 *4", "expected *N, *N+, -> or the end", "gpu fp16 *3 *4\n            ^^"),
         ("gpu fp16, cpu fp32", "expected one of fp16,", "gpu fp16, cpu fp32\n        ^"),
         ("gpu fp16 → cpu fp32", "expected *N, *N+, -> or the end; found \"→\"", "gpu fp16 → cpu fp32\n         ^"),
-        ("cpu fp32 *3+", "the cpu has all its layers in memory and streams none", "cpu fp32 *3+\n           ^"),
+        ("cpu fp32 *3+", "cpu segments cannot stream layers: all of them are in memory", "cpu fp32 *3+\n           ^"),
         ("gpu fp16 *3+ -> gpu:1 fp16 *2+", "only one segment can stream", "gpu fp16 *3+ -> gpu:1 fp16 *2+\n                             ^"),
     ] {
         let e = text.parse::<Strategy>().expect_err(text);
@@ -177,7 +180,7 @@ fn random_text_never_panics_and_what_parses_comes_back() {
     let mut random = Random(7);
     let mut parsed = 0;
     for round in 0..60_000 {
-        // Two in three are strategies but for a bit that may be wrong.
+        // Two of three texts are strategies, some with one wrong piece.
         let text: String = if round % 3 == 0 {
             (0..random.below(9)).map(|_| BITS[random.below(BITS.len())]).collect()
         } else {

@@ -1,4 +1,4 @@
-//! The measurements, and the file that keeps them.
+//! Measures candidates for the sizes of kernels, and writes the file of results.
 
 use super::{Measured, file, read};
 use crate::error::{Error, Result};
@@ -13,16 +13,19 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens of the steps that are measured, one for each choice that a lowering makes.
+/// Tokens of the measured steps: one step for each choice that a lowering makes.
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
-/// Candidates take turns this often, and play so many steps in each.
+/// Rounds over all candidates, and steps per candidate and round.
 const ROUNDS: usize = 3;
 const REPEATS: usize = 4;
-/// What a candidate has to gain to take the place of the default.
+/// A candidate replaces the default if its time is less than this share of the default's time.
 const GAIN: f64 = 0.97;
 
-/// Measures an adapter that nobody has measured yet, and keeps the result; seconds of work. Progress: steps done, of how many.
-/// Where that fails, or the folder cannot be written, a warning says so: kernels have their default sizes.
+/// Measures an adapter unless `folder` has its results, and writes the results. Takes seconds. `progress` takes the steps done and the
+/// total steps. If measuring or writing fails, logs a warning, and kernels keep their default sizes.
+///
+/// # Errors
+/// `Usage` if an environment variable has an unknown value.
 pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
     let wanted = environment::value(TUNE)?.map_or(adapter.kind != AdapterKind::Cpu, |on| on == "1");
     let caps = adapter.caps(false)?;
@@ -32,7 +35,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
     }
     let io = |e: std::io::Error| Error::io(e, folder);
     let mut found = || {
-        // Before the work, not after it: a place to keep the result.
+        // Opens the file first: without it, the measurement would be lost.
         std::fs::create_dir_all(folder).map_err(io)?;
         let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;
@@ -41,7 +44,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
         log::info!("{}: {found:?}", adapter.name);
         keep(&found, place, &path)
     };
-    found().unwrap_or_else(|e: Error| log::warn!("{} was not measured, its kernels have their default sizes: {e}", adapter.name));
+    found().unwrap_or_else(|e: Error| log::warn!("{} was not measured, so its kernels keep their default sizes: {e}", adapter.name));
     Ok(())
 }
 
@@ -51,7 +54,8 @@ fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
     place.finish()
 }
 
-/// Channel mixes: products whose input is computed on the way, and products that read a row. Too large for any cache of the GPU.
+/// Returns a tape of channel mixes: one product that computes its input from a norm and a token shift, and one that reads a row. On a GPU
+/// the weights are larger than its caches.
 fn tape(kind: AdapterKind) -> Tape {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (8, 2048),
@@ -74,12 +78,12 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
     let products = Products::load(device, tape)?;
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let mut best = Tuning::default();
-    // Chunks go through cooperative matrices, where there are any.
+    // With cooperative matrices, larger steps use other kernels, which are not tuned.
     let n_steps = if device.caps.cooperative.is_some() { 3 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
         progress(i, n_steps);
         let candidates = best.candidates(n);
-        // A candidate that a driver does not take is none.
+        // Skips candidates that the driver refuses.
         let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();
         let mut seconds = vec![f64::INFINITY; timers.len()];
         for _ in 0..ROUNDS {
@@ -100,7 +104,7 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
     if best != Tuning::default()
         && let Some(wrong) = first_wrong(&Arc::new(on(&best)), products_of_words())
     {
-        log::warn!("kernels of the fastest sizes are wrong on this driver, so they keep their default sizes: {wrong}");
+        log::warn!("the fastest kernels compute wrong results on this driver, so kernels keep their default sizes: {wrong}");
         best = Tuning::default();
     }
     Ok(best)
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_measured_is_read_back() {
+    fn a_damaged_file_is_ignored() {
         let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
             return eprintln!("SKIPPED: there is no adapter");
         };

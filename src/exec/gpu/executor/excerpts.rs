@@ -1,11 +1,14 @@
-//! Excerpts of an executor's memory on their way to the host, several in one submission.
+//! Reads parts of an executor's memory, several in one submission.
 
 use super::GpuExecutor;
 use crate::error::Result;
 use crate::exec::gpu::pending::{Pending, PendingExcerpt};
-use crate::exec::gpu::readback::SplitReadback;
+use crate::exec::gpu::readback::{Readback, SplitReadback};
 use crate::exec::{Excerpt, Loaded};
 use crate::tape::TOKENS_PER_BLOCK;
+
+/// Smallest size, in bytes, of a readback buffer that is not kept.
+const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
     /// Submits copies of these excerpts to the host.
@@ -44,11 +47,48 @@ impl GpuExecutor {
         Ok(Pending::Excerpts(readback, pending))
     }
 
-    /// Returns the numbers of each piece, whose bytes must have arrived.
+    /// Returns the numbers of each excerpt. The bytes must have arrived.
     pub(super) fn take_excerpts(&mut self, mut readback: SplitReadback, pending: &[PendingExcerpt]) -> Result<Vec<Vec<f32>>> {
         let tape = self.model.tape();
         let numbers = readback.take(pending.iter().map(|excerpt| excerpt.bytes), |i, bytes| pending[i].decode(tape, bytes))?;
         self.keep(readback.into_single());
         Ok(numbers)
     }
+
+    /// Returns a buffer to read back `bytes`: the kept buffer if it is large enough.
+    pub(super) fn readback(&mut self, bytes: usize) -> Result<Readback> {
+        match self.readback.take() {
+            Some(kept) if kept.holds(bytes) => Ok(kept),
+            _ => Readback::new(&self.model.device, bytes),
+        }
+    }
+
+    /// Keeps a small buffer for the next readback, and drops a large one.
+    pub(super) fn keep(&mut self, readback: Option<Readback>) {
+        self.readback = readback.filter(|readback| !readback.holds(LARGE));
+    }
+
+    /// Copies `bytes` of a buffer to the host, and blocks until they are there.
+    pub(super) fn read_now(
+        &mut self,
+        mut encoder: wgpu::CommandEncoder,
+        from: &wgpu::Buffer,
+        bytes: usize,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        let mut readback = self.readback(bytes)?;
+        let device = &self.model.device;
+        readback.copy(&mut encoder, from, 0, bytes, 0);
+        readback.ask(bytes, device.queue.submit([encoder.finish()]));
+        readback.wait(device)?;
+        readback.take(|view| floats(view, out))?;
+        self.readback = Some(readback);
+        Ok(())
+    }
+}
+
+/// Decodes little-endian f32 numbers.
+pub(super) fn floats(bytes: &[u8], out: &mut Vec<f32>) {
+    out.clear();
+    out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
 }

@@ -1,4 +1,4 @@
-//! Measurements of a step: what each word takes, and how much of what words read is zero. They block.
+//! Measures the time of each word of a step, and the fraction of zeros in sparse inputs. Blocks.
 
 use super::GpuExecutor;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use wgpu::BufferUsages;
 const STAMP: usize = 8;
 
 impl GpuExecutor {
-    /// As [`Executor::profile`](crate::exec::Executor::profile).
+    /// Implements [`Executor::profile`](crate::exec::Executor::profile).
     pub(super) fn timed(&mut self, step: &Step) -> Result<Vec<WordTime>> {
         let device = self.model.device.clone();
         if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
-            return Err(Error::device("this adapter has no timestamps").hint("leave out `profile`"));
+            return Err(Error::device("this adapter does not support timestamps").hint("measure without `profile`"));
         }
         let size = self.prepare(step, 1)?;
         let n = 2 * self.model.section.own.words.len();
@@ -40,7 +40,7 @@ impl GpuExecutor {
         Ok(words)
     }
 
-    /// As [`Executor::sparsity`](crate::exec::Executor::sparsity).
+    /// Implements [`Executor::sparsity`](crate::exec::Executor::sparsity).
     pub(super) fn mean_sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let size = self.prepare(step, 1)?;
         let model = self.model.clone();

@@ -1,9 +1,9 @@
-//! How a browser tells that something has arrived: it calls back, and whoever awaits is woken.
+//! Connects a browser's callback to a future: the callback wakes the waiting task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Whether something has arrived, and who is to be woken.
+/// An event that happens once, and the task to wake.
 #[derive(Clone, Default)]
 pub struct Arrival(Arc<Mutex<State>>);
 
@@ -14,17 +14,17 @@ struct State {
 }
 
 impl Arrival {
-    /// Wakes whoever awaits it.
+    /// Records the event and wakes the waiting task.
     pub fn arrive(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.has_arrived = true;
         let waker = state.waker.take();
-        // The one who is woken may ask at once.
+        // The woken task may poll at once, which takes the lock.
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns `Pending` until it has arrived, and wakes the last one who asked then.
+    /// Returns `Ready` once the event has happened. Until then, stores the task of `context`, which replaces an earlier one.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.has_arrived {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn who_awaits_is_woken_once_and_finds_it_arrived() {
+    fn the_waiting_task_is_woken_once_and_then_ready() {
         let (arrival, count) = (Arrival::default(), Arc::new(Count(AtomicUsize::new(0))));
         let waker = Waker::from(count.clone());
         let mut context = Context::from_waker(&waker);

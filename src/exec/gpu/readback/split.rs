@@ -28,7 +28,7 @@ impl SplitReadback {
         Ok(SplitReadback { parts, part_bytes, bytes })
     }
 
-    /// Copies `bytes` of a buffer, starting at byte `at`, to byte `to` of this readback.
+    /// Encodes a copy of `bytes` from byte `at` of a buffer to byte `to` of this readback.
     pub fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, mut at: usize, bytes: usize, mut to: usize) {
         let end = to + bytes;
         while to < end {
@@ -39,7 +39,7 @@ impl SplitReadback {
         }
     }
 
-    /// Asks for all bytes, which the commands of this submission copied.
+    /// Requests all bytes, which the commands of this submission copy.
     pub fn ask(&mut self, index: &wgpu::SubmissionIndex) {
         let mut rest = self.bytes;
         for part in &mut self.parts {
@@ -102,7 +102,7 @@ impl SplitReadback {
         Ok(taken)
     }
 
-    /// Drops what was asked for.
+    /// Drops the request.
     pub fn cancel(&mut self) {
         self.parts.iter_mut().for_each(Readback::cancel);
     }
