@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measured {
     tuning: Tuning,
-    /// Whether products by cooperative matrices agree with the twins; true if the adapter has no such matrices.
+    /// True if products by cooperative matrices agree with the twins, or if the adapter has no such matrices.
     cooperative_is_right: bool,
 }
 

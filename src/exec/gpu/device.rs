@@ -102,7 +102,7 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
-    /// Size of the cooperative matrices that kernels support, with f16 factors and f32 sums. `None` if there are none.
+    /// Size of the cooperative matrices that kernels support, with f16 factors and f32 sums. `None` if the adapter has no such size.
     pub cooperative: Option<usize>,
     /// Smallest and largest subgroup. `None` if subgroup operations are not supported.
     pub subgroups: Option<(u32, u32)>,
@@ -253,7 +253,7 @@ pub struct Device {
     pub faults: Faults,
     pub caps: Caps,
     pub is_slow: bool,
-    /// Whether shaders run without bounds checks and loop limits. Tests and `doctor` compare them with their twins.
+    /// True if shaders run without bounds checks and loop limits. Tests and `doctor` compare them with their twins.
     pub trusted: bool,
     /// Compiled kernels, shared by all models on the device. Each is built on first use.
     pub kernels: Arc<Kernels>,

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// A dispatch and its word.
 struct Placed {
     op: Op,
-    /// Whether the word is the head, which is skipped if a step has no outputs.
+    /// True if the word is the head, which is skipped if a step has no outputs.
     is_head: bool,
     /// Index of the word in the tape.
     word: usize,

@@ -1,5 +1,5 @@
 //! Assigns layers to segments. A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the
-//! head. The rules are those of the `rwkv` package, except that `*0` divides by zero there.
+//! head. The `rwkv` package has the same rules, except that `*0` divides by zero there.
 
 use super::{DType, Layers, Segment, Strategy};
 use crate::error::{Error, Result};
