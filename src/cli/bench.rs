@@ -16,7 +16,7 @@ use crate::exec::{Chosen, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
-use print::{Format, Printer};
+use print::{OutputFormat, Printer};
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -78,7 +78,7 @@ pub struct Args {
     repetitions: u32,
     /// Format of the results
     #[arg(help_heading = OUTPUT, short, long, value_name = "FORMAT", default_value = "md")]
-    output: Format,
+    output: OutputFormat,
     /// Print a JSON array, the same as -o json
     #[arg(help_heading = OUTPUT, long, conflicts_with = "output")]
     json: bool,
@@ -141,10 +141,10 @@ impl fmt::Display for Test {
 
 pub fn run(mut args: Args) -> Outcome {
     if args.json {
-        args.output = Format::Json;
+        args.output = OutputFormat::Json;
     }
     if args.list_devices {
-        return super::devices::show(&args.run.on, matches!(args.output, Format::Json | Format::Jsonl));
+        return super::devices::show(&args.run.on, matches!(args.output, OutputFormat::Json | OutputFormat::Jsonl));
     }
     let tests = tests(&args)?;
     if let Some(path) = &args.write {

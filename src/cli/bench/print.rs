@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     Md,
     Csv,
     Json,
@@ -19,7 +19,7 @@ pub enum Format {
 
 /// Prints each result as it comes. JSON is one array, printed at the end or at an interrupt.
 pub struct Printer {
-    format: Format,
+    format: OutputFormat,
     /// `None` for an array: an interrupt prints it from another thread, and standard output is locked while it is held.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
@@ -38,14 +38,14 @@ fn print_array(records: &[BenchRecord]) -> Result<(), Failure> {
 }
 
 impl Printer {
-    pub fn new(format: Format) -> Printer {
-        let out = (format != Format::Json).then(|| Output::new(false));
+    pub fn new(format: OutputFormat) -> Printer {
+        let out = (format != OutputFormat::Json).then(|| Output::new(false));
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
     /// Makes a signal that ends the program print the records that are finished: a test may take minutes, and so may its model.
     pub fn print_on_interrupt(&self) {
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             let kept = self.kept.clone();
             signals::before_the_end(move || {
                 let records = taken(&kept);
@@ -63,21 +63,21 @@ impl Printer {
             return Ok(());
         };
         match self.format {
-            Format::Md => {
+            OutputFormat::Md => {
                 if is_first {
                     out.line("| model | size | params | backend | device | test | batch | t/s | p50 ms | p95 ms |")?;
                     out.line("|:--|--:|--:|:--|:--|--:|--:|--:|--:|--:|")?;
                 }
                 out.line(row(r))
             }
-            Format::Csv => {
+            OutputFormat::Csv => {
                 let cells = cells(r)?;
                 if is_first {
                     out.line(cells.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(","))?;
                 }
                 out.line(cells.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(","))
             }
-            Format::Json | Format::Jsonl => out.json(r),
+            OutputFormat::Json | OutputFormat::Jsonl => out.json(r),
         }
     }
 
