@@ -1,11 +1,8 @@
-//! `batch`: many prompts from a file at once, a line of results for each.
+//! `batch`: continues many prompts from a file at once and writes one line of results per prompt.
 
 mod line;
-mod lock;
-mod results;
+mod made_with;
 mod run;
-mod run_file;
-mod tally;
 
 use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
@@ -15,23 +12,19 @@ use super::lines::{self, Lines, Next};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
+use super::resume::{Errors, Found, Results};
 use super::sampling_options::SamplingArgs;
-use super::target::check_folder;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
 use crate::engine::{Followers, Follows, Input, Request};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::report::BatchReport;
-use crate::session::Model;
-use results::{Errors, Found, Results};
 use run::Run;
-use run_file::RunFile;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tally::summary;
 
 const EXAMPLES: &str = "\
 A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
@@ -53,10 +46,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// Slots, where memory has room for them and nobody says otherwise. More gain little: up to so many tokens a step reads the weights once.
-const SLOTS: usize = 16;
-
-/// How long to wait for a line before looking around.
+/// How long to wait for a line or for an event before the loop looks at the other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -108,34 +98,35 @@ pub fn run(mut args: Args) -> Outcome {
     }
     args.sampling.stop = args.escape.texts(&args.sampling.stop, "--stop")?;
     let lines = Lines::open(&args.input)?;
-    let found = args.output.as_deref().map(|path| find_results(&args, path)).transpose()?;
+    let found = args.output.as_deref().map(|path| Found::at(path, &args.input)).transpose()?;
     let model = args.model.load()?;
-    let sampling = args.sampling.sampling(&model)?;
+    let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.asked(&model)?;
     let rules = args.grammar.asked()?;
-    // Whoever asks for rules that nothing can follow hears of it at once.
+    // A grammar that no text can follow is refused before the first line.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
-    let n_slots = n_slots(&args, &model)?;
+    let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?;
     let stop = Arc::default();
     signals::stop_on_interrupt(&stop);
     let base = args.model.read_state(&model)?;
-    let mut seed = sampling.seed;
     if let Some((found, path)) = found.as_ref().and_then(|found| Some((found, found.kept()?))) {
-        let now = RunFile::of(&args, &model, &sampling, rules.as_ref())?;
-        seed = now.settle(path, found.has_results(), args.sampling.seed(), args.force)?;
+        let now = made_with::run_file(&args, &model, &sampling, rules.as_ref())?;
+        sampling.seed = now.settle(path, found.has_results(), args.sampling.seed(), args.force)?;
     }
     let errors = if args.retry_errors { Errors::Retry } else { Errors::Keep };
     let results = found.map_or_else(|| Ok(Results::to_stdout()), |found| found.continued(errors))?;
     let total = lines::count(&args.input);
-    let defaults = args.defaults(rules);
-    let mut run = Run::new(&model, n_slots, base, format, defaults, seed, results)?;
+    let mut defaults = args.defaults(rules);
+    defaults.state = base.is_some().then(|| run::BASE.into());
+    let engine = run::start_engine(&model, n_slots, format, base)?;
+    let mut run = Run::new(engine, n_slots, defaults, sampling.seed, results);
     let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });
     let started = Instant::now();
     let mut is_open = true;
     let is_stopped = || stop.load(Ordering::Relaxed);
     while !is_stopped() {
         while is_open && run.n_free() > 0 && !is_stopped() {
-            // Texts that are on their way do not wait for a line.
+            // Running texts do not wait for a line.
             match lines.next(if run.is_idle() { PATIENCE } else { Duration::ZERO })? {
                 Next::Line(line) => run.take(line)?,
                 Next::Wait => break,
@@ -146,25 +137,24 @@ pub fn run(mut args: Args) -> Outcome {
             break;
         }
         run.wait(PATIENCE)?;
-        bar.show(run.tally.lines() as u64, total.unwrap_or(u64::MAX));
+        bar.show(run.n_lines() as u64, total.unwrap_or(u64::MAX));
         bar.note(|| format!("{:.0} tokens/s", run.n_drawn() as f64 / started.elapsed().as_secs_f64()));
     }
     drop(bar);
     let interrupted = is_open || !run.is_idle();
-    let report = BatchReport { interrupted, slots: n_slots, seconds: started.elapsed().as_secs_f64(), ..BatchReport::default() };
-    finish(&args, run.into_report(report), total)
+    finish(&args, run.into_report(interrupted, started.elapsed()), total)
 }
 
-/// Checks a line and its settings of the sampler, as far as no model is needed.
+/// Checks a line and its sampler settings as far as this is possible without a model.
 #[cfg(fuzzing)]
-pub fn check_line(bytes: &[u8]) -> Result<()> {
+pub fn check_line(bytes: &[u8]) -> crate::error::Result<()> {
     const N_VOCAB: usize = 65536;
     let request = line::request(&line::fields(bytes)?.1)?;
     crate::sample::Sampling::rwkv().with_kept(&request.sampling)?.check(N_VOCAB)
 }
 
 impl Args {
-    /// What a line asks for that says nothing.
+    /// Returns the request that the flags make. A line's own fields override its fields.
     fn defaults(&self, rules: Option<Asked>) -> Request {
         let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
         request.stop = Some(self.sampling.stop.clone());
@@ -176,30 +166,7 @@ impl Args {
     }
 }
 
-fn find_results(args: &Args, path: &Path) -> Result<Found> {
-    check_folder(path)?;
-    let same = |path: &Path| path.canonicalize().ok();
-    if same(path).is_some_and(|out| same(&args.input) == Some(out)) {
-        return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));
-    }
-    Found::at(path)
-}
-
-/// As many as asked for, if there is memory for them; else as many as half of what is free has room for.
-fn n_slots(args: &Args, model: &Model) -> Result<usize> {
-    let on = &args.model.run.on;
-    match args.slots.map(|n| n as usize) {
-        None => Ok(default_slots(model.slot_bytes().max(1), slots::free_bytes(model, on)?)),
-        Some(asked) => slots::check(model, on, asked, "--slots").map(|()| asked),
-    }
-}
-
-/// Of so many bytes each, in so many free ones where that is known.
-fn default_slots(each: u64, free: Option<u64>) -> usize {
-    free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
-}
-
-/// Says what it all came to.
+/// Prints the summary and returns the exit code.
 fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     if args.json {
         let mut out = Output::new(false);
@@ -219,13 +186,18 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     Ok(ExitCode::from(if report.failed > 0 { Kind::Input.exit_code() } else { 0 }))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::default_slots;
-
-    #[test]
-    fn slots_take_half_of_the_free_memory_at_the_most() {
-        let found = [(10, None), (10, Some(1000)), (10, Some(200)), (10, Some(19)), (u64::MAX, Some(u64::MAX))];
-        assert_eq!(found.map(|(each, free)| default_slots(each, free)), [16, 16, 10, 1, 1]);
-    }
+/// Returns a report as a sentence. `total` is the number of lines of the input, if it is known.
+fn summary(r: &BatchReport, total: Option<u64>) -> String {
+    let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
+    let of_total = total.map_or_else(String::new, |n| format!(" of {n}"));
+    let kept = counted(r.kept, "were there before");
+    let failed = counted(r.failed, "failed");
+    let full = counted(r.context_full, "ended because the context was full");
+    let incomplete = counted(r.incomplete, "were cut and do not follow their rules to the end");
+    let (read, generated, seconds) = (r.usage.prompt_tokens, r.usage.completion_tokens, r.seconds);
+    format!(
+        "{}{of_total} prompts done{kept}{failed}{full}{incomplete}: {read} tokens read and {generated} generated in {seconds:.1} s, \
+         {:.1} a second; seed {}",
+        r.done, r.tokens_per_second, r.seed
+    )
 }

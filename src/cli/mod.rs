@@ -32,6 +32,7 @@ mod progress;
 mod prompt;
 mod published;
 mod quality;
+mod resume;
 mod sampling_options;
 mod score;
 mod signals;

@@ -1,4 +1,4 @@
-//! Whether memory has room for as many slots as a user asks for, before any is made.
+//! Checks before any slot is made that memory has room for the slots.
 
 use super::model_options::DeviceArgs;
 use crate::error::{Error, Result, size};
@@ -6,8 +6,27 @@ use crate::exec::host_memory;
 use crate::report::devices;
 use crate::session::Model;
 
-/// Bytes that are free where a model's slots are kept; `None` if nobody says.
-pub fn free_bytes(model: &Model, on: &DeviceArgs) -> Result<Option<u64>> {
+/// The number of slots if the user gives none and memory has room. More slots gain little: a step for 16 tokens reads the weights once.
+const SLOTS: usize = 16;
+
+/// Returns `asked` slots if memory has room for them. Without `asked`, returns as many slots as half of the free memory holds, at most 16.
+///
+/// # Errors
+/// `Memory` at `--slots`, as [`check`].
+pub fn fitting(model: &Model, on: &DeviceArgs, asked: Option<usize>) -> Result<usize> {
+    match asked {
+        None => Ok(default_slots(model.slot_bytes().max(1), free_bytes(model, on)?)),
+        Some(asked) => check(model, on, asked, "--slots").map(|()| asked),
+    }
+}
+
+/// Returns the default for slots of `each` bytes, with `free` bytes of memory if this is known.
+fn default_slots(each: u64, free: Option<u64>) -> usize {
+    free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
+}
+
+/// Returns the free bytes of the memory that holds a model's slots. `None` if this is unknown.
+fn free_bytes(model: &Model, on: &DeviceArgs) -> Result<Option<u64>> {
     Ok(match model.device().id.as_str() {
         "cpu" => host_memory().and_then(|m| m.free),
         id => devices(on.backend()?, id).into_iter().find(|d| d.chosen).and_then(|d| d.memory_free_bytes),
@@ -35,7 +54,13 @@ fn check_bytes(each: u64, n_slots: usize, free: Option<u64>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_bytes;
+    use super::{check_bytes, default_slots};
+
+    #[test]
+    fn slots_take_at_most_half_of_the_free_memory() {
+        let found = [(10, None), (10, Some(1000)), (10, Some(200)), (10, Some(19)), (u64::MAX, Some(u64::MAX))];
+        assert_eq!(found.map(|(each, free)| default_slots(each, free)), [16, 16, 10, 1, 1]);
+    }
 
     #[test]
     fn slots_that_do_not_fit_are_refused() {

@@ -1,8 +1,11 @@
 //! Lines of `batch`: one a prompt, in the order in which they end; and what all came to.
 
 use super::ErrorBody;
+use crate::engine::{Call, Completion};
+use crate::session::Logprobs;
 use serde::Serialize;
 use serde_json::Value;
+use std::ops::AddAssign;
 
 /// What came of a line.
 #[derive(Debug, Clone, Serialize)]
@@ -16,6 +19,19 @@ pub struct BatchLine<'a> {
     pub choices: Vec<BatchChoice<'a>>,
     /// The prompt's tokens once, and those of all continuations.
     pub usage: Usage,
+}
+
+impl<'a> BatchLine<'a> {
+    /// Makes the line of the continuations of one prompt. Without a vocabulary they have no text.
+    pub fn new(id: &'a Value, done: &'a [Completion], has_vocab: bool) -> BatchLine<'a> {
+        let mut choices: Vec<BatchChoice<'_>> = done.iter().map(|done| BatchChoice::new(done, has_vocab)).collect();
+        let usage = Usage {
+            prompt_tokens: done.iter().map(|done| done.usage.prompt_tokens).max().unwrap_or(0),
+            completion_tokens: done.iter().map(|done| done.usage.completion_tokens).sum(),
+        };
+        let only = if choices.len() == 1 { choices.pop() } else { None };
+        BatchLine { id, only, choices, usage }
+    }
 }
 
 /// A continuation.
@@ -45,6 +61,22 @@ pub struct BatchChoice<'a> {
     pub seed: u64,
 }
 
+impl<'a> BatchChoice<'a> {
+    fn new(done: &'a Completion, has_vocab: bool) -> BatchChoice<'a> {
+        BatchChoice {
+            text: has_vocab.then_some(done.text.as_str()),
+            thought: done.thought.as_deref(),
+            calls: done.calls.iter().map(Into::into).collect(),
+            tokens: &done.tokens,
+            logprobs: done.logprobs.iter().map(Into::into).collect(),
+            prompt_logprobs: done.prompt_logprobs.iter().map(Into::into).collect(),
+            finish: done.finish.name(),
+            complete: done.complete,
+            seed: done.seed,
+        }
+    }
+}
+
 /// A call of a tool, its arguments as the model wrote them.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchCall<'a> {
@@ -52,9 +84,9 @@ pub struct BatchCall<'a> {
     pub arguments: &'a str,
 }
 
-impl<'a> From<(&'a str, &'a str)> for BatchCall<'a> {
-    fn from((name, arguments): (&'a str, &'a str)) -> BatchCall<'a> {
-        BatchCall { name, arguments }
+impl<'a> From<&'a Call> for BatchCall<'a> {
+    fn from(call: &'a Call) -> BatchCall<'a> {
+        BatchCall { name: &call.name, arguments: &call.arguments }
     }
 }
 
@@ -66,9 +98,9 @@ pub struct TokenLogprobs<'a> {
     pub top: &'a [(u32, f32)],
 }
 
-impl<'a> From<(u32, f32, &'a [(u32, f32)])> for TokenLogprobs<'a> {
-    fn from((token, logprob, top): (u32, f32, &'a [(u32, f32)])) -> TokenLogprobs<'a> {
-        TokenLogprobs { token, logprob, top }
+impl<'a> From<&'a Logprobs> for TokenLogprobs<'a> {
+    fn from(found: &'a Logprobs) -> TokenLogprobs<'a> {
+        TokenLogprobs { token: found.token, logprob: found.logprob, top: &found.top }
     }
 }
 
@@ -77,6 +109,13 @@ impl<'a> From<(u32, f32, &'a [(u32, f32)])> for TokenLogprobs<'a> {
 pub struct Usage {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+    }
 }
 
 /// A line of the input that came to nothing.

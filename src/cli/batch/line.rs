@@ -1,41 +1,28 @@
-//! A line of the input: its id, and the request of its other fields.
+//! Reads a line of the input: its id, and the request that the other fields make.
 
+use crate::cli::resume::Id;
 use crate::engine::{Fields, Request};
 use crate::error::{Error, Result, short};
-use serde::Deserialize;
-use serde_json::{Number, Value};
 
-/// The fields of a line, and its id.
+/// Reads the id and the other fields of a line.
 ///
 /// # Errors
-/// `Input`: it is no object, or has no id that tells it from others.
-pub fn fields(line: &[u8]) -> Result<(Value, Fields<'_>)> {
+/// `Input` if the line is not an object, or if it has no id.
+pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     let mut fields = Fields::read(line).map_err(|e| e.hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#))?;
     match fields.take("id") {
-        Some(id) => match serde_json::from_str::<Id>(id) {
-            Ok(Id::Text(text)) => Ok((text.into(), fields)),
-            Ok(Id::Whole(number)) if number.is_u64() || number.is_i64() => Ok((number.into(), fields)),
-            _ => Err(Error::input(format!("expected a text or a whole number as id, found {}", short(id, 40)))),
-        },
+        Some(id) => Ok((Id::read(id)?, fields)),
         None => Err(Error::input("expected an id, found none").hint("give every line an id of its own: results come in another order")),
     }
 }
 
-/// What tells a line from others.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Id {
-    Text(String),
-    Whole(Number),
-}
-
-/// Fields that a request has and a line has not: all lines begin alike and wait their turn.
+/// The fields of a request that a line must not have. All lines have the same priority, and begin from the state of the flags.
 const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
 
-/// The request of the other fields.
+/// Reads the request from the fields of a line.
 ///
 /// # Errors
-/// `Input` and `Usage`, at the field.
+/// `Input` and `Usage` at the field.
 pub fn request(fields: &Fields<'_>) -> Result<Request> {
     let (request, unknown) = Request::read(fields)?;
     let other = fields.iter().map(|(name, _)| name).find(|name| NOT_IN_LINES.contains(name) || unknown.iter().any(|other| other == name));
@@ -51,28 +38,26 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn read(line: &str) -> Result<(Value, Request)> {
+    fn read(line: &str) -> Result<(String, Request)> {
         let (id, fields) = fields(line.as_bytes())?;
-        Ok((id, request(&fields)?))
+        Ok((id.to_string(), request(&fields)?))
     }
 
     #[test]
     fn a_line_is_an_id_and_a_request() {
         let (id, request) = read(r#"{"id":"a","prompt":"x","max_tokens":3}"#).unwrap();
-        assert_eq!((id, request), (json!("a"), Request::text("x").max_tokens(3)));
-        assert_eq!(read(r#"{"id":-7,"tokens":[1]}"#).unwrap().0, json!(-7));
-        assert_eq!(read(r#"{"id":1,"id":2,"prompt":"x"}"#).unwrap().0, json!(2), "the second counts");
+        assert_eq!((id, request), ("\"a\"".into(), Request::text("x").max_tokens(3)));
+        assert_eq!(read(r#"{"id":-7,"tokens":[1]}"#).unwrap().0, "-7");
+        assert_eq!(read(r#"{"id":1,"id":2,"prompt":"x"}"#).unwrap().0, "2", "the second counts");
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said() {
+    fn a_wrong_line_is_refused_with_its_error() {
         for (line, want) in [
             ("{", "expected an object of JSON, found \"{\""),
             (r#"{"prompt":"x"}"#, "expected an id, found none"),
             (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
-            (r#"{"id":[[1]],"prompt":"x"}"#, "expected a text or a whole number as id, found [[1]]"),
             (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),

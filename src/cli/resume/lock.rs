@@ -1,7 +1,7 @@
-//! One process at a time writes a file of results: it holds a lock on a file beside it, `OUT.jsonl.lock`.
+//! Locks a file of results, so that one process at a time writes to it. The locked file is `OUT.jsonl.lock`, beside the results.
 //!
-//! The system drops the lock when the process ends, however it ends. The results are not locked themselves: `--retry-errors` puts another
-//! file in their place, and on Windows nobody could read a locked file.
+//! The system releases the lock when the process ends, also after a kill. The results themselves are not locked: `--retry-errors` replaces
+//! that file, and on Windows other programs cannot read a locked file.
 
 use crate::error::{Error, Result};
 use crate::weights::new_file::{self, folder_of, try_lock};
@@ -10,10 +10,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// How a lock file begins. The number of the process follows.
+/// The beginning of a lock file. The process id follows.
 const MARK: &str = "wingbeat batch, process ";
 
-/// How often to try again when another process removes the lock file before it is locked.
+/// The number of attempts if other processes remove the lock file before this process locks it.
 const ATTEMPTS: usize = 16;
 
 /// A lock that this process holds. Dropping it releases the lock.
@@ -24,8 +24,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a file of results, which need not exist yet. Returns `None` where the file system has no locks, or the folder takes
-    /// no new file: a log line says so.
+    /// Takes the lock of a file of results, which need not exist yet. Returns `None` and logs a warning if the file system has no locks or
+    /// the lock file cannot be opened.
     ///
     /// # Errors
     /// `File` if another process holds the lock, if another file has the lock's name, or if the folder of the results does not exist.
@@ -51,7 +51,10 @@ impl Lock {
         Err(held(results, &path))
     }
 
-    /// Writes who holds the lock.
+    /// Writes the process id to the lock file.
+    ///
+    /// # Errors
+    /// `File` if the file is not a lock file.
     fn marked(mut self) -> Result<Lock> {
         let mut found = [0; MARK.len()];
         let n = self.file.read(&mut found).map_err(|e| Error::io(e, &self.path))?;
@@ -60,7 +63,7 @@ impl Lock {
         }
         let written = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         let written = written.and_then(|_| writeln!(self.file, "{MARK}{}", std::process::id()));
-        // Who holds it is only for people.
+        // Only error messages use the process id.
         written.unwrap_or_else(|e| log::debug!("{}: {e}", self.path.display()));
         Ok(self)
     }
@@ -68,8 +71,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Before the lock goes with the file: whoever opened the file earlier finds that it has no name any more. Windows has no way to
-        // find that, so there the file stays.
+        // The file is removed while it is locked. A process that has opened it already then sees that the name is gone ([`is_at`]). Windows
+        // cannot tell, so the file stays there.
         let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
         if cfg!(unix) && is_ours {
             let _ = std::fs::remove_file(&self.path);
@@ -77,7 +80,10 @@ impl Drop for Lock {
     }
 }
 
-/// A file beside the results, by what follows their name. Two names of the same file, one of them a link, have the same one.
+/// Returns the path of the file beside the results that has `extension` added to their name. Links to the results have the same path.
+///
+/// # Errors
+/// `File` if the folder of the results does not exist.
 pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     let io = |e| Error::io(e, results);
     let real = match results.canonicalize() {
@@ -93,7 +99,7 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Whether the file still has that name: its holder may have removed it since it was opened.
+/// Returns whether `path` still names the open file. The last holder of the lock may have removed it.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -101,7 +107,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(id).ok() == std::fs::metadata(path).map(id).ok()
 }
 
-/// Lock files are not removed here.
+/// Returns true: lock files are removed on Unix only.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
@@ -141,7 +147,7 @@ mod tests {
             said.contains("out.jsonl: another run of batch") && (cfg!(windows) || said.contains(&std::process::id().to_string())),
             "{said}"
         );
-        // Another name of the same file.
+        // A link to the same file.
         #[cfg(unix)]
         {
             std::fs::write(&results, "").unwrap();
@@ -151,7 +157,7 @@ mod tests {
         }
         drop(first);
         assert!(!cfg!(unix) || !folder.path().join("out.jsonl.lock").exists());
-        // As a killed run leaves it.
+        // A killed run leaves its lock file.
         std::fs::write(folder.path().join("out.jsonl.lock"), format!("{MARK}1\n")).unwrap();
         drop(Lock::take(&results).unwrap().unwrap());
         assert!(Lock::take(&folder.path().join("absent/out.jsonl")).unwrap_err().to_string().contains("absent"));

@@ -1,99 +1,95 @@
-//! Where results go: a file in which earlier runs left some, or standard output. A line is written whole and at once, so whoever ends the
-//! program, however hard, finds whole lines and at most one torn one at the end, which the next run cuts off.
+//! Writes results to standard output, or to a file that may hold results of earlier runs.
+//!
+//! Each line is written with one call. A killed run leaves whole lines and at most one torn line at the end. The next run cuts the torn line
+//! off.
 
+use super::id::Id;
 use super::lock::Lock;
 use crate::cli::Failure;
 use crate::cli::output::Output;
+use crate::cli::target::check_folder;
 use crate::error::{Error, Result, short};
 use crate::weights::{NewFile, Readers};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// How a line of the results says of which line of the input it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Name {
-    Id(Value),
-    /// By its number: it has no id of its own.
-    Line(u64),
-}
-
-/// Half a sha256 of an id: so many take little memory, and no two have the same.
-pub fn key(id: &Value) -> u128 {
-    let digest = Sha256::digest(id.to_string());
-    u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
-}
-
-/// What becomes of errors that earlier runs left. Those that name only a line are taken out in any case: another line may stand there
-/// now, and what is wrong with one is cheap to find again.
+/// How to treat error lines of earlier runs.
+///
+/// An error line with a line number in place of an id is always removed: the input may have another line at that number now, and the error
+/// is cheap to find again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
     Keep,
-    /// They are taken out, and their lines done again.
+    /// Removes the error lines and repeats their prompts.
     Retry,
 }
 
-/// Whatever takes the lines.
+/// The destination of the lines.
 enum Sink {
     File { file: File, path: PathBuf, _lock: Option<Lock> },
     Stdout(Output),
 }
 
-/// A file of results that was found and read. Nothing of it has changed yet.
+/// A file of results that is locked and read, but not changed yet.
 pub struct Found {
     path: PathBuf,
     file: File,
     left: Left,
-    /// Where whole lines end. `None` of what is no file: a pipe or a device remembers nothing.
+    /// The length of the whole lines in bytes. `None` for a pipe or a device, which keeps no results.
     end: Option<u64>,
     lock: Option<Lock>,
 }
 
-/// What a line came to in an earlier run.
+/// The result of a line in an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Was {
     Text,
     Error,
 }
 
-/// What earlier runs left: names of lines that need no more work. Some may be of another input.
+/// The keys of the ids of earlier runs. Some ids may come from another input.
 #[derive(Default)]
 struct Left {
     texts: HashSet<u128>,
     errors: HashSet<u128>,
-    /// Whether there are errors that name only a line.
+    /// Whether the file has error lines without an id.
     has_unnamed: bool,
 }
 
+/// An open destination of results, with the keys of the results that it has already.
 pub struct Results {
     sink: Sink,
     left: Left,
 }
 
-/// A line that an earlier run wrote.
+/// A line of results.
 #[derive(Deserialize)]
 struct Kept {
-    id: Value,
+    id: Id,
     line: Option<u64>,
     finish: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
 }
 
 impl Found {
-    /// Opens a file of results, new or with what earlier runs left, and reads the names of its lines. No other process can write results
-    /// there from now on.
+    /// Opens a new or existing file of results and reads its ids. `input` is the file of the prompts. The lock keeps other processes from
+    /// writing results there.
     ///
     /// # Errors
-    /// `File` where it cannot be read or written, where another run writes it, or where it holds anything else than results.
-    pub fn at(path: &Path) -> Result<Found> {
+    /// `Usage` if `path` and `input` are the same file. `File` if the file cannot be read or written, if another run writes to it, or if it
+    /// holds other lines than results.
+    pub fn at(path: &Path, input: &Path) -> Result<Found> {
+        check_folder(path)?;
+        if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
+            return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));
+        }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
-        // Whoever could read from a pipe would be its reader, and never hear that there is none left.
+        // A pipe is opened for writing only. A process that could also read from the pipe would not notice when its last reader ends.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
             return Ok(Found { path: path.into(), file, left, end: None, lock: None });
@@ -104,22 +100,25 @@ impl Found {
         Ok(Found { path: path.into(), file, left, end, lock })
     }
 
-    /// The path of a file that remembers results.
+    /// Returns the path of the file. `None` for a pipe or a device.
     pub fn kept(&self) -> Option<&Path> {
         self.end.map(|_| self.path.as_path())
     }
 
-    /// Whether earlier runs left whole lines.
+    /// Returns whether earlier runs left whole lines.
     pub fn has_results(&self) -> bool {
         self.end.is_some_and(|end| end > 0)
     }
 
-    /// Lines go to the end of the file: a torn last line is cut off, and blank ones, and errors are taken out as asked.
+    /// Cuts off a torn last line and blank lines at the end, removes error lines as `errors` says, and returns the file for appending.
+    ///
+    /// # Errors
+    /// `File` if the file cannot be written.
     pub fn continued(self, errors: Errors) -> Result<Results> {
         let Found { path, mut file, mut left, end, lock } = self;
         let io = |e| Error::io(e, &path);
         if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
-            // Whoever may only append may not cut off, on Windows.
+            // On Windows a file that is open for appending cannot be shortened.
             OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(io)?;
         }
         let is_retried = errors == Errors::Retry && !left.errors.is_empty();
@@ -134,18 +133,18 @@ impl Found {
 }
 
 impl Results {
-    /// Lines go to standard output.
+    /// Returns standard output, which has no earlier results.
     pub fn to_stdout() -> Results {
         Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
     }
 
-    /// What the line of that id was, by its key, where it is there.
+    /// Returns the earlier result of the id with this key. `None` if there is no such result.
     pub fn was(&self, key: u128) -> Option<Was> {
         let Left { texts, errors, .. } = &self.left;
         if texts.contains(&key) { Some(Was::Text) } else { errors.contains(&key).then_some(Was::Error) }
     }
 
-    /// Writes a line, at once.
+    /// Writes a line without buffering.
     pub fn write(&mut self, line: &impl Serialize) -> std::result::Result<(), Failure> {
         match &mut self.sink {
             Sink::Stdout(out) => {
@@ -165,21 +164,24 @@ impl Results {
 }
 
 impl Left {
-    /// Reads the names of all whole lines; gives where these end.
+    /// Reads the ids of all whole lines. Returns the length of these lines in bytes.
+    ///
+    /// # Errors
+    /// `File` at the first line that is not a result.
     fn read(&mut self, file: &File) -> Result<u64> {
         let (mut reader, mut end, mut line) = (BufReader::new(file), 0, Vec::new());
         for number in 1.. {
             line.clear();
             let n = reader.read_until(b'\n', &mut line).map_err(|e| Error::file(e.to_string()))?;
-            // Behind results: what a loss of power may leave in the place of lines that did not reach the disk.
+            // A loss of power may leave zeros after the results, in the place of lines that were not written to the disk.
             if end > 0 && line.iter().copied().all(is_blank) && reader.by_ref().bytes().all(|b| b.is_ok_and(is_blank)) {
                 break;
             }
             if line.last() != Some(&b'\n') {
                 line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
-                // Nothing, or a torn line: it is ours to cut off only if it is the beginning of one of ours.
+                // The line is torn. It is cut off only if it is the beginning of a result.
                 let begins = br#"{"id":"#;
-                // Whole JSON that is no result was never written here.
+                // Complete JSON that is not a result does not come from this program.
                 let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();
                 if is_other || !begins.starts_with(&line) && !line.starts_with(begins) {
                     return Err(no_results(number, &line));
@@ -190,7 +192,7 @@ impl Left {
             let Some(Kept { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
             self.has_unnamed |= line.is_some();
             let names = if error.is_some() { &mut self.errors } else { &mut self.texts };
-            names.extend(line.is_none().then(|| key(&id)));
+            names.extend(line.is_none().then(|| id.key()));
         }
         Ok(end)
     }
@@ -200,12 +202,12 @@ fn is_blank(byte: u8) -> bool {
     byte == 0 || byte.is_ascii_whitespace()
 }
 
-/// A line that was written here.
+/// Returns the fields of a line. `None` if the line is not a result.
 fn result(line: &[u8]) -> Option<Kept> {
     serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.error.is_some())
 }
 
-/// The same file without the errors that are taken out: written beside it, then put in its place.
+/// Replaces the file by a copy without the error lines that `errors` removes, and opens the copy for appending.
 fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     let path = &path.canonicalize().map_err(|e| Error::io(e, path))?;
     let io = |e| Error::io(e, path);
@@ -236,41 +238,41 @@ mod tests {
     use super::*;
 
     fn open(path: &Path, errors: Errors) -> Result<Results> {
-        Found::at(path)?.continued(errors)
+        Found::at(path, Path::new("in.jsonl"))?.continued(errors)
     }
 
     const TEXT: &str = r#"{"id":"a","text":null,"tokens":[],"finish":"eos","seed":1,"usage":{}}"#;
     const ERROR: &str = r#"{"id":7,"error":{"kind":"input"}}"#;
     const UNNAMED: &str = r#"{"id":null,"line":3,"error":{"kind":"input"}}"#;
 
-    fn name(id: impl Into<Value>) -> u128 {
-        key(&id.into())
+    fn key(id: &str) -> u128 {
+        Id::read(id).unwrap().key()
     }
 
     #[test]
-    fn a_file_of_results_is_gone_on_with_behind_its_last_whole_line() {
+    fn results_are_appended_after_the_last_whole_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         let whole = format!("{TEXT}\n{ERROR}\n{UNNAMED}\n");
         for torn in ["", "{", r#"{"i"#, &TEXT[..TEXT.len() / 2], TEXT, "\0\0\0", "\n\n", "\0\n \0", "{\"id\0\0"] {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
             let mut results = open(&path, Errors::Keep).unwrap();
-            let was = |names: &[u128]| names.iter().map(|name| results.was(*name)).collect::<Vec<_>>();
-            assert_eq!(was(&[name("a"), name(7)]), [Some(Was::Text), Some(Was::Error)], "{torn:?}");
-            assert_eq!(was(&[name("7"), name(3)]), [None, None], "a text is no number, a number no line");
+            let was = |keys: &[u128]| keys.iter().map(|key| results.was(*key)).collect::<Vec<_>>();
+            assert_eq!(was(&[key("\"a\""), key("7")]), [Some(Was::Text), Some(Was::Error)], "{torn:?}");
+            assert_eq!(was(&[key("\"7\""), key("3")]), [None, None], "a text is no number, a number no line");
             assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
-            // An error of a line without an id is looked for again.
+            // The error of a line without an id is removed.
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n{ERROR}\n{{\"id\":8}}\n"));
         }
     }
 
     #[test]
-    fn errors_are_taken_out_to_be_tried_again() {
+    fn errors_are_removed_before_a_retry() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
         let mut results = open(&path, Errors::Retry).unwrap();
-        assert_eq!([name("a"), name(7)].map(|name| results.was(name)), [Some(Was::Text), None]);
+        assert_eq!([key("\"a\""), key("7")].map(|key| results.was(key)), [Some(Was::Text), None]);
         assert!(results.write(&8).is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
     }

@@ -1,18 +1,14 @@
-//! What results were made with: `OUT.jsonl.run.json`, beside the results.
+//! Records the model and the settings of results in `OUT.jsonl.run.json`, beside the results.
 //!
-//! Whoever continues results with another model or other settings would mix two kinds of text in one file, so the difference is noticed.
-//! What changes no text under `--deterministic` is not compared: slots, device, backend, chunk. A line's own fields are not either.
+//! A run with another model or other settings would mix two kinds of text in one file. A run therefore compares its own record with the
+//! record of the run that made the results.
 
-use super::Args;
 use super::lock::beside;
-use crate::cli::grammar_options::Asked;
 use crate::cli::output::say;
 use crate::error::{Error, Result, short};
-use crate::sample::{Sampling, Setting};
-use crate::session::Model;
 use crate::weights::{Checkpoint, NewFile, Readers};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -20,56 +16,36 @@ use std::path::Path;
 
 const FORMAT_VERSION: u32 = 1;
 
-/// A hundred settings have 10 KB.
+/// The most bytes that are read of a record. A record of 100 settings has 10 KB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Differences that an error names.
+/// The most differences that an error lists.
 const SHOWN: usize = 4;
 
-/// What determines the texts of a run, beside its prompts.
+/// A record of everything but the prompts that determines the texts of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFile {
     format_version: u32,
     wingbeat: String,
-    /// The model's name, for people.
+    /// The model's name. It is shown but not compared.
     name: String,
-    /// Lines without a seed derive theirs from this one.
+    /// The seed from which lines without a seed derive their own.
     seed: u64,
-    /// The hash of the weights, their format, and what the flags say, by name.
+    /// The hash of the weights, the weight format and the settings, by name.
     made_with: Map<String, Value>,
 }
 
 impl RunFile {
-    /// What this run makes texts with. `rules` are those of the flags.
-    pub fn of(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&Asked>) -> Result<RunFile> {
-        let mut made_with = Map::new();
-        let mut put = |name: &str, value: Value| drop(made_with.insert(name.into(), value));
-        put("model", model.weights_hash().into());
-        put("quantisation", format!("{}, {:.2} bits", model.dtype(), model.bits_per_weight()).into());
-        put("vocabulary", model.vocab().map(|v| hash(|h| (0..=v.max_id()).for_each(|id| part(h, v.token(id))))).into());
-        let run = &args.model.run;
-        put("cache-dtype", model.context().map(|_| run.cache_dtype.as_str()).into());
-        put("state-dtype", run.state_dtype.as_str().into());
-        put("group-norm-eps", run.group_norm_eps.into());
-        put("state", args.model.state.as_deref().map(hash_of_state).transpose()?.into());
-        put("max-tokens", if args.max_tokens == usize::MAX { (-1).into() } else { args.max_tokens.into() });
-        put("stop", json!(args.sampling.stop));
-        put("ignore-eos", args.sampling.ignore_eos.into());
-        put("format", args.format.name().into());
-        put("close", rules.map(|_| args.grammar.close().name()).into());
-        put("rules", rules.map(|rules| hash(|h| part(h, rules.identity().as_bytes()))).into());
-        for setting in Setting::all().iter().filter(|s| s.name != "preset" && s.name != "seed") {
-            put(&format!("sampling.{}", setting.name), sampling.get(setting.name)?.into());
-        }
-        let (wingbeat, name) = (env!("CARGO_PKG_VERSION").into(), model.name().into());
-        Ok(RunFile { format_version: FORMAT_VERSION, wingbeat, name, seed: sampling.seed, made_with })
+    /// Makes the record of a run. `name` is the model's name. `made_with` holds everything else that determines the texts, by name.
+    pub fn new(name: &str, seed: u64, made_with: Map<String, Value>) -> RunFile {
+        RunFile { format_version: FORMAT_VERSION, wingbeat: env!("CARGO_PKG_VERSION").into(), name: name.into(), seed, made_with }
     }
 
-    /// Compares with the run that made the results, if there are any, and keeps what holds from now on. Returns the seed of the run: the
-    /// one that was asked for, else that of the results, else the one here.
+    /// Compares this record with the record of the results, if there are results, and writes the record of this run. Returns the run's
+    /// seed: `asked_seed`, or the seed of the results, or else this record's own seed.
     ///
     /// # Errors
-    /// `File`, at the results, if they were made with something else and nobody says `force`.
+    /// `File` at the results if the records differ or the old record is damaged. With `force`, both are only notes.
     pub fn settle(mut self, results: &Path, has_results: bool, asked_seed: Option<u64>, force: bool) -> Result<u64> {
         let path = beside(results, "run.json")?;
         let old = match read(&path) {
@@ -105,7 +81,7 @@ impl RunFile {
         Ok(self.seed)
     }
 
-    /// Names what is different, with both values.
+    /// Returns the names of the settings that differ, with both values.
     fn differences(&self, old: &RunFile) -> Vec<String> {
         let value = |of: &RunFile, name: &str| of.made_with.get(name).cloned().unwrap_or_default();
         let mut names: Vec<&String> = self.made_with.keys().collect();
@@ -113,7 +89,7 @@ impl RunFile {
         let mut found = Vec::new();
         for name in names {
             let (was, is) = (value(old, name), value(self, name));
-            // Earlier versions recorded a setting that is no more; with this value it changed nothing.
+            // Earlier versions had the setting `tail-free`. With the value 1 it had no effect.
             let is_deleted = name == "sampling.tail-free" && was == "1";
             if was != is && !is_deleted {
                 let shown = |of: &RunFile, value: &Value| match name.as_str() {
@@ -137,7 +113,7 @@ impl RunFile {
     }
 }
 
-/// `None` if there is no such file.
+/// Reads a record. Returns `None` if the file does not exist.
 fn read(path: &Path) -> Result<Option<RunFile>> {
     let mut text = String::new();
     match File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text)) {
@@ -156,13 +132,14 @@ fn read(path: &Path) -> Result<Option<RunFile>> {
     })
 }
 
+/// Joins the first differences, and counts the others.
 fn list(found: &[String]) -> String {
     let more = found.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", found[..found.len().min(SHOWN)].join(", "))
 }
 
-/// A value for people: the beginning of a hash is enough.
+/// Returns a value as people read it: shortened, and a hash by its first 8 digits.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".into(),
@@ -172,24 +149,21 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn hash(feed: impl FnOnce(&mut Sha256)) -> String {
+/// Returns the sha256 of texts, in hexadecimal digits. Each text is preceded by its length.
+pub fn hash_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
-    feed(&mut hash);
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
     hex(hash)
 }
 
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Bytes and where they end.
-fn part(hash: &mut Sha256, bytes: &[u8]) {
-    hash.update((bytes.len() as u64).to_le_bytes());
-    hash.update(bytes);
-}
-
-/// Of a state, given as every checkpoint is: by its name, with or without the extension, or by its folder.
-fn hash_of_state(path: &Path) -> Result<String> {
+/// Returns the sha256 of a checkpoint's files. `path` names the checkpoint with or without its extension, or by its folder.
+///
+/// # Errors
+/// `File` if there is no checkpoint, or if a file cannot be read.
+pub fn hash_of_checkpoint(path: &Path) -> Result<String> {
     let (mut hash, mut block) = (Sha256::new(), vec![0; 1 << 20]);
     for path in Checkpoint::open(path)?.files() {
         let io = |e| Error::io(e, path);
@@ -204,9 +178,14 @@ fn hash_of_state(path: &Path) -> Result<String> {
     Ok(hex(hash))
 }
 
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn run(temperature: &str, seed: u64) -> RunFile {
         let made_with = json!({"model": "a".repeat(64), "format": null, "sampling.temperature": temperature});
@@ -232,7 +211,7 @@ mod tests {
         other.made_with["format"] = "g1".into();
         let said = settle(other, None, false).unwrap_err();
         assert!(said.contains("model (m aaaaaaaa there, n bbbbbbbb now), format (none there, g1 now)"), "{said}");
-        // Of earlier versions: a setting that is no more, where it changed nothing.
+        // A deleted setting of earlier versions differs only if it had an effect.
         let path = folder.path().join("out.jsonl.run.json");
         let text = std::fs::read_to_string(&path).unwrap();
         for (was, want) in [("1", true), ("0.5", false)] {
@@ -246,7 +225,7 @@ mod tests {
         assert_eq!(settle(RunFile { name: "n".into(), ..run("1", 7) }, None, false), Ok(7));
         assert_eq!(settle(run("0.5", 9), Some(9), true), Ok(9));
         assert_eq!(settle(run("0.5", 1), None, false), Ok(9), "what was forced holds from then on");
-        // New results begin anew.
+        // A new file of results has no earlier settings.
         assert_eq!(run("2", 3).settle(&results, false, None, false).unwrap(), 3);
         assert_eq!(settle(run("2", 1), None, false), Ok(3));
     }
