@@ -1,5 +1,7 @@
 //! Slots, chunks, forks and state files of the embedded model, on every device that is here.
 
+mod streams;
+
 use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options, read, tiny};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -286,100 +288,6 @@ fn hidden_activations_are_the_same_on_every_device() {
 }
 
 #[test]
-fn continuations_of_one_state_are_those_of_single_streams() {
-    for device in devices() {
-        let mut options = options(device);
-        options.deterministic = true;
-        let model = tiny(&options);
-        let limits = Limits::new(12);
-        let sampling = |seed| Sampling { seed, ..Sampling::rwkv() };
-        let tokens = prompt(15, 5);
-        let mut session = Session::new(&model, 4).unwrap();
-        let first = session.open().unwrap();
-        session.prefill(first, &tokens).unwrap();
-        let slots = [first, session.fork(first).unwrap(), session.fork(first).unwrap()];
-        let mut streams: Vec<Stream> =
-            slots.iter().enumerate().map(|(i, s)| Stream::new(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
-        session.continue_many(&mut streams, &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        for (i, stream) in streams.iter().enumerate() {
-            let mut single = Session::new(&model, 1).unwrap();
-            let made =
-                single.generate(tokens.as_slice(), &sampling(i as u64), &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-            assert_eq!((made.tokens, made.text), (stream.tokens.clone(), stream.text.clone()), "{device}: stream {i}");
-            assert_eq!(stream.finish, Some(made.finish));
-        }
-    }
-}
-
-/// Streams of which a device can draw some only: their texts are those of each alone. Those that it cannot draw end first, and are never
-/// drawn several at once; how many tokens of the others were.
-fn neighbours_texts(name: &str, model: &Model) -> usize {
-    let base = |seed| Sampling { seed, ..Sampling::rwkv() };
-    let all = [
-        Sampling { typical: 0.7, ..base(1) },
-        Sampling { mirostat: 3.0, ..base(2) },
-        Sampling { dry_multiplier: 2.0, dry_breakers: vec!["\n".into()], repeat_penalty: 1.2, repeat_last_n: Some(9), ..base(3) },
-        Sampling { top_n_sigma: 1.0, ..base(4) },
-        base(5),
-    ];
-    let (tokens, limits) = (prompt(15, 5), Limits::new(20));
-    let alone = |sampling: &Sampling| {
-        let mut single = Session::new(model, 1).unwrap();
-        let slot = single.open().unwrap();
-        single.prefill(slot, &tokens).unwrap();
-        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), &limits)];
-        single.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-        let [stream] = streams;
-        (stream.tokens, stream.text, stream.sampler.memory())
-    };
-    let alone: Vec<_> = all.iter().map(alone).collect();
-    let mut n_ahead = [0; 2];
-    for n_of_host in 0..=3 {
-        let mut session = Session::new(model, 8).unwrap();
-        let first = session.open().unwrap();
-        session.prefill(first, &tokens).unwrap();
-        let mut streams: Vec<Stream> = Vec::new();
-        for sampling in &all[3 - n_of_host..] {
-            streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
-        }
-        // As if they had 12 tokens already: they end after 8.
-        streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
-        let mut hear = |event: wingbeat::session::Event<'_>| {
-            n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
-            ControlFlow::Continue(())
-        };
-        session.continue_many(&mut streams, &limits, &mut hear).unwrap();
-        for (i, stream) in streams.iter().enumerate() {
-            let (tokens, text, memory) = &alone[3 - n_of_host + i];
-            if i < n_of_host {
-                assert!(stream.tokens[12..] == tokens[..8] && text.starts_with(&stream.text), "{name}: {n_of_host}, {i}");
-            } else {
-                assert_eq!((&stream.tokens, &stream.text, &stream.sampler.memory()), (tokens, text, memory), "{name}: {n_of_host}, {i}");
-            }
-        }
-    }
-    assert_eq!(n_ahead[0], 0, "{name}");
-    n_ahead[1]
-}
-
-#[test]
-fn a_stream_that_only_the_host_draws_changes_no_neighbour() {
-    for (name, model) in models(|o| o.deterministic = true).iter().filter(|(name, _)| name == "cpu" || name == "groups") {
-        neighbours_texts(name, model);
-    }
-}
-
-#[test]
-fn neighbours_draw_ahead_once_who_needs_the_host_has_ended() {
-    if draws_ahead("session::neighbours_draw_ahead_once_who_needs_the_host_has_ended") {
-        let mut options = options("cpu");
-        options.deterministic = true;
-        // On a GPU of software a token may take longer than a submission should.
-        assert!(neighbours_texts("cpu", &tiny(&options)) > 0, "none was drawn ahead");
-    }
-}
-
-#[test]
 fn a_state_keeps_what_the_sampler_looks_back_at() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (folder.path().join("old.st"), folder.path().join("new.st"));
@@ -426,71 +334,6 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
     let broken = wingbeat::sample::Memory { recent: vec![1 << 20], ..memory };
     session.save(slot, &new, None, Some(&broken)).unwrap();
     assert!(session.load(&new, false).unwrap_err().to_string().contains("recent_tokens"));
-}
-
-#[test]
-fn breakers_are_found_in_the_vocabulary() {
-    let model = tiny(&options("cpu"));
-    let mut session = Session::new(&model, 1).unwrap();
-    let mut make = |breakers: &[&str]| {
-        let dry_breakers = breakers.iter().map(|text| text.to_string()).collect();
-        // whatever repeats a single token costs a lot
-        let s = Sampling { dry_multiplier: 100.0, dry_allowed_length: 1, dry_breakers, ..Sampling::greedy(0) };
-        session.generate(prompt(15, 5).as_slice(), &s, &Limits::new(40), &mut |_| ControlFlow::Continue(()))
-    };
-    let vocab = model.vocab().unwrap();
-    let pairs = |tokens: &[u32], breaks: &dyn Fn(u32) -> bool| {
-        let mut seen = std::collections::HashSet::new();
-        tokens.windows(2).filter(|pair| !breaks(pair[0]) && !breaks(pair[1]) && !seen.insert([pair[0], pair[1]])).count()
-    };
-    let strict = make(&[]).unwrap().tokens;
-    assert_eq!(pairs(&strict, &|_| false), 0, "no pair comes twice");
-    let loose = make(&["e"]).unwrap().tokens;
-    let has_e = |id: u32| vocab.token(id).contains(&b'e');
-    assert_eq!(pairs(&loose, &has_e), 0);
-    assert_ne!(strict, loose);
-    let e = make(&["no token has this"]).unwrap_err().to_string();
-    assert!(e.starts_with("dry_breaker: expected a text that some token contains"), "{e}");
-}
-
-#[test]
-fn stop_texts_bans_and_interruption_end_a_text() {
-    let model = tiny(&options("cpu"));
-    let mut session = Session::new(&model, 1).unwrap();
-    let go = |_: &str| std::ops::ControlFlow::Continue(());
-    let greedy = Sampling::greedy(0);
-    let golden = golden();
-    let plain = session.generate(golden.tokens.as_slice(), &greedy, &Limits::new(40), &mut { go }).unwrap();
-    assert_eq!(plain.finish, Finish::Length);
-
-    let limits = Limits { stop_texts: vec!["Pharaoh".into()], ..Limits::new(40) };
-    let mut streamed = String::new();
-    let stopped = session
-        .generate(golden.tokens.as_slice(), &greedy, &limits, &mut |piece| {
-            streamed.push_str(piece);
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!(stopped.finish, Finish::Stop);
-    assert_eq!(streamed, stopped.text);
-    assert_eq!(stopped.text, plain.text.split("Pharaoh").next().unwrap());
-
-    let banned = Sampling { ban: vec![plain.tokens[0]], ..Sampling::greedy(0) };
-    let other = session.generate(golden.tokens.as_slice(), &banned, &Limits::new(5), &mut { go }).unwrap();
-    assert!(!other.tokens.contains(&plain.tokens[0]));
-
-    let limits = Limits { stop_ids: Some(vec![plain.tokens[3]]), ..Limits::new(40) };
-    let ended = session.generate(golden.tokens.as_slice(), &greedy, &limits, &mut { go }).unwrap();
-    assert_eq!((ended.finish, ended.tokens.as_slice()), (Finish::Eos, &plain.tokens[..3]));
-
-    let broken = session.generate(golden.tokens.as_slice(), &greedy, &Limits::new(40), &mut |_| std::ops::ControlFlow::Break(())).unwrap();
-    assert_eq!((broken.finish, broken.tokens.len()), (Finish::Interrupted, 1));
-
-    session.stop_flag().store(true, std::sync::atomic::Ordering::Relaxed);
-    let slot = session.open().unwrap();
-    let error = session.prefill(slot, &prompt(600, 6)).err().unwrap();
-    assert_eq!(error.kind, wingbeat::error::Kind::Interrupted);
-    assert_eq!(session.n_tokens(slot).unwrap(), 256);
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! Checkpoints, states and adapters: `inspect`, `convert`, and files that are refused.
+
+use super::*;
+
+#[test]
+fn what_is_wrong_with_a_model_is_said_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, bytes: &[u8]| put(&folder, name, bytes).to_str().unwrap().to_string();
+    let generate = |model: &str| run(&["generate", "x", "-m", model]);
+    refused(&generate("/no/such/model"), 1, "no such file");
+    refused(&generate(folder.path().to_str().unwrap()), 1, "found none");
+    refused(&generate(&path("lfs.pth", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")), 1, "git lfs pull");
+    refused(&generate(&path("empty.pth", b"")), 1, "empty");
+    let whole = std::fs::read(tiny()).unwrap();
+    refused(&generate(&path("cut.safetensors", &whole[..whole.len() / 2])), 1, "cut.safetensors");
+    refused(&run(&["generate", "x", "--device", "no such adapter"]), 3, "adapter");
+}
+
+#[test]
+fn inspect_and_devices_say_what_there_is() {
+    let report = json(&run(&["inspect", tiny().to_str().unwrap(), "--tensors", "--json"]));
+    assert_eq!((report["kind"].as_str(), report["architecture"].as_str()), (Some("safetensors"), Some("rwkv7")));
+    assert_eq!((report["layout"].as_str(), report["files"].as_u64()), (Some("official"), Some(1)));
+    assert_eq!(report["n_params"], json(&run(&words("generate x -n 0 --json")))["model"]["n_params"]);
+    let tensors = report["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len() as u64, report["dtypes"]["F16"].as_u64().unwrap());
+    assert!(report["memory"]["weights"].as_u64().unwrap() > report["bytes_per_token"]["f16"].as_u64().unwrap());
+    assert!(stdout(&run(&["show"])).contains("rwkv7"));
+
+    let list = json(&run(&["devices", "--json"]));
+    let list = list.as_array().unwrap();
+    assert_eq!(list.iter().filter(|d| d["chosen"] == true).count(), 1);
+    let last = list.last().unwrap();
+    assert_eq!((last["id"].as_str(), last["type"].as_str(), last["chosen"].as_bool()), (Some("cpu"), Some("builtin"), Some(true)));
+}
+
+#[test]
+fn convert_writes_what_generates_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |model: &str| stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", model, "--vocab", "tiny"]));
+    let original = text(tiny().to_str().unwrap());
+    for flags in ["--layout official", "--layout web-rwkv", "--dtype f32"] {
+        let out = folder.path().join("out.st");
+        let out = out.to_str().unwrap();
+        stdout(&run(&[&["convert", tiny().to_str().unwrap(), out, "--force"], words(flags).as_slice()].concat()));
+        assert_eq!(text(out), original, "{flags}");
+    }
+    let same = put(&folder, "same.safetensors", &std::fs::read(tiny()).unwrap());
+    let same = same.to_str().unwrap();
+    refused(&run(&["convert", same, same]), 2, "same.safetensors");
+    let out = folder.path().join("merged.safetensors");
+    let merge = run(&["convert", same, out.to_str().unwrap(), "--lora", same, "--lora-alpha", "8"]);
+    refused(&merge, 1, "expected an adapter with pairs of lora_A and lora_B");
+    let without_alpha = run(&["convert", same, out.to_str().unwrap(), "--lora", same]);
+    assert_eq!(code(&without_alpha), 2);
+    assert!(stderr(&without_alpha).contains("--lora-alpha") && !out.exists());
+    refused(&run(&["convert", same, "/no/such/folder/x.safetensors"]), 1, "/no/such/folder");
+    if Path::new("/dev/full").exists() {
+        refused(&run(&["convert", same, "/dev/full"]), 1, "/dev/full");
+    }
+}
+
+#[test]
+fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let model = sibling("rwkv6");
+    let (out, other) = (path("i4.safetensors"), path("killed.safetensors"));
+    stdout(&run(&["convert", &model, &out, "--quant", "i4-mixed"]));
+    let text = |flags: &[&str]| stdout(&run(&[&["generate", "In the", "-n", "8", "--temp", "0", "--vocab", "tiny"], flags].concat()));
+    assert_eq!(text(&["-m", &out]), text(&["-m", &model, "--quant", "i4-mixed"]));
+    let report = json(&run(&["inspect", &out, "--json"]));
+    assert!(report["dtypes"]["i4"].as_u64() > report["dtypes"]["i8"].as_u64() && report["weights"] == "i4+i8", "{report}");
+
+    let whole = std::fs::read(&out).unwrap();
+    let mut n_killed = 0;
+    for ms in (0..40).map(|i| i * 3) {
+        let mut child =
+            Command::new(env!("CARGO_BIN_EXE_wingbeat")).args(["convert", &model, &other, "--quant", "i4-mixed"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        let _ = child.kill();
+        n_killed += usize::from(!child.wait().unwrap().success());
+        if let Ok(found) = std::fs::read(&other) {
+            assert!(found == whole, "after {ms} ms: {} of {} bytes", found.len(), whole.len());
+            std::fs::remove_file(&other).unwrap();
+        }
+    }
+    assert!(n_killed > 0, "nobody was killed");
+
+    refused(&run(&["convert", &model, &other, "--quant", "i3"]), 2, "i4-mixed");
+    refused(&run(&["convert", &model, &other, "--quant", "i8", "--layout", "web-rwkv"]), 2, "web-rwkv");
+    refused(&run(&["convert", &model, &other, "--quant", "att.kay=i8"]), 2, "att.kay");
+}
+
+/// A safetensors file of F32 tensors with seeded numbers, `scale` large.
+fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
+    use wingbeat::low_level::tensor::DType;
+    use wingbeat::low_level::weights::{Entry, write_safetensors};
+    let entry = |(name, shape, scale): &(String, Vec<usize>, f32)| {
+        let numbers =
+            wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name)).map(move |x| x * scale);
+        let bytes: Vec<u8> = numbers.take(shape.iter().product()).flat_map(f32::to_le_bytes).collect();
+        let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
+        Entry { name: name.clone(), dtype: DType::F32, shape: shape.clone(), data: Box::new(data) }
+    };
+    write_safetensors(path, &Default::default(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
+}
+
+#[test]
+fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (tuned, state) = (path("tuned.safetensors"), path("chat.state"));
+    made(Path::new(&tuned), &(0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    for name in ["rwkv5", "rwkv6"] {
+        let model = sibling(name);
+        let text = |more: &[&str]| {
+            let common = ["score", "--vocab", "tiny", "--text", "In the beginning God", "--json"];
+            json(&run(&[&common[..], more].concat()))["logprobs"].clone()
+        };
+        let score = |more: &[&str]| text(&[&["-m", &model], more].concat());
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--force"]));
+        let plain = score(&["--state", &tuned]);
+        assert_eq!(score(&["--state", &state]), plain);
+        assert_ne!(score(&[]), plain);
+        let turned = score(&["--state", &tuned, "--state-orientation", "key-value"]);
+        assert_ne!(turned, plain);
+        stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value", "--force"]));
+        assert_eq!(score(&["--state", &state]), turned);
+
+        // In the model's own file it is where every text begins.
+        let whole = path("whole.safetensors");
+        let merged = merge(&model, &tuned, &whole);
+        assert_eq!(text(&["-m", &merged]), plain);
+    }
+    refused(&run(&["convert", &tuned, &state]), 1, "chat.state: expected a new file");
+    let new = path("new.state");
+    refused(&run(&["convert", &tuned, &new, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
+    refused(&run(&["convert", &sibling("rwkv5"), &new, "--state-of", &sibling("rwkv5")]), 1, "time_state");
+    refused(&run(&["generate", "-m", &tuned, "x"]), 1, "tuned initial state, not a model");
+    refused(&run(&["convert", &tuned, &state, "--state-orientation", "key-value"]), 2, "--state-of");
+    refused(&run(&["convert", &tuned, &path("state.pth")]), 2, "safetensors");
+    let model = path("own.safetensors");
+    std::fs::copy(sibling("rwkv6"), &model).unwrap();
+    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "one that is read");
+    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "one that is read");
+    made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found one of 7");
+    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "found a model");
+    // It knows whose it is.
+    refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");
+}
+
+/// The tensors of both files in one.
+fn merge(a: &str, b: &str, to: &str) -> String {
+    use wingbeat::low_level::weights::{Checkpoint, Entry, write_safetensors, write_view};
+    let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
+    let entry = |c: &'static Checkpoint, name: &str| {
+        let view = c.tensor(name).unwrap();
+        let (dtype, shape) = (view.dtype(), view.shape().to_vec());
+        Entry { name: name.into(), dtype, shape, data: Box::new(move |out| write_view(&view, dtype, out)) }
+    };
+    let entries = files.into_iter().flat_map(|c| {
+        let c: &'static Checkpoint = Box::leak(Box::new(c));
+        c.names().map(|n| entry(c, n)).collect::<Vec<_>>()
+    });
+    write_safetensors(Path::new(to), &Default::default(), entries.collect(), &mut |_, _| ()).unwrap();
+    to.into()
+}
+
+#[test]
+fn an_adapter_is_merged_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (lora, out) = (path("lora.safetensors"), path("merged.safetensors"));
+    let mut tensors = Vec::new();
+    for i in 0..6 {
+        tensors.push((format!("blocks.{i}.att.key.lora_A"), vec![4, 128], 0.3));
+        tensors.push((format!("blocks.{i}.att.key.lora_B"), vec![128, 4], 0.3));
+    }
+    tensors.push(("blocks.0.ffn.time_maa_k".into(), vec![1, 1, 128], 0.5));
+    made(Path::new(&lora), &tensors);
+    let model = sibling("rwkv6");
+    let merged = run(&["convert", &model, &out, "--lora", &lora, "--lora-alpha", "8"]);
+    stdout(&merged);
+    assert!(stderr(&merged).contains("merged 6 pairs, replaced 1 tensors"), "{}", stderr(&merged));
+    let nll = |model: &str| {
+        json(&run(&["score", "-m", model, "--vocab", "tiny", "--text", "In the beginning God", "--json"]))["nll"].as_f64().unwrap()
+    };
+    assert!((nll(&model) - nll(&out)).abs() > 0.1);
+    // Merged and encoded at once is merged, then encoded.
+    let (at_once, later) = (path("at-once.safetensors"), path("later.safetensors"));
+    stdout(&run(&["convert", &model, &at_once, "--lora", &lora, "--lora-alpha", "8", "--quant", "i8", "--dtype", "f32"]));
+    stdout(&run(&["convert", &model, &path("wide.safetensors"), "--lora", &lora, "--lora-alpha", "8", "--dtype", "f32"]));
+    stdout(&run(&["convert", &path("wide.safetensors"), &later, "--quant", "i8"]));
+    assert!(std::fs::read(at_once).unwrap() == std::fs::read(later).unwrap());
+    refused(&run(&["generate", "-m", &lora, "x"]), 1, "LoRA adapter, not a model");
+    let new = path("new.safetensors");
+    refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &new, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");
+}
