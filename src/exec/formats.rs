@@ -215,9 +215,7 @@ fn unknown(word: &str) -> Error {
     let names = names.join(", ");
     let text = format!("expected f16 (floats), one of {names}, or a format with exceptions (i4,head=i8,att.output=f16), found {word:?}");
     let kinds = kinds.join(", ");
-    Error::usage(text)
-        .field("quant")
-        .hint(format!("in an exception, NAME=FORMAT, NAME is {kinds}, or a part of a tensor's name with a dot"))
+    Error::usage(text).field("quant").hint(format!("an exception is NAME=FORMAT; NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
 /// Sets the format of every matrix. A float is f32, f16, or with `Auto` f16 if every number of the stacked matrix is in the range of f16,

@@ -20,6 +20,7 @@ pub struct Products {
 }
 
 impl Products {
+    /// Loads a tape with synthetic weights.
     pub fn load(device: &Arc<Device>, tape: Tape) -> Result<Products> {
         let n_weights = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k).sum();
         let size_bytes = tape.matrices.iter().map(|m| m.size_bytes()).sum();

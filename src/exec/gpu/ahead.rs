@@ -20,6 +20,7 @@ pub struct Steps {
     pub n_slots: usize,
 }
 
+/// Submits steps with sampling, for the slots of one executor.
 pub struct Ahead {
     draws: Draws,
     /// Copy of the ids of [`Draws`] for the host.
@@ -33,16 +34,19 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    /// Creates the buffers, as [`Draws::new`] does, and a readback for the ids.
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Ahead> {
         let draws = Draws::new(device, sizes, logits, cursor)?;
         let readback = Readback::new(device, draws.ids().size() as usize)?;
         Ok(Ahead { draws, readback, n_drawn: 0, next: None, under_way: None })
     }
 
+    /// Returns the number of slots that have room.
     pub fn n_slots(&self) -> usize {
         self.draws.sizes().n_slots
     }
 
+    /// Sets the samplers, as [`Draws::begin`] does.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         self.n_drawn = 0;
         self.draws.begin(device, samplers, exempt)

@@ -125,6 +125,7 @@ impl Draws {
         Ok(Draws { sizes, settings, memory, exempt, drawn, op, plane: vec![0; row] })
     }
 
+    /// Returns the sizes.
     pub fn sizes(&self) -> &DrawSizes {
         &self.sizes
     }

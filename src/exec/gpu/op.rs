@@ -67,6 +67,7 @@ pub fn ready<'b>(
 }
 
 impl Op {
+    /// Encodes the dispatch.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>) {
         self.encode_grid(pass, self.grid);
     }

@@ -55,6 +55,7 @@ enum Kind {
 }
 
 impl PendingExcerpt {
+    /// Returns what is needed to decode an excerpt.
     pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> PendingExcerpt {
         match *excerpt {
             Excerpt::State(state, _) => PendingExcerpt { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },

@@ -92,6 +92,7 @@ impl Plan {
         }
     }
 
+    /// Returns the number of dispatches, with the head.
     pub fn n_dispatches(&self) -> usize {
         self.ops.len()
     }

@@ -15,6 +15,7 @@ pub struct Slot {
     pub access: Access,
 }
 
+/// How a shader accesses a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Uniform,
@@ -107,7 +108,7 @@ fn same(what: &str, shader: &str, mut wanted: Vec<&str>, mut given: Vec<&str>) -
     if wanted == given {
         return Ok(());
     }
-    Err(Error::device(format!("{what}: the shader has {wanted:?}, Rust gives {given:?}")).at(shader))
+    Err(Error::device(format!("{what}: the shader has {wanted:?}, the dispatch has {given:?}")).at(shader))
 }
 
 fn fields(module: &naga::Module, ty: naga::Handle<naga::Type>, shader: &str) -> Result<(Vec<Field>, usize)> {

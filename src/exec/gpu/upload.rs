@@ -53,6 +53,7 @@ pub struct Upload<'a> {
 }
 
 impl<'a> Upload<'a> {
+    /// Begins an upload of `total` bytes.
     pub fn new(device: &'a Device, total: u64, progress: Progress<'a>) -> Upload<'a> {
         Upload { device, pending: 0, done: 0, total, progress }
     }

@@ -29,6 +29,7 @@ pub struct Stage {
 }
 
 impl Weights {
+    /// Uploads the matrices of resident layers, and encodes the matrices of streamed layers to host memory.
     pub async fn load(device: &Device, section: &Section, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Weights> {
         let tape = &section.tape;
         let split = section.layers.start + section.n_resident;

@@ -8,6 +8,7 @@ const ARROW: &str = "->";
 /// Names of `gpu` in strategies that were written for the `rwkv` package.
 const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 
+/// Parses a strategy.
 pub fn strategy(text: &str) -> Result<Strategy> {
     let mut reader = Reader { text, at: 0, aliases: Vec::new() };
     let mut segments = vec![reader.segment()?];
