@@ -1,16 +1,17 @@
-// New tokens enter the caches. q and k are rotated by their position p, pairs of neighbours of the first `rotary` components:
-//   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(2i / rotary)
-// q stays where it is, times 1 / sqrt(D). A lane takes eight numbers of a head.
+// Rotates q and k of new tokens by their position p and appends k and v to the caches. Pairs (2i, 2i + 1), i < pairs, are rotated:
+//   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
+// q is written back to qkv, times 1 / sqrt(D). `groups` workgroups per token; one lane per eight numbers of a head.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
 import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
 
 struct Params {
-    // Of a row of qkv, in units of 4.
+    // Stride of a row of qkv, in units of 4.
     stride: u32,
-    // Pairs of a head that are rotated.
+    // Rotated pairs of a head, the first ones.
     pairs: u32,
+    // 1 / sqrt(D)
     scale: f32,
     // Workgroups that share a token.
     groups: u32,
@@ -19,8 +20,8 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read_write> qkv: array<vec4<f32>>; // [T, stride]: q [H, D], k [G, D], v [G, D]
 @group(0) @binding(3) var<storage, read> angles: array<vec2<f32>>; // [positions, pairs]: cos, sin
-@group(0) @binding(4) var<storage, read_write> keys: array<Eight>;
-@group(0) @binding(5) var<storage, read_write> values: array<Two>;
+@group(0) @binding(4) var<storage, read_write> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
+@group(0) @binding(5) var<storage, read_write> values: array<Two>; // [blocks, G, BLOCK, D / 2]
 
 fn rotate(x: vec2<f32>, position: u32, pair: u32) -> vec2<f32> {
     if pair >= params.pairs { return x; }
@@ -39,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = group.y * LANES + lane; i < end; i += params.groups * LANES) { append(t, i, position, block); }
 }
 
-// Eight numbers of a head, and where they go.
+// Handles eight numbers of a head: unit i of row t of qkv.
 fn append(t: u32, i: u32, position: u32, block: u32) {
     let at = t * params.stride + 2u * i;
     var a = qkv[at];

@@ -1,9 +1,9 @@
-// Attention of a few query heads that share a key head, over all tokens up to their own:
+// Attention over all tokens up to a query's own:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(q k_j - m)   m = max over j of q k_j
-// A workgroup takes HEADS query heads of ROWS neighbouring tokens of a slot and goes through the slot's blocks. A lane has some of a
-// block's keys for the scores, then pairs of channels for the sum. m grows on the way, and what was summed is scaled down. A query's
-// numbers are computed in the same order whatever HEADS and ROWS are. With SPLIT, each of several workgroups takes some of the blocks
-// and leaves sum, m and the sum of p for `combine`.
+// One workgroup per HEADS query heads that share a key head and ROWS consecutive tokens of a slot; it goes through the slot's blocks.
+// One lane takes some keys of a block for the scores, then pairs of channels for the sum. m grows from block to block, and the earlier
+// sums are scaled down. The numbers of a query are computed in the same order for all values of HEADS and ROWS. If SPLIT is 1, several
+// workgroups share a query's blocks; each stores its sum, its m and its sum of p for attention/combine.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -12,26 +12,26 @@ import package::slot::cache::{Eight, Two, unpack2, unpack8};
 import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
 
 struct Params {
-    // First row of this dispatch, and where qkv begins.
+    // First row of this dispatch, and first row in the binding qkv.
     t0: u32,
     q0: u32,
-    // Of a row of qkv, in units of 4.
+    // Stride of a row of qkv, in units of 4.
     stride: u32,
-    // Of a row of y, in floats, and its columns of m and of the sum of p.
+    // Stride of a row of y, in floats. First floats of its columns m and sum of p.
     y_stride: u32,
     largest: u32,
     total: u32,
-    // Blocks that a workgroup takes, and how many workgroups share a query.
+    // Blocks per workgroup, and workgroups that share a query.
     split_blocks: u32,
     n_splits: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(3) var<storage, read> keys: array<Eight>;
-@group(0) @binding(4) var<storage, read> values: array<Two>;
-@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; with SPLIT [T, n_splits, y_stride]
+@group(0) @binding(3) var<storage, read> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
+@group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, BLOCK, D / 2]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; if SPLIT is 1: [T, n_splits, y_stride]
 
-// Head tiles of a key head.
+// Workgroups that share a key head.
 const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
 
 @compute @workgroup_size(LANES)
@@ -82,10 +82,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll p in PAIRS { sum_$m_$p *= scale; }
         } }
         let v_at = value_at(block, kv_head, 0u);
-        // What lies past the end belongs to nobody, and need not even be a number.
+        // Values past the end are not written yet and may even be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
-            // Lanes past the last pair repeat it and store nothing.
+            // Lanes past the last pair read it again and store nothing.
             unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * 4u * UNITS + min(lane + $pu * LANES, 4u * UNITS - 1u)]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];

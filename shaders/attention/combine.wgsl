@@ -1,16 +1,17 @@
-// What `attend` left of a query's blocks, put together: a workgroup a token and head.
+// Combines the partial results that attention/attend stored for a query:
 //   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
+// One workgroup per token and head; its lanes share the channels. o_s is a partial sum, l_s its sum of p.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, UNITS, BLOCK};
 
 struct Params {
-    // As `attend` has them.
+    // As in attention/attend.
     split_stride: u32,
     largest: u32,
     total: u32,
     split_blocks: u32,
     n_splits: u32,
-    // Of y.
+    // Stride of a row of y.
     stride: u32,
 }
 

@@ -1,17 +1,18 @@
-// A softmax that grows block by block: for every query of a workgroup the largest score so far, m, and the sum of p = e^(score - m).
-// SHARERS lanes share a query, so that sums have one order whatever the number of queries.
+// A softmax that grows block by block. Per query of a workgroup: the largest score so far, m, and the sum of p = e^(score - m).
+// SHARERS lanes share a query, whatever the number of queries, so the order of a sum does not depend on that number.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
 const NOTHING: f32 = -1e30;
 const SHARE: u32 = BLOCK / SHARERS;
 
-var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]; then p
+var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores, later p
 var<workgroup> shares: array<f32, QUERIES * SHARERS>;
 var<workgroup> largest: array<f32, QUERIES>;
 var<workgroup> total: array<f32, QUERIES>;
-// What sums of before are to be multiplied by.
+// Factors of the sums over earlier blocks.
 var<workgroup> rescale: array<f32, QUERIES>;
 
+// Clears m and the sums. A barrier must follow.
 fn begin_softmax(lane: u32) {
     if lane < QUERIES {
         largest[lane] = NOTHING;
@@ -19,7 +20,7 @@ fn begin_softmax(lane: u32) {
     }
 }
 
-// Turns the scores of a block into p. Call from uniform control flow, behind a barrier; another one stands at its end.
+// Replaces the scores of a block by p. Call it from uniform control flow after a barrier; it ends with a barrier.
 fn softmax(lane: u32) {
     let m = lane / SHARERS;
     let start = m * BLOCK + lane % SHARERS * SHARE;

@@ -1,4 +1,5 @@
-// Matrices that a subgroup multiplies together, 16 x 16: what drivers for Vulkan offer.
+// Cooperative matrices of 16 x 16, the size that Vulkan drivers offer: all lanes of a subgroup multiply them together.
+// Fills the slot `cooperative`.
 enable f16;
 enable wgpu_cooperative_matrix;
 const SIZE: u32 = 16u;

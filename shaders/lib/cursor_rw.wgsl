@@ -1,13 +1,13 @@
-// The step of `lib/cursor`, for the kernel that writes the next one: the same buffer, bound as storage.
+// The cursor of `lib/cursor`, bound as storage: the kernel `sample/draw` writes the cursor of the next step.
 @group(2) @binding(0) var<storage, read_write> cursor: array<vec4<u32>>; // [4096]
 
 fn n_outputs() -> u32 { return cursor[0].z; }
 
-// Row of activations whose logits are wanted as output `o`.
+// Returns the row of activations that output `o` reads.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
-// In the next step the row reads this token, one position on; its run, of which it is the only row, reads the pages that this step
-// wrote.
+// Prepares a row for the next step: the row reads `token`, at the next position. The row's run, which has this row only, reads the
+// pages that this step wrote.
 fn advance(row: u32, token: u32) {
     cursor[2u + row].x = token;
     let run = cursor[0].w + 2u * cursor[2u + row].y;

@@ -1,6 +1,6 @@
-// Sum over a workgroup of WG lanes, in a fixed order; every lane gets it. Call from uniform control flow.
-// Eight lanes add eight values each, then all add those eight: two barriers, where halving would take seven. The next call needs none
-// before it: between two writes of either array all lanes have met.
+// Sums a value over the WG lanes of a workgroup, in a fixed order. Every lane gets the sum. Fills the slot `reduce`.
+// Eight lanes add eight values each, then every lane adds the eight results. This takes two barriers; a tree of halves takes seven.
+// Call it from uniform control flow. No barrier is needed between two calls: all lanes meet between two writes of either array.
 const WG: u32 = 64u;
 var<workgroup> partial: array<vec4<f32>, WG>;
 var<workgroup> eighths: array<vec4<f32>, 8>;

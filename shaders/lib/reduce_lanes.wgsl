@@ -1,4 +1,5 @@
-// The sum of `lib/reduce` over eight lanes, for adapters of type Cpu: one vector of the host, so that a barrier costs nothing.
+// Sums a value over a workgroup of eight lanes, as `lib/reduce` does. Fills the slot `reduce` on adapters of type Cpu: eight lanes are
+// one SIMD vector of the host, so a barrier costs nothing.
 const WG: u32 = 8u;
 var<workgroup> partial: array<vec4<f32>, WG>;
 

@@ -1,7 +1,8 @@
-// The sum of `lib/reduce` by subgroups: each adds up its own lanes, then all that any of them found.
-// The first lane of a subgroup stands for it, so this is right for subgroups of any size, however a driver maps lanes to them.
-// Both barriers stand where lanes must have come together again. The order of a sum is the driver's, and the same in every run;
-// drivers that choose another subgroup size for another kernel may round differently there.
+// Sums a value over the WG lanes of a workgroup by subgroups. Every lane gets the sum. Fills the slot `reduce`.
+// Each subgroup adds up its own lanes. Its first lane stores the sum at its own index, the other lanes store zeros. Then each subgroup
+// adds up the whole array. This is right for any subgroup size and any mapping of lanes to subgroups.
+// The barriers also make lanes converge before a subgroup operation. The order of the sum is the driver's and the same in every run.
+// A driver that chooses another subgroup size for another kernel may round differently there.
 enable subgroups;
 const WG: u32 = 64u;
 var<workgroup> partial: array<vec4<f32>, WG>;

@@ -1,14 +1,15 @@
-// How a sum over products becomes an element of y:  z = activation(bias + sum), then by `store`
-//   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z   with a and b of another activation, `side`
+// Stores a sum of products as an element of y:  z = activation(bias + sum), then by `store`
+//   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z
+// a and b are elements of another activation, `side`.
 import package::lib::activation::activate;
 
-@group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows] where there is one
+@group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows]; unused if bias_at is NO_BIAS
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, y_stride]
-@group(0) @binding(4) var<storage, read> side: array<f32>; // [T, side_stride] where `store` reads it
+@group(0) @binding(4) var<storage, read> side: array<f32>; // [T, side_stride]; read if `store` is 2 or 3
 
 const NO_BIAS: u32 = 0xffffffffu;
 
-// Where row 0 of token 0 finds its bias, y, a and b.
+// `bias_at`, `y_at`, `a_at` and `b_at` are the offsets of bias, y, a and b for row 0 of token 0.
 struct Epilogue {
     activation: u32,
     store: u32,
@@ -20,6 +21,7 @@ struct Epilogue {
     side_stride: u32,
 }
 
+// Stores the sum of one row and token.
 fn finish(e: Epilogue, t: u32, row: u32, sum: f32) {
     var z = sum;
     if e.bias_at != NO_BIAS { z += bias[e.bias_at + row]; }

@@ -1,4 +1,4 @@
-// What a product reads: rows of x as they are.
+// The input of a product: rows of x, unchanged. Fills the slot `input`; every module of this slot defines these names.
 import package::linear::stack::params;
 
 struct Input {
@@ -8,11 +8,11 @@ struct Input {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
-// Where a token's input comes from. Every module in the place of this one has such a struct and these two functions.
+// Where the input of one token begins.
 struct Source { at: u32 }
 
-// Once a workgroup and token: row t, from x_at on.
+// Prepares row t of x, from element 4 x_at on. Every lane of a workgroup calls it once per token.
 fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
 
-// Elements 4 i .. 4 i + 3 of that row.
+// Returns elements 4 i .. 4 i + 3 of the input.
 fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

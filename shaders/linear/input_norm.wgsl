@@ -1,4 +1,6 @@
-// What a product reads, computed on the way: a norm of the row, LN or RMS as in norm/rows. The first workgroup may keep it.
+// The input of a product: a norm of the row, as in norm/rows, computed by every workgroup. Fills the slot `input`.
+//   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
+// `begin` computes the moments with all lanes of a workgroup. The first workgroup stores the input in `kept` if `keeps` is 1.
 import package::lib::cursor::output_row;
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
@@ -7,10 +9,10 @@ struct Input {
     width: u32,
     // Stride of x, vectors and kept, in units of 4.
     stride: u32,
-    // 1 in the dispatch that keeps.
+    // 1 in the dispatch that stores `kept`.
     keeps: u32,
     eps: f32,
-    // 1: mean and b; 0: an RMS norm.
+    // 1: layer norm; 0: RMS norm.
     centred: u32,
 }
 
@@ -36,7 +38,7 @@ fn begin(row: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     }
     var square = 0.0;
     for (var i = lane; i < quarters; i += WG) {
-        // What pads the row is zero in x, and must not count.
+        // The padding of x is zero and must not count.
         let d = select(vec4(0.0), x[here + i] - mean, 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width));
         square += dot(d, d);
     }

@@ -1,7 +1,7 @@
-// What a product reads, computed on the way: LN, token shift and the lerp of one mix.
-//   x_hat = LN(x)   p = x_hat of the row above, in the first row of a run that of the state   input = x_hat + (p - x_hat) mix
-// Every workgroup normalises for itself, which costs less than a dispatch before it. The first one keeps x_hat as the new state,
-// in the other half of the double buffer, and x_hat and p as planes for who reads them later.
+// The input of a product: layer norm, token shift and the lerp of one mix, computed by every workgroup. Fills the slot `input`.
+//   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
+// Normalising again in every workgroup costs less than one more dispatch. `begin` computes the moments with all lanes of a workgroup.
+// The first workgroup stores x_hat as the new state, in the other half of the double buffer, and x_hat and p as planes of `kept`.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
@@ -10,10 +10,10 @@ struct Input {
     width: u32,
     // Stride of x, vectors, shift and kept, in units of 4.
     stride: u32,
-    // First plane of kept, and the rows of a plane; 0: there are none.
+    // First plane of kept, and rows of a plane. If capacity is 0, no plane is stored.
     plane: u32,
     capacity: u32,
-    // 1 in the dispatch that keeps.
+    // 1 in the dispatch that stores the state and the planes.
     keeps: u32,
     eps: f32,
 }
@@ -23,7 +23,7 @@ struct Input {
 @group(0) @binding(6) var<storage, read_write> shift: array<vec4<f32>>; // [2 pages, stride]
 @group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
 
-// Rows of x: this one and the one above; where p lies in the state; the mix. Mean and scale of both rows.
+// Offsets: this row and the row above in x, p in the state, the mix in vectors. Moments: (this row, the row above).
 struct Source {
     here: u32,
     above: u32,
@@ -40,7 +40,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let stride = params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
     let here = t * stride;
-    // In the first row `above` is `here`: its statistics are computed and not used.
+    // In the first row of a run `above` is `here`; the moments of `above` are not used there.
     let above = select(here - stride, here, row.first == 1u);
 
     let n = f32(params.input.width);
@@ -49,7 +49,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let mean = reduce_sum(sums, lane).xy / n;
     var squares = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) {
-        // What pads the row is zero in x, and must not count.
+        // The padding of x is zero and must not count.
         let inside = 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width);
         let a = select(vec4(0.0), x[here + i] - mean.x, inside);
         let b = select(vec4(0.0), x[above + i] - mean.y, inside);
@@ -70,7 +70,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// x_hat and p.
+// Returns elements 4 i .. 4 i + 3 of x_hat and of p.
 fn inputs(s: Source, i: u32) -> mat2x4<f32> {
     let g = vectors[i];
     let b = vectors[params.input.stride + i];

@@ -1,6 +1,6 @@
-// What the output matrix of RWKV-4 reads, computed on the way: r wkv of every channel, by the formulas of rwkv/wkv4, from the state
-// at the run's beginning over its tokens up to this one. For runs of few tokens. The first workgroup of the last one keeps the
-// state, in the other half of the double buffer.
+// The input of RWKV-4's output matrix: r wkv of every channel (formulas: rwkv/wkv4_step). Fills the slot `input`.
+// For runs of few tokens: every lane computes the recurrence of its channels again, from the state before the run up to token t.
+// For the last token of a run, the first workgroup stores the new state in the other half of the double buffer.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::WG;
 import package::linear::stack::params;
@@ -8,15 +8,15 @@ import package::rwkv::wkv4_step::wkv4_step;
 
 struct Input {
     width: u32,
-    // Strides of a row of proj and of vectors, of a half page of the state.
+    // Strides: a row of proj, a row of vectors, a half page of the state.
     proj_stride: u32,
     stride: u32,
     half_stride: u32,
-    // Columns of proj.
+    // First floats of the columns r, k and v in a row of proj.
     r: u32,
     k: u32,
     v: u32,
-    // 1 in the dispatch that keeps.
+    // 1 in the dispatch that stores the state.
     keeps: u32,
 }
 
@@ -24,7 +24,7 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
 
-// The tokens, and where the state before them lies.
+// First and last token of the recurrence, and the offset of the state before them.
 struct Source {
     first: u32,
     last: u32,
@@ -46,7 +46,7 @@ fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// a, b and p after the tokens, and r wkv of the last one.
+// Returns a, b and p of channel c after the tokens, and r wkv of the last token.
 fn recur(source: Source, c: u32) -> vec4<f32> {
     let w = vectors[c];
     let u = vectors[params.input.stride + c];

@@ -1,8 +1,7 @@
-// Matrix times up to sixteen vectors: a workgroup takes 4 GROUPS rows and BLOCKS x TOKENS tokens, the width shared by all its
-// lanes, then one reduction for every token and four rows.
-//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// Weights are read once for all tokens. TOKENS of them have their inputs in registers at a time; the next block meets the same
-// weights again, in a register or in the nearest cache. A token's sum has the same order whatever GROUPS, BLOCKS and TOKENS are.
+// Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. Its lanes share the width; one reduction adds up four rows of a token.
+// Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time; the next TOKENS tokens find the weights
+// in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS and TOKENS.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
@@ -46,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         }
     }
-    // A loop, so that reduction and epilogue stand here once.
+    // A loop, so that the compiler has one copy of reduction and epilogue.
     var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
     sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;

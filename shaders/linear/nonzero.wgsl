@@ -1,18 +1,20 @@
-// Lists where a row of x is not zero: 2048 inputs at a time, eight a lane, in order, by a count and a sum of counts before.
+// Lists the inputs that are not zero, in order: 2048 inputs at a time, eight per lane. Each lane counts its inputs, and the sum of the
+// counts before it gives its place in the list.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;
-// Inputs looked at together, and what the list holds: a whole chunk, behind a few that were listed before.
+// Inputs in a chunk. Room in the list: a whole chunk after up to 512 earlier entries.
 const CHUNK: u32 = 8u * LANES;
 const ROOM: u32 = CHUNK + 512u;
 
 var<workgroup> list: array<u32, ROOM>;
-// Of every lane, of every 16 lanes, and of the whole list.
+// Lengths: per lane, per 16 lanes, of the whole list.
 var<workgroup> counts: array<u32, LANES>;
 var<workgroup> counts16: array<u32, LANES / 16u>;
 var<workgroup> listed: u32;
 
-// Appends those among inputs k .. k + CHUNK - 1, of `width`, to a list of n; gives its new length. A barrier before and after.
+// Appends the non-zero inputs among k .. k + CHUNK - 1 to a list of length n and returns the new length. x has `width` inputs. All lanes
+// call it; barriers at its beginning and end make the list safe to write and to read.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

@@ -1,8 +1,7 @@
-// Matrix times one vector that is mostly zeros, the matrix by columns: `[k, rows / 8]`, the rows of one input channel contiguous.
-// Only channels with an input are read.
+// Matrix times one vector that is mostly zeros; the matrix is column-major: `[k, rows / 8]` units.
 //   y[t, row] = epilogue(sum over k with x[t, k] != 0 of W[row, k] x[t, k])
-// A workgroup computes 8 UNITS rows. All its lanes list the channels that have an input, in order; then UNITS neighbours read one
-// of them, and every SLICES-th channel of the list is theirs. No order depends on anything but x.
+// One workgroup per 8 UNITS rows and token. All its lanes list the non-zero channels, in order. Then UNITS adjacent lanes read one
+// channel, one unit of eight rows each; the lanes of slice i take channels i, i + SLICES, ... of the list. The order depends on x only.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::x;
 import package::linear::epilogue::finish;
@@ -30,9 +29,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var n = 0u; // channels in the list
     for (var k = 0u; k < s.k; k += CHUNK) {
         n = append(n, x_at, k, s.k, lane);
-        // Go on listing while another chunk is sure to fit.
+        // List another chunk first if it is sure to fit.
         if n + CHUNK <= ROOM && k + CHUNK < s.k { continue; }
-        // Four at a time, so that four loads are under way; past the end the last one again, times zero.
+        // Four channels at a time, so that four loads are in flight. Past the end of the list: the last channel, times zero.
         let end = select(0u, n, unit < units);
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {
@@ -45,7 +44,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         n = 0u;
     }
 
-    // The slices' sums, four rows of every unit at a time, halving in a fixed order.
+    // Add the slices' sums in a fixed order, as a tree of halves, for four rows of every unit at a time.
     for (var h = 0u; h < 2u; h++) {
         workgroupBarrier();
         partial[lane] = sums[h];

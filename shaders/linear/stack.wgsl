@@ -1,6 +1,6 @@
-// What every matrix-product kernel shares: a stack of segments, each with its own input, width, epilogue and output.
+// Parameters that every matrix-product kernel shares: a stack of segments, each with its own input, width, epilogue and output.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// A segment is rows of one matrix; a workgroup works on one segment only.
+// A segment is some rows of one matrix. A workgroup works on one segment only.
 import package::linear::epilogue::Epilogue;
 import package::slot::input::Input;
 
@@ -11,13 +11,13 @@ struct Params {
     side_stride: u32,
     // Rows are tokens (0) or outputs (1).
     of_outputs: u32,
-    // How the epilogue stores.
+    // How the epilogue stores: linear/epilogue has the codes.
     store: u32,
-    // Workgroups in x before the grid folds into y.
+    // Workgroups in a line of the grid: the block is x + y fold.
     fold: u32,
     @align(16) input: Input,
-    // Three entries a segment: (first block, rows, width / 8, first word of codes), (where its input is, y offset, bias offset,
-    // activation), (offsets of a and b in side, width, first word of scales)
+    // Three entries per segment: (first block, rows, width / 8, first word of codes), (offset or plane of the input, y offset,
+    // bias offset, activation), (offsets of a and b in side, width, first word of scales)
     @align(16) segments: array<vec4<u32>, 24>,
 }
 
@@ -27,17 +27,17 @@ struct Segment {
     // This workgroup's first row within the segment.
     row: u32,
     rows: u32,
-    // Width in units of 8 and as it is; first words of codes and scales.
+    // Width in units of eight and in weights; first words of codes and scales.
     k8: u32,
     k: u32,
     codes: u32,
     scales: u32,
-    // What `begin` of the input takes.
+    // Second argument of `begin` of the input.
     x_at: u32,
     epilogue: Epilogue,
 }
 
-// The segment of a block of `block_rows` rows.
+// Returns the segment that a block of `block_rows` rows belongs to.
 fn segment_of(block: u32, block_rows: u32) -> Segment {
     var at = 0u;
     for (var i = 1u; i < params.n_segments; i++) {

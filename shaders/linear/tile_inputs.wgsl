@@ -1,10 +1,10 @@
-// The activations of a tile of tokens: what every tiled product reads of x.
+// The inputs of a tile of tokens, for every tiled product.
 import package::linear::stack::{Segment, params};
 import package::slot::input::x;
 import package::slot::tile::UNITS;
 
-// Unit u of the tile of `tokens` tokens that begins at token t0 of n and unit k of the width: eight of one token, of which neighbours
-// share one. Zeros outside.
+// Returns unit u of a tile of `tokens` tokens: eight inputs of one token. The tile begins at token t0 of n and at unit k of the width.
+// Consecutive units have the same token. Returns zeros outside x.
 fn tile_input(s: Segment, tokens: u32, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
     let token = t0 + u / UNITS;
     let unit = k + u % UNITS;

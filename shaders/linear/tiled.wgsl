@@ -1,6 +1,6 @@
-// Matrix times many vectors: a workgroup computes TILE_ROWS rows x TILE_TOKENS tokens, DEPTH of the width at a time. Weights are
-// decoded once into workgroup memory; a lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums, each in the order of the width.
-//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens, DEPTH of the width at a time. Weights are decoded once, into workgroup memory.
+// One lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums; each sum follows the order of the width.
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -8,7 +8,7 @@ import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
-// Vectors of four across a tile, and lanes that share them.
+// Vectors of four across a tile, and lanes along rows and along tokens.
 const W_QUADS: u32 = TILE_ROWS / 4u;
 const X_QUADS: u32 = TILE_TOKENS / 4u;
 const W_LANES: u32 = W_QUADS / ROW_QUADS;
@@ -26,11 +26,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t0 = group.z * TILE_TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
-    // The lane's first four rows and four tokens; its others follow at the distance of all lanes.
+    // The lane's first quad of rows and of tokens; its next quads are W_LANES and X_LANES further.
     let i = lane % W_LANES;
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
-    // The next tile is on its way while this one is computed.
+    // The next tile is loaded while this one is computed.
     unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
     unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, t0, n, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {
@@ -60,7 +60,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    // A loop, so that the epilogue stands here once.
+    // A loop, so that the compiler has one copy of the epilogue.
     var sums: array<vec4<f32>, 4u * ROW_QUADS * TOKEN_QUADS>;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums[4u * ($qu * TOKEN_QUADS + $pu) + $cu] = sums_$q_$p_$c; } } }
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {

@@ -1,7 +1,7 @@
-// Matrix times many vectors on the units that GPUs have for it: activations are rounded to f16, products and sums are f32.
-//   y[t, row] = epilogue(sum over k of W[row, k] f16(x[t, k]))
-// A workgroup computes 128 rows x 64 tokens, 16 of the width at a time; each of its subgroups a strip of 64 x 32. Where there are
-// fewer than four subgroups the workgroup goes over its tile again for the other strips.
+// Matrix times many vectors on the GPU's matrix units. Inputs and decoded weights are rounded to f16, sums are f32.
+//   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
+// One workgroup per 128 rows x 64 tokens, 16 of the width at a time; one subgroup per strip of 64 rows x 32 tokens. With fewer than four
+// subgroups, the workgroup goes over its tile again for the other strips.
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -16,17 +16,17 @@ const TILE_TOKENS: u32 = 64u;
 const STRIPS: u32 = 4u;
 const STRIP_ROWS: u32 = SIZE * ROW_BLOCKS;
 const STRIP_TOKENS: u32 = SIZE * TOKEN_BLOCKS;
-// From one line of a tile to the next: lines begin at multiples of 16 bytes, and eight in sequence lie in different banks.
+// Numbers from one line of a tile to the next. Lines begin at multiples of 16 bytes; eight consecutive lines are in different banks.
 const STRIDE: u32 = DEPTH + 8u;
 const F16_MAX: f32 = 65504.0;
 
 var<workgroup> w_tile: array<f16, TILE_ROWS * STRIDE>; // [TILE_ROWS, STRIDE]
 var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE]
-// A block of sums of every strip, on its way to the epilogue.
+// One block of sums per strip, for the epilogue.
 var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
 var<workgroup> has_work: u32;
 
-// Brings 16 of the width into workgroup memory, from unit k on; zeros outside the matrix.
+// Loads 16 of the width, from unit k on, into workgroup memory; zeros outside the matrix.
 fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
     for (var u = lane; u < UNITS * TILE_ROWS; u += LANES) {
         let w = tile_unit(s, TILE_ROWS, k, u);
@@ -54,12 +54,12 @@ fn main(
     let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
     let n = n_rows(params.of_outputs);
     let t0 = group.z * TILE_TOKENS;
-    // WGSL asks that matrices are multiplied where all lanes come, and can tell so much of what was loaded for all of them.
+    // WGSL allows cooperative matrices in uniform control flow only. A value from workgroupUniformLoad counts as uniform.
     if lane == 0u { has_work = u32(s.row < s.rows && t0 < n); }
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
-        // A subgroup too many computes a strip again and stores nothing.
+        // A surplus subgroup computes a strip again and stores nothing.
         let strip = (first + subgroup) % STRIPS;
         let row0 = strip / 2u * STRIP_ROWS;
         let token0 = strip % 2u * STRIP_TOKENS;
@@ -72,7 +72,7 @@ fn main(
             workgroupBarrier();
             unroll d in DEPTH_BLOCKS {
             {
-                // A token is a column: its line in memory runs along the width.
+                // A token is a column of the right matrix: its line in memory runs along the width.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
                 unroll a in ROW_BLOCKS {
                 {

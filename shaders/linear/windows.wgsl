@@ -1,7 +1,7 @@
-// Matrix product for adapters of type Cpu: weights and activations come through uniform bindings, which such an adapter reads
-// many times faster than storage. A dispatch takes one block of rows, its width cut into eight tiles, and TOKENS tokens; a lane
-// owns QUADS times four rows. No barriers, and an order of the sum that does not depend on TOKENS.
-//   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// Matrix product for adapters of type Cpu:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// Weights and inputs come through uniform bindings, which such adapters read many times faster than storage. One dispatch per block of
+// rows, cut along its width into eight tiles, and TOKENS tokens; one lane per 4 QUADS rows. No barriers. The order of a sum does not
+// depend on TOKENS.
 import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
@@ -10,13 +10,13 @@ import package::slot::scale::{BLOCK_UNITS, columns, dot4, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {
-    // First token of this dispatch; rows of this block.
+    // First token of the dispatch; rows of the block.
     t0: u32,
     rows: u32,
-    // Units of eight weights: in a row, and in a row of one tile.
+    // Units of eight weights in a row, and in a row of one tile.
     units: u32,
     tile_units: u32,
-    // Where x begins in its window and how far its rows are apart, in units of 4.
+    // Offset of x in its window and stride of its rows, in units of 4.
     x_at: u32,
     x_stride: u32,
     // Rows are tokens (0) or outputs (1).

@@ -1,5 +1,5 @@
-// A matrix by columns, in a storage buffer: what is a row here is an input channel, and units are eight outputs of it. Channels follow
-// one another, so that neighbours read neighbours.
+// A column-major matrix in a storage buffer: `[channels, rows / 8]` units. A unit holds the weights of one input channel for eight
+// outputs. Units of a channel are adjacent, so adjacent lanes read adjacent words. Fills the slot `matrix`.
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};
@@ -8,7 +8,7 @@ import package::slot::weight::{SHARERS, WORDS, decode};
 
 fn scale_word(i: u32) -> vec4<u32> { return w0[i]; }
 
-// Unit k of a channel, scaled.
+// Returns unit k of a channel: eight weights, scaled.
 fn weight8(p: Place, channel: u32, k: u32) -> mat2x4<f32> {
     let unit = channel * p.units + k;
     let at = p.codes + unit / SHARERS * WORDS;

@@ -1,5 +1,5 @@
-// The same unit of four rows, and what it makes of eight inputs.
-// Codes of four rows.
+// One unit of four rows, and its products with eight inputs.
+// Eight codes of each of four rows.
 struct Quad {
     a: mat2x4<f32>,
     b: mat2x4<f32>,
@@ -7,6 +7,7 @@ struct Quad {
     d: mat2x4<f32>,
 }
 
+// Returns the dot products of four rows with eight inputs.
 fn dots(w: Quad, x: mat2x4<f32>) -> vec4<f32> {
     return vec4(
         dot(w.a[0], x[0]) + dot(w.a[1], x[1]),

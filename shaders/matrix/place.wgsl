@@ -1,7 +1,9 @@
-// Where rows of one matrix lie in words of 16 bytes: first words of their codes and scales, units of eight in a row, rows.
+// Where a matrix is in a buffer of 16-byte words.
 struct Place {
+    // First words of the codes and of the scales.
     codes: u32,
     scales: u32,
+    // Units of eight weights in a row.
     units: u32,
     rows: u32,
 }

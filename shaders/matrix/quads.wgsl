@@ -1,11 +1,12 @@
-// The same unit of four rows, which lanes read together: such rows share words, as many as a word has room for.
+// Loads one unit of four rows at once. SHARERS rows share a 16-byte word; SHARERS is 1 if a unit fills a word or more.
 import package::matrix::dots::Quad;
 import package::matrix::place::Place;
 import package::slot::matrix::{w0};
 import package::slot::weight::{SHARERS, WORDS, decode};
 import package::constants::TILES;
 
-// quad<i>(p, row, k): unit k of rows row .. row + 3 in tile i. row is a multiple of four; what fills four up is there, and nobody's.
+// quad<i>(p, row, k) returns the codes of unit k of rows row .. row + 3 in tile i. `row` is a multiple of four. The buffer is padded to
+// whole groups of four rows; the codes of padding rows are not used.
 unroll i in TILES {
 fn quad$i(p: Place, row: u32, k: u32) -> Quad {
     let at = p.codes + (row / SHARERS * p.units + k) * WORDS;

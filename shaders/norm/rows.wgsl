@@ -1,17 +1,19 @@
-// A norm of each row, of tokens or of those whose logits are wanted:  y = (x - mean) / sqrt(var + eps) * g + b, biased variance, in
-// two passes; of an RMS norm mean and b are zero.
+// Layer norm or RMS norm of each row:
+//   y = (x - mean) / sqrt(var + eps) * g + b   biased variance, in two passes; in an RMS norm mean and b are zero
+// One workgroup per row; its lanes share the width. Rows are tokens, or the tokens whose logits are requested.
 import package::lib::cursor::{n_rows, output_row};
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,
+    // Stride of a row of norm, x and y.
     stride: u32,
     eps: f32,
-    // 1: mean and b; 0: an RMS norm.
+    // 1: layer norm; 0: RMS norm.
     centred: u32,
     // Rows are tokens (0) or outputs (1).
     of_outputs: u32,
-    // 1: y += instead of y =
+    // 1: adds to y; 0: overwrites y.
     adds: u32,
 }
 

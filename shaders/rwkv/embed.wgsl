@@ -1,5 +1,6 @@
-// x[t] = LN0(E[token]): one row of the table a token. A table in several pieces takes one dispatch a piece; each token belongs
-// to one of them.
+// Looks up embeddings and normalises them:  x[t] = LN0(E[token])
+// One workgroup per token; its lanes share the width. A table in several pieces takes one dispatch per piece; a token's row is in one
+// of them, and the other dispatches leave x[t] alone.
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
@@ -7,14 +8,15 @@ import package::slot::matrix::weight8;
 
 struct Params {
     width: u32,
+    // Stride of a row of norm and x.
     stride: u32,
     // Units of eight weights in a row.
     units: u32,
-    // First word of the scales; rows of this piece.
+    // First word of the scales; first row and number of rows of this piece.
     scales: u32,
     first_row: u32,
     rows: u32,
-    // 0: the file has no ln0, its embedding is normalised already.
+    // 0: the file has no ln0, because its embedding is normalised already.
     normalise: u32,
     eps: f32,
 }
@@ -33,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements past the width are the zeros of the padding. A lane reads back only what it wrote itself.
+    // Elements past the width are padding: zeros. A lane reads back only elements that it wrote itself.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);

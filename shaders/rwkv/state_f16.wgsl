@@ -1,5 +1,5 @@
-// The state of the recurrence in half precision, four numbers at a time; what pads a row is zero. No f16 arithmetic: the adapter need
-// not have it.
+// The recurrent state in f16, four numbers at a time; the padding of a row is zero. No f16 arithmetic, which the adapter may lack.
+// Fills the slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec2<u32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> {
@@ -7,17 +7,17 @@ fn load4(at: u32) -> vec4<f32> {
     return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
 }
 
-// Takes what `kept` gives, which fits without rounding.
+// Takes a result of `kept`, which needs no rounding.
 fn store4(at: u32, x: vec4<f32>) { state[at] = vec2(pack2x16float(x.xy), pack2x16float(x.zw)); }
 
-// What is too large becomes the largest that there is: an infinite number would stay in the state for good.
+// Larger numbers are clamped to this one: an infinite number would stay in the state forever.
 const LARGEST: f32 = 65504.0;
-// The smallest number with all bits, and the distance of those below it.
+// The smallest normal f16, and the distance between the subnormal numbers below it.
 const SMALLEST: f32 = 0.00006103515625;
 const STEP: f32 = 0.000000059604644775390625;
 
-// What is left of numbers once they were stored, rounded to nearest, ties to even. Not by packing: drivers may cut bits off there, which
-// shrinks a state a little with every token.
+// Returns numbers as storing would round them: to the nearest f16, ties to even. It does not use packing: drivers may truncate there,
+// which would shrink a state a little with every token.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));
     let bits = bitcast<vec4<u32>>(within);

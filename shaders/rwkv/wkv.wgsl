@@ -1,10 +1,10 @@
-// The recurrence of RWKV-5, 6 and 7, one lane a row of the state (head h, value index i), its row in registers, tokens in
-// sequence. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17:
+// The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// A dispatch takes tokens first_row .. first_row + n_rows of the step and rows first .. end of the state, which begin with a
-// head; a run that goes on from the dispatch before finds its state on the page that it writes.
-// A state is rounded after every token as storing it would, so that it is the same however tokens are cut into steps.
+// One lane per row of the state (head, value index i) and run; the row is in registers, tokens follow in sequence.
+// One dispatch takes tokens first_row .. first_row + n_rows of the step and rows first .. end of the state, which begin with a head. If a
+// run began in an earlier dispatch, its state is on the page that the run writes.
+// The state is rounded after every token as storing it would round it, so results do not depend on how tokens are cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::feed;
 import package::slot::state::{load4, store4, kept};
@@ -13,17 +13,17 @@ import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 struct Params {
     first_row: u32,
     n_rows: u32,
-    // Rows of the state (all heads), and the first and the end of those of this dispatch.
+    // Rows of the state in all heads; first and end of the rows of this dispatch.
     width: u32,
     first: u32,
     end: u32,
-    // Strides of a token in feed (units of 4), values, y.
+    // Strides of a token: in feed (units of 4), in values, in y.
     feed_stride: u32,
     values_stride: u32,
     stride: u32,
-    // Column of values.
+    // First float of the column bonus in values.
     bonus: u32,
-    // Where this dispatch's feed begins, in units of 4.
+    // Offset of this dispatch's vectors in feed, in units of 4.
     feed_at: u32,
 }
 

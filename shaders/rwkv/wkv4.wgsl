@@ -1,15 +1,17 @@
-// RWKV-4 recurrence, one lane a channel, tokens in sequence:  y = r wkv
+// The recurrence of RWKV-4:  y = r wkv  (formulas: rwkv/wkv4_step)
+// One lane per channel and run, tokens in sequence.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::wkv4_step::wkv4_step;
 
 struct Params {
     width: u32,
+    // Stride of a row of proj.
     proj_stride: u32,
-    // Columns of proj.
+    // First floats of the columns r, k and v in a row of proj.
     r: u32,
     k: u32,
     v: u32,
-    // Of vectors and of y, and of a half page of the state.
+    // Strides: a row of vectors and y, a half page of the state.
     stride: u32,
     half_stride: u32,
 }

@@ -1,5 +1,6 @@
-// What the recurrence of RWKV-5 and 6 needs of a token, a workgroup a token and head: r, w and k beside each other, v, and
+// Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of a head side by side, copies v, and computes
 //   bonus = (sum over j of r[j] u[j] k[j]) v
+// One workgroup per token and head; its lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
@@ -7,15 +8,16 @@ struct Params {
     head_size: u32,
     // Floats of one of the three vectors of feed.
     head_stride: u32,
+    // Strides of a token.
     proj_stride: u32,
     feed_stride: u32,
     values_stride: u32,
-    // Columns of proj and values.
+    // First floats of columns: r, k, v in proj, bonus in values.
     r: u32,
     k: u32,
     v: u32,
     bonus: u32,
-    // Where decay begins, and its stride a token: 0 in v5, whose decay never changes.
+    // Offset of the decay, and its stride per token: 0 in v5, whose decay is constant.
     w: u32,
     decay_stride: u32,
 }
@@ -50,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         values[t * params.values_stride + head + j] = v;
         values[t * params.values_stride + params.bonus + head + j] = ruk * v;
     }
-    // The recurrence reads whole quarters: what pads a head is zero.
+    // The recurrence reads four floats at a time: the padding of a head is zero.
     for (var j = params.head_size + lane; j < params.head_stride; j += WG) {
         for (var c = 0u; c < 3u; c++) { feed[to + c * params.head_stride + j] = 0.0; }
     }

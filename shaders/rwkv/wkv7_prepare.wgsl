@@ -1,6 +1,7 @@
-// What the RWKV-7 recurrence needs of a token, a workgroup a token and head:
+// Prepares the recurrence of RWKV-7:
 //   kappa = k k_k / max(|k k_k|, 1e-12)   b = kappa a   k' = k (1 + (a - 1) k_a)
 //   v' = v + (v_first - v) mix   (layer 0: v_first = v)   bonus = (sum over j of r[j] k'[j] r_k[j]) v'
+// One workgroup per token and head; its lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
@@ -8,13 +9,13 @@ struct Params {
     head_size: u32,
     // Floats of one of the five vectors of feed.
     head_stride: u32,
-    // Strides of a token in proj, gates, feed, and of v_first, vectors.
+    // Strides of a token: in proj, in gates, in feed, in v_first and vectors, in values.
     proj_stride: u32,
     gates_stride: u32,
     feed_stride: u32,
     stride: u32,
     values_stride: u32,
-    // Columns of proj: r, k, v; of gates: decay w, rate a, value mix; of values: bonus.
+    // First floats of columns: r, k, v in proj; decay w, rate a, value mix in gates; bonus in values.
     r: u32,
     k: u32,
     v: u32,
@@ -72,7 +73,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         values[t * params.values_stride + head + j] = v;
         values[t * params.values_stride + params.bonus + head + j] = total.y * v;
     }
-    // The recurrence reads whole quarters: what pads a head is zero.
+    // The recurrence reads four floats at a time: the padding of a head is zero.
     for (var j = params.head_size + lane; j < params.head_stride; j += WG) {
         for (var c = 0u; c < 5u; c++) { feed[to + c * params.head_stride + j] = 0.0; }
     }

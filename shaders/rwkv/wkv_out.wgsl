@@ -1,16 +1,18 @@
-// What follows the recurrence of RWKV-5, 6 and 7, a workgroup a token and head:  y = (GN(y) * g_x + b_x + bonus) * g, GN per
-// head. Only v7 adds its bonus here; v5.0 has no gate.
+// Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
+// GN is a layer norm of each head, biased variance. Only v7 adds its bonus here; v5.0 has no gate.
+// One workgroup per token and head; its lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // First float of g_x in vectors; b_x follows a stride later.
+    // Offset of g_x in vectors; b_x is one stride further.
     norm: u32,
+    // Strides: a token in values, in gates; a row of vectors and y.
     values_stride: u32,
     gates_stride: u32,
     stride: u32,
-    // Column of values, column of gates.
+    // First floats of the columns bonus in values and g in gates.
     bonus: u32,
     g: u32,
     add_bonus: u32,

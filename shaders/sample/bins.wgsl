@@ -1,9 +1,10 @@
-// Sums of masses in bins, 64 bits in two atomics each, and the bin in which they reach past a mass. For 256 lanes.
+// Sums masses in 512 bins and finds the bin in which the running sum exceeds a given mass. A sum has 64 bits, in two atomics.
+// For workgroups of 256 lanes. Call every function but `add_to_bin` from uniform control flow.
 import package::sample::fixed::{add, less};
 
 const BIN_BITS: u32 = 9u;
 const BINS: u32 = 512u;
-// Bins are first summed in parts of so many.
+// Bins in a part; parts are summed first.
 const PART: u32 = 32u;
 var<workgroup> low: array<atomic<u32>, BINS>;
 var<workgroup> high: array<atomic<u32>, BINS>;
@@ -11,9 +12,10 @@ var<workgroup> parts: array<vec2<u32>, 16>; // [BINS / PART]
 var<workgroup> sum_of_bins: vec2<u32>;
 var<workgroup> found: vec4<u32>;
 
+// Returns the sum of bin i as (low, high).
 fn bin_at(i: u32) -> vec2<u32> { return vec2(atomicLoad(&low[i]), atomicLoad(&high[i])); }
 
-// Call from uniform control flow, as the two below.
+// Sets all bins to zero.
 fn clear_bins(lane: u32) {
     workgroupBarrier();
     for (var i = lane; i < BINS; i += 256u) {
@@ -23,14 +25,14 @@ fn clear_bins(lane: u32) {
     workgroupBarrier();
 }
 
-// Adds to a bin.
+// Adds a mass to bin i. Any lane may call it at any time after `clear_bins`.
 fn add_to_bin(i: u32, mass: vec2<u32>) {
     let before = atomicAdd(&low[i], mass.x);
     let carry = select(0u, 1u, before + mass.x < before);
     if mass.y + carry != 0u { atomicAdd(&high[i], mass.y + carry); }
 }
 
-// The sum of all bins; every lane gets it.
+// Returns the sum of all bins, to every lane.
 fn total_of_bins(lane: u32) -> vec2<u32> {
     workgroupBarrier();
     if lane < BINS / PART {
@@ -47,9 +49,11 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
     return workgroupUniformLoad(&sum_of_bins);
 }
 
-// The first bin with which the sum exceeds `mass`, and what of `mass` is left within it. Needs `total_of_bins`, above `mass`.
+// A bin, and the remainder of a mass within it.
 struct Place { bin: u32, rest: vec2<u32> }
 
+// Returns the first bin with which the running sum exceeds `mass`, and `mass` minus the bins before it. Call `total_of_bins` first; its
+// result must be larger than `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     if lane == 0u {
         var rest = mass;

@@ -1,9 +1,10 @@
-// ChaCha8 as in src/sample/stream.rs: the key is the seed and 24 zero bytes, the nonce is zero; number n is words 2 n (low) and
-// 2 n + 1 (high) of the stream, which has 16 words a block.
+// ChaCha8 random numbers, as in src/sample/stream.rs. The key is the seed and 24 zero bytes, the nonce is zero.
+// Number n is words 2 n (low) and 2 n + 1 (high) of the stream; a block has 16 words.
 
+// Rotates each word left by n bits, n in 1 ..= 31.
 fn rotate4(x: vec4<u32>, n: u32) -> vec4<u32> { return (x << vec4(n)) | (x >> vec4(32u - n)); }
 
-// Number `at` of the stream that `seed` names, both (low, high).
+// Returns number `at` of the stream of `seed`. All three are (low, high).
 fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     let a0 = vec4(0x61707865u, 0x3320646eu, 0x79622d32u, 0x6b206574u);
     let b0 = vec4(seed.x, seed.y, 0u, 0u);
@@ -12,7 +13,7 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     var b = b0;
     var c = vec4(0u);
     var d = d0;
-    // a row of four words a vector: the quarter rounds of columns, then, with the rows rotated, those of diagonals
+    // a vector is a row of four words: even rounds work on columns, odd rounds on diagonals, after the rows were rotated
     for (var i = 0u; i < 8u; i++) {
         a += b; d = rotate4(d ^ a, 16u);
         c += d; b = rotate4(b ^ c, 12u);
@@ -24,7 +25,7 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
             b = b.wxyz; c = c.zwxy; d = d.yzwx;
         }
     }
-    let pair = at.x & 7u; // of the 8 in a block
+    let pair = at.x & 7u; // one of the 8 numbers of a block
     var row = a + a0;
     if pair >= 6u { row = d + d0; } else if pair >= 4u { row = c; } else if pair >= 2u { row = b + b0; }
     return select(row.xy, row.zw, pair % 2u == 1u);

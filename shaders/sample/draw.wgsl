@@ -1,6 +1,7 @@
-// One token a slot, drawn from its row of logits as src/sample draws it, to the bit:
-//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters, then u < sum of p[0 ..= id]
-// then what the next step needs: counts, position in the random stream, the cursor. One workgroup a slot.
+// Samples one token per slot from its row of logits, bit for bit as src/sample does:
+//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters   the first id with u < sum of p[0 ..= id]
+// Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256 lanes per slot; its lanes share the
+// vocabulary.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
 import package::sample::fixed::{Scale, times, add, ordered, is_finite};
 import package::sample::chacha::{random_number};
@@ -10,11 +11,11 @@ import package::sample::filters::{filtered};
 
 struct Params {
     n_vocab: u32,
-    // Elements of four ids in a row of `keys` and of each plane of `memory`.
+    // Elements (four ids each) in a row of `keys` and in a plane of `memory`.
     quads: u32,
-    // Elements of four logits in a row.
+    // Elements (four logits each) in a row of `logits`.
     stride: u32,
-    // Rows of ids in `drawn`, after which they begin again, and their length.
+    // Rows of ids in `drawn`, a ring buffer, and ids in a row.
     n_steps: u32,
     n_slots: u32,
 }
@@ -22,13 +23,13 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
 @group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
-// Counts in units of 2^-20, the highest bit set where the id was seen; biases in the same units, BANNED never drawn.
+// Plane 0: counts in units of 2^-20, with the highest bit set if the id was seen. Plane 1: biases in the same units; BANNED is never drawn.
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
-@group(0) @binding(5) var<storage, read> exempt: array<u32>; // a bit an id: 1 adds nothing to its count
-// A header a slot: draws low and high, step, unused. Then ids [n_steps, slot].
+@group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if it is 1, the id adds nothing to its count
+// One header per slot: draws low, draws high, step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
-// What is drawn where nothing can be.
+// The id if no token can be drawn.
 const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
 
@@ -56,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let biases_at = counts_at + params.quads;
     let logits_at = slot * params.stride;
 
-    // the keys; what was counted fades as soon as it is read
+    // computes the keys; a count decays after it was used
     var largest = 0u;
     var smallest = 0xffffffffu;
     for (var q = lane; q < params.quads; q += 256u) {
@@ -69,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let key = key_of(bits[e], counts[e], biases[e], s);
                 four[e] = key;
                 largest = max(largest, key);
-                // 0 is no key: a guard has the host draw
+                // with GUARDS a logit that is not finite makes the smallest key 0: nothing is drawn here, and the host draws
                 if key != 0u { smallest = min(smallest, key); } else if (s.flags & GUARDS) != 0u && !is_finite(bits[e]) { smallest = 0u; }
             }
         }
@@ -105,7 +106,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u { keep(slot, id, counts_at, s); }
 }
 
-// Of the tokens with the largest key the one with the largest logit, of those the first.
+// Returns the token with the largest key. Ties: the largest logit, then the lowest id.
 fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     var best = 0u;
     var id = NOTHING;
@@ -129,7 +130,7 @@ fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     return workgroupUniformLoad(&uniform_value).x;
 }
 
-// Writes the id down, counts it, and prepares the next step. One lane.
+// Stores the id, counts it, and prepares the next step. One lane calls it.
 fn keep(slot: u32, id: u32, counts_at: u32, s: Settings) {
     let header = slot * HEADER;
     let step = drawn[header + 2u];

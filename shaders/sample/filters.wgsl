@@ -1,10 +1,11 @@
-// The filters, each as the last token it keeps in the order (d, id).
+// The filters top_n_sigma, top_k, top_p and min_p. A filter's result is a window: the last token that it keeps, in the order (d, id).
 import package::sample::fixed::{Scale, ZERO_SCALE, subtract, times};
 import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
 
-// What top_n_sigma, top_p, top_k and min_p leave. top_p is before top_k in the official package's order, and keeps what is as likely as the last.
+// Returns the window that all filters leave. With HF the order is top_k, top_p. In the official package's order top_p comes first and keeps
+// every token that is as likely as the last one it keeps.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -14,7 +15,7 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
-            // k times the mass that every token has under this scale; less one unit, which the sum must exceed
+            // under ZERO_SCALE every token has the same mass: the aim is k masses minus one unit, because the sum must exceed it
             if s.top_k != 0u {
                 w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
             }
@@ -26,7 +27,7 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     return w;
 }
 
-// The fewest tokens of `w` whose mass exceeds the aim; without `drops_ties` also those as likely as the last of them.
+// Returns the shortest window within `w` whose mass exceeds the aim. Unless `drops_ties`, it also keeps tokens as likely as its last one.
 fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
     let r = reach(row, w, s, aim, lane);
     if r.is_short { return w; }

@@ -1,13 +1,14 @@
-// The sampler's arithmetic in integers; src/sample/fixed.rs is this file again. 64-bit numbers are (low, high).
+// The sampler's integer arithmetic; src/sample/fixed.rs has the same functions. 64-bit numbers are (low, high).
 
-// A factor from 0 on: mantissa / 2^shift, shift in 0 ..= 63.
+// A factor of at least 0: mantissa / 2^shift, shift in 0 ..= 63.
 struct Scale { mantissa: u32, shift: u32 }
 
-// What the most likely token weighs, and what any does under ZERO_SCALE.
+// Mass of the most likely token. Under ZERO_SCALE every token has this mass.
 const FULL_MASS: u32 = 0x80000000u;
 const ZERO_SCALE = Scale(0u, 0u);
 const LARGEST: i32 = 2147483647;
 
+// Returns the 64-bit product.
 fn multiply(a: u32, b: u32) -> vec2<u32> {
     let al = a & 0xffffu;
     let ah = a >> 16u;
@@ -29,7 +30,7 @@ fn subtract(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 
 fn less(a: vec2<u32>, b: vec2<u32>) -> bool { return a.y < b.y || (a.y == b.y && a.x < b.x); }
 
-// x times the factor, truncated; at most 2^32 - 1.
+// Returns x times the factor, truncated, at most 2^32 - 1.
 fn times(x: u32, s: Scale) -> u32 {
     let p = multiply(x, s.mantissa);
     if s.shift >= 32u { return p.y >> (s.shift - 32u); }
@@ -42,18 +43,19 @@ fn times_signed(x: i32, s: Scale) -> i32 {
     return select(magnitude, -magnitude, x < 0);
 }
 
-// a + b, at the ends of i32 where it would pass them.
+// Returns a + b, clamped to the range of i32.
 fn add_saturating(a: i32, b: i32) -> i32 {
     let sum = a + b;
     return select(sum, select(LARGEST, -LARGEST - 1, a < 0), ((a ^ sum) & (b ^ sum)) < 0);
 }
 
+// Returns a - b, clamped to the range of i32.
 fn subtract_saturating(a: i32, b: i32) -> i32 {
     let difference = a - b;
     return select(difference, select(LARGEST, -LARGEST - 1, a < 0), ((a ^ b) & (a ^ difference)) < 0);
 }
 
-// 2^(31 - y), truncated, with y = distance times the scale in units of 2^-26.
+// Returns the mass 2^(31 - y), truncated; y is distance times scale, in units of 2^-26.
 fn mass(distance: u32, s: Scale) -> u32 {
     let y = times(distance, s);
     let n = y >> 26u;
@@ -68,10 +70,10 @@ fn mass(distance: u32, s: Scale) -> u32 {
     return (FULL_MASS - ((multiply(q, x).y + 1u) >> 1u)) >> n;
 }
 
-// A logit's bits as a number of nats in units of 2^-20, clamped to +-2000 and truncated. Not for those that are not finite.
+// Returns a finite logit in units of 2^-20 nats, truncated and clamped to +-2000 nats. Takes the bits of an f32.
 fn quantised(bits: u32) -> i32 {
     let exponent = (bits >> 23u) & 0xffu;
-    let mantissa = (bits & 0x7fffffu) | 0x800000u; // times 2^(exponent - 150), of 2^-20: times 2^(exponent - 130)
+    let mantissa = (bits & 0x7fffffu) | 0x800000u; // the logit is mantissa 2^(exponent - 150); in units of 2^-20: mantissa 2^(exponent - 130)
     var magnitude = 0u;
     if exponent >= 138u {
         magnitude = 0xffffffffu;
@@ -86,20 +88,20 @@ fn quantised(bits: u32) -> i32 {
 
 fn is_finite(bits: u32) -> bool { return (bits & 0x7f800000u) != 0x7f800000u; }
 
-// The bits of a number in the order of the numbers; both zeros are one.
+// Returns an integer that orders floats as their values do; both zeros give the same integer. Takes the bits of an f32.
 fn ordered(bits: u32) -> u32 {
     if (bits << 1u) == 0u { return 0x80000000u; }
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
 }
 
-// The least sum of masses that is at least share / 2^32 of the total, and at least 1.
+// Returns the smallest sum of masses that is at least 1 and at least share / 2^32 of the total.
 fn share_of(total: vec2<u32>, share: u32) -> vec2<u32> {
     let low = multiply(total.x, share);
     let sum = add(multiply(total.y, share), vec2(low.y, 0u));
     return add(sum, vec2(select(0u, 1u, low.x != 0u || (sum.x | sum.y) == 0u), 0u));
 }
 
-// A random number of 64 bits, brought below the total: the high half of their product.
+// Scales a random number of 64 bits to 0 .. total: returns the high half of their product.
 fn uniform_below(random: vec2<u32>, total: vec2<u32>) -> vec2<u32> {
     let a = add(multiply(random.y, total.x), vec2(multiply(random.x, total.x).y, 0u));
     let b = add(multiply(random.x, total.y), vec2(a.x, 0u));

@@ -1,18 +1,18 @@
-// Which tokens may still be drawn, and which of them a mass falls on. A token stands as its distance d = max - key and weighs
-// mass(d); what may be drawn is a prefix of the order (d, id), so a filter is its last token. No list is kept: every question
-// reads the keys of the slot again.
+// Finds tokens by mass. A token is represented by its distance d = max - key and has the mass `mass(d)`. The tokens that may be drawn are a
+// prefix of the order (d, id), so a filter's result is one last token. No list is stored: every question reads the slot's keys again.
+// For workgroups of 256 lanes. Call `reach` and `find` from uniform control flow.
 import package::sample::fixed::{Scale, mass, add, less, subtract, share_of, uniform_below};
 import package::sample::bins::{BINS, BIN_BITS, clear_bins, add_to_bin, total_of_bins, exceed};
 
-// Adjusted logits as ordered integers, 0 what cannot be drawn; four ids an element. [slot, quads]
+// Adjusted logits as ordered integers, four ids per element; 0 if the id cannot be drawn. [slot, quads]
 @group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;
 
 const ALL: u32 = 0xffffffffu;
 
-// A row of keys, its first element and their number, and the largest key.
+// A row of keys: first element, number of elements, largest key.
 struct Row { at: u32, quads: u32, max: u32 }
 
-// Distances from `nearest` on, up to `(farthest, last)`.
+// Tokens with a distance of at least `nearest`, up to and with the token (farthest, last) in the order (d, id).
 struct Window { nearest: u32, farthest: u32, last: u32 }
 
 fn is_within(w: Window, d: u32, id: u32) -> bool {
@@ -21,10 +21,10 @@ fn is_within(w: Window, d: u32, id: u32) -> bool {
 
 fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
 
-// What `aim` makes of the sum of the masses.
-const GIVEN: u32 = 0u; // the value
-const SHARE: u32 = 1u; // the last unit of the share value.x / 2^32
-const RANDOM: u32 = 2u; // what the random number `value` falls on
+// How a mass is chosen, given the sum of all masses.
+const GIVEN: u32 = 0u; // `value` itself
+const SHARE: u32 = 1u; // the share value.x / 2^32 of the sum, minus one unit
+const RANDOM: u32 = 2u; // `value` is a random number, scaled to the sum
 struct Aim { kind: u32, value: vec2<u32> }
 
 fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
@@ -33,10 +33,11 @@ fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
     return aim.value;
 }
 
-// The first distance with which the sum of the masses, nearest first, exceeds the aim, and what is left of it for the tokens
-// at that distance; `is_short` where all masses together do not exceed it.
+// The first distance with which the running sum of masses, nearest first, exceeds the aim; and the aim minus the masses of nearer tokens.
+// `is_short` is true if the sum of all masses does not exceed the aim.
 struct Reached { distance: u32, rest: vec2<u32>, is_short: bool }
 
+// Finds the distance at which the masses of a window exceed the aim, BIN_BITS bits of it at a time.
 fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
     var nearest = 0u;
     var rest = vec2(0u);
@@ -70,11 +71,11 @@ fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
     return Reached(nearest, rest, false);
 }
 
-// The id with which the sum of the masses, lowest first, exceeds the aim; ALL where there is no mass.
 var<workgroup> found_id: u32;
 
+// Returns the id with which the running sum of masses in a window, lowest id first, exceeds the aim; ALL if the sum does not exceed it.
 fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
-    // the bins are ranges of elements, then single ones
+    // a bin is a range of elements, in the second pass one element
     let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
     clear_bins(lane);
     for (var q = lane; q < row.quads; q += 256u) { add_quad(row, w, s, q, q >> shift); }
@@ -105,6 +106,7 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     return workgroupUniformLoad(&found_id);
 }
 
+// Adds the masses of the four ids of element q to a bin.
 fn add_quad(row: Row, w: Window, s: Scale, q: u32, bin: u32) {
     let distances = vec4(row.max) - keys[row.at + q];
     var sum = vec2(0u);

@@ -1,7 +1,7 @@
-// A sampler's settings, and what they make of a logit: penalties, then bias, then bans.
+// A sampler's settings, and their effect on a logit: penalties, then bias, then bans.
 import package::sample::fixed::{Scale, LARGEST, times, times_signed, add_saturating, subtract_saturating, quantised, is_finite};
 
-// Row of src/sample/row.rs: the same fields in the same order.
+// The same fields in the same order as `Row` in src/sample/row.rs.
 struct Settings {
     flags: u32,
     top_p: u32,
@@ -27,11 +27,11 @@ const PENALISES: u32 = 8u;
 const GUARDS: u32 = 16u;
 const SIGMA: u32 = 32u;
 
-// Of what is remembered of an id: the count's highest bit, and the bias of what is never drawn.
+// The highest bit of a count marks an id that was seen. The bias BANNED marks an id that is never drawn.
 const SEEN: u32 = 0x80000000u;
 const BANNED: u32 = 0x80000000u;
 
-// A logit as an ordered integer, 0 where it cannot be drawn.
+// Returns an adjusted logit as an ordered integer, or 0 if the id cannot be drawn.
 fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
     if !is_finite(bits) || bias == BANNED { return 0u; }
     var x = quantised(bits);

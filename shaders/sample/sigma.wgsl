@@ -1,14 +1,14 @@
-// The standard deviation of a row of logits, as Shortlist::top_n_sigma of src/sample finds it. Distances count in units of 2^-10 nats,
-// so that sums of squares fit 64 bits.
+// The standard deviation of a row of logits, as `Shortlist::top_n_sigma` in src/sample computes it. Distances are in units of 2^-10 nats, so
+// that sums of squares fit 64 bits.
 import package::sample::fixed::{multiply, add, less};
 import package::sample::bins::{BINS, clear_bins, add_to_bin, total_of_bins};
 import package::sample::select::{Row, keys};
 
 const COARSE: u32 = 10u;
 
-// In units of 2^-20 nats.
+// Returns the standard deviation in units of 2^-20 nats. Call it from uniform control flow.
 fn deviation(row: Row, lane: u32) -> u32 {
-    // the number of tokens in the upper 21 bits, the sum of their distances in the lower 43
+    // a sum has the number of tokens in its upper 21 bits and the sum of their distances in its lower 43 bits
     clear_bins(lane);
     for (var q = lane; q < row.quads; q += 256u) {
         let four = keys[row.at + q];
@@ -37,7 +37,7 @@ fn deviation(row: Row, lane: u32) -> u32 {
     return root(vec2(variance.x << 20u, (variance.y << 20u) | (variance.x >> 12u)));
 }
 
-// x / n, truncated, for n in 1 ..= 2^31.
+// Returns x / n, truncated; n is in 1 ..= 2^31.
 fn divided(x: vec2<u32>, n: u32) -> vec2<u32> {
     let high = x.y / n;
     var rest = x.y % n;
@@ -53,7 +53,7 @@ fn divided(x: vec2<u32>, n: u32) -> vec2<u32> {
     return vec2(low, high);
 }
 
-// The largest number whose square is at most x.
+// Returns the largest number whose square is at most x.
 fn root(x: vec2<u32>) -> u32 {
     var r = 0u;
     for (var bit = 0x80000000u; bit != 0u; bit >>= 1u) {

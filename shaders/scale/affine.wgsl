@@ -1,5 +1,7 @@
-// A scale and an offset for every row and every column: words of eight, `[2, rows / 8]`, then `[2, units]`.
+// An f16 scale and offset per row (rx, mx) and per column (ry, my). A word has eight of them: `[2, rows / 8]`, then `[2, units]` words.
+//   W[row, k] = c[row, k] rx[row] ry[k] + mx[row] + my[k]
 //   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
+// Fills the slot `scale`; scale/none says what each function returns.
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
@@ -8,7 +10,7 @@ import package::slot::matrix::scale_word;
 const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns {
-    // Scale and offset of rows, then of columns.
+    // Scale and offset of four rows, then of eight columns.
     rx: vec4<f32>,
     mx: vec4<f32>,
     ry: mat2x4<f32>,

@@ -1,21 +1,21 @@
-// Codes that are the numbers.
+// No scales: the codes are the weights. Fills the slot `scale`; every module of this slot defines these names.
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 
-// Units of the width whose sums `of_rows` multiplies together. Every module in the place of this one has these names.
+// Units of a row that share the factors `of_rows`.
 const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { unused: u32 }
 
-// What belongs to the inputs of unit k, for rows row .. row + 3. `block` is any row of their block of 64, the same for all lanes of a
-// workgroup where a kernel knows one: an index that lanes share is read once.
+// Returns the scales of the inputs of unit k, for rows row .. row + 3. `block` is any row in the same block of 64 rows. A kernel passes
+// the same `block` in all lanes of a workgroup if it can: lanes that share an index share the load.
 fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
 
-// What four rows make of eight inputs, but for `of_rows`.
+// Returns the dot products of four rows with eight inputs, without the factors `of_rows`.
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
-// What the sums of four rows are multiplied by, where they are of the same block as unit k.
+// Returns the factors of the sums of four rows over the block of unit k.
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
 
-// Unit k of one row.
+// Returns unit k of one row, scaled.
 fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> { return codes; }

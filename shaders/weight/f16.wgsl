@@ -1,9 +1,10 @@
-// Half-precision weights, a unit of eight in a word. No f16 arithmetic: the adapter need not have it.
+// f16 weights, a unit of eight in one word, without f16 arithmetic, which the adapter may lack.
+// Fills the slot `weight`; every module of this slot defines these names.
 import package::lib::halves::halves;
 
-// Units that a word holds, and words that a unit takes. Every module in the place of this one has both, and `decode`.
+// Units in a 16-byte word, and words in a unit.
 const SHARERS: u32 = 1u;
 const WORDS: u32 = 1u;
 
-// Unit i of a word, or of two.
+// Returns the codes of unit i of word a. If WORDS is 2, the unit is in words a and b.
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }

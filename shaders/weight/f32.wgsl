@@ -1,4 +1,4 @@
-// Single-precision weights, a unit of eight in two words.
+// f32 weights, a unit of eight in two words. Fills the slot `weight`; weight/f16 says what each name means.
 const SHARERS: u32 = 1u;
 const WORDS: u32 = 2u;
 

@@ -1,5 +1,5 @@
-// Eight bits, c for (c - 128) / 128. A byte in the mantissa of 2^16 or 2^8 counts 128ths, so that one subtraction decodes it; a
-// conversion from integers is slow on some GPUs.
+// int8: code c means (c - 128) / 128. Fills the slot `weight`; weight/f16 says what each name means.
+// A byte in the mantissa of 2^16 or 2^8 counts 128ths, so one subtraction decodes it. Conversions from integers are slow on some GPUs.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
 

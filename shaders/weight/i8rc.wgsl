@@ -1,4 +1,5 @@
-// The official package's int8, c for c + 1/2. A byte in the mantissa of 2^23 or 2^15 counts ones.
+// int8 of the official RWKV package: code c means c + 1/2. Fills the slot `weight`; weight/f16 says what each name means.
+// A byte in the mantissa of 2^23 or 2^15 counts ones, so one subtraction decodes it.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
 

@@ -1,4 +1,5 @@
-// NormalFloat of four bits: QLoRA paper, appendix E. Chosen bit by bit: tables that lanes index apart are slow everywhere.
+// NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the slot `weight`; weight/f16 says what each name means.
+// Selects choose the number bit by bit: a table is slow on every adapter if each lane reads another entry.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
 
