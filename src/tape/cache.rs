@@ -1,39 +1,40 @@
-//! What attention remembers: keys and values of every token, in blocks that slots share until one of them writes; and the angles
-//! that rotate with a token's position.
+//! Caches of attention: keys and values of every token, in blocks, and the rotary position embedding. Slots share a block until one of them
+//! writes to it.
 
 use crate::error::{Result, room};
 use crate::quant::PAD;
 
-/// Tokens of a block: what a slot's memory grows by.
+/// Tokens in a block, the unit by which a slot's cache grows.
 pub const TOKENS_PER_BLOCK: usize = 64;
 
-/// Keys or values of every token of the slots. `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`
+/// Handle of the keys or the values of all slots: `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cache(pub(crate) usize);
 
+/// The declaration of a cache.
 #[derive(Debug, Clone)]
 pub struct CacheSpec {
     /// Tensor name in state files.
     pub name: String,
     pub n_heads: usize,
     pub head_size: usize,
-    /// On a device, [`PAD`] numbers of each token of a block lie beside one another, then their next ones: lanes read the same part
-    /// of neighbouring keys. Else all numbers of a head and token lie together: lanes read parts of the same value.
+    /// The layout of a head's block on a device. `true`: `[head_size / PAD, tokens, PAD]`, because lanes read the same part of
+    /// consecutive keys. `false`: `[tokens, head_size]`, because lanes read parts of the same value.
     pub is_keys: bool,
 }
 
 impl CacheSpec {
-    /// Numbers of a token.
+    /// Returns the numbers of one token.
     pub fn width(&self) -> usize {
         self.n_heads * self.head_size
     }
 
-    /// Numbers of a block.
+    /// Returns the numbers in a block.
     pub fn block_len(&self) -> usize {
         TOKENS_PER_BLOCK * self.width()
     }
 
-    /// Where number `i` of a token's `[n_heads, head_size]` lies in its block on a device.
+    /// Returns the index, in its block on a device, of number `i` of a token's `[n_heads, head_size]`.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
@@ -44,37 +45,37 @@ impl CacheSpec {
     }
 }
 
-/// What an executor has memory for.
+/// Sizes that an executor allocates memory for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
     /// Pages of recurrent state.
     pub pages: usize,
     /// Blocks of the caches.
     pub blocks: usize,
-    /// Blocks that the slots of a step have between them, one that several have counted for each.
+    /// Blocks that all slots of a step list together. A shared block counts once per slot.
     pub listed: usize,
     /// Tokens of a slot.
     pub context: usize,
 }
 
 impl Room {
-    /// Of a tape without caches.
+    /// Returns the room for a tape without caches.
     pub fn pages(pages: usize) -> Room {
         Room { pages, ..Room::default() }
     }
 }
 
-/// Rotary position embedding: pair i of a head is rotated by `position / base^(2 i / size)`.
+/// Rotary position embedding: pair i of a head is rotated by `position / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
-    /// R, components that are rotated; even.
+    /// R, the number of rotated components of a head; even.
     pub size: usize,
     pub base: f64,
 }
 
 impl Rotary {
-    /// cos and sin for positions `0..n`, `[n, size / 2, 2]`. Wave lengths and angles are rounded to f32 as in the official code,
-    /// which matters: at position 131 071 an exact angle would be 8e-4 off. Functions of shaders are far too coarse for this.
+    /// Returns cos and sin for positions `0..n`, `[n, size / 2, 2]`. Frequencies and angles are rounded to f32 as in the official code: at
+    /// position 131 071 an exact angle would differ by 8e-4. The host computes the table because sin and cos of shaders are not exact enough.
     ///
     /// # Errors
     /// `Memory` if the host has no room for the table.
@@ -97,12 +98,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wave_lengths_are_those_of_the_official_code() {
+    fn frequencies_match_the_official_code() {
         let first = |base: f64| {
             let angles = Rotary { size: 64, base }.angles(2).unwrap();
             [0, 1, 2, 16].map(|i| f64::from(angles[64 + 2 * i + 1]).asin())
         };
-        // The base is 10 000 rope_ratio, and the exponent divides by R: the ratio neither scales positions nor is R the head.
+        // The base is 10 000 rope_ratio: the ratio does not scale positions. The exponent divides by R and not by the head size.
         for (base, expected) in [(5e6, [1.0, 0.6175288, 0.3813418, 4.4721e-4]), (1e4, [1.0, 0.7498942, 0.5623413, 0.01])] {
             for (found, expected) in first(base).into_iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{base}: {found} {expected}");
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_a_block_has_a_place_of_its_own() {
+    fn every_number_of_a_block_has_its_own_place() {
         for is_keys in [false, true] {
             let spec = CacheSpec { name: "k".into(), n_heads: 3, head_size: 16, is_keys };
             let mut places: Vec<usize> =

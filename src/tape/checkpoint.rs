@@ -1,4 +1,4 @@
-//! A checkpoint as a source of weights.
+//! Implements [`Source`] for checkpoints.
 
 use super::{Bytes, Source};
 use crate::error::Result;
@@ -11,7 +11,7 @@ impl Source for Checkpoint {
         self.tensor(name).is_some()
     }
 
-    /// Scaled numbers count as F32, in which they are read: in the type they are stored in, not all of them may fit.
+    /// Reports scaled tensors as F32: their scaled numbers may exceed the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
         self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
     }
@@ -36,7 +36,7 @@ mod tests {
     use crate::weights::testing::{Gguf, gguf, halves, put, q8_0, singles};
 
     #[test]
-    fn only_bytes_that_are_the_numbers_are_shared() {
+    fn only_bytes_that_are_plain_numbers_are_shared() {
         let (x, shape) = (vec![2.0; 64], [2, 32]);
         let tensors: [(&str, DType, &[usize], &[u8]); 4] = [
             ("emb.weight", DType::F16, &shape, &halves(&x)),
@@ -53,7 +53,7 @@ mod tests {
             c.with(name, &shape, &mut |view| view.to_f32().map(|x| found = x)).unwrap();
             assert_eq!(found, x, "{name}");
         }
-        // A half that is scaled may become more than a half holds: it must not count as one.
+        // A scaled f16 may exceed the range of f16, so it counts as F32.
         let mut g = Gguf::new("rwkv6");
         g.u32("rwkv6.rescale_every_n_layers", 1).tensor("blk.1.channel_mix_value.weight", 1, &shape, &halves(&x));
         let c = Checkpoint::open(&put(&dir, "half.gguf", &g.finish())).unwrap();

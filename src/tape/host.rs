@@ -1,4 +1,4 @@
-//! The memory of the twins: what the tape declares, as plain vectors on the host.
+//! Host memory for twins, the reference implementations of words on the CPU: everything that a tape declares, as plain vectors.
 
 use super::{Cache, CacheSpec, Matrix, State, Step, TOKENS_PER_BLOCK, Tape, Var, Vector};
 use crate::error::{Error, Result, filled};
@@ -7,7 +7,7 @@ use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that somebody keeps: a memory map, or a vector.
+/// A range of shared bytes: of a memory map, or of a vector.
 #[derive(Clone)]
 pub struct Bytes {
     pub owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -15,6 +15,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
+    /// Returns the bytes of a vector.
     pub fn owned(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
         Bytes { owner: Arc::new(bytes), range }
@@ -25,37 +26,43 @@ impl Bytes {
     }
 }
 
-/// One matrix of a stack.
+/// One matrix of a stack: codes and scales.
 #[derive(Clone)]
 pub struct HostPart {
     pub format: &'static dyn Format,
-    /// Elements of a stored row; at least the width, padded or not.
+    /// Elements in a stored row: the width, with or without padding.
     pub k: usize,
     pub codes: Bytes,
     pub scales: Arc<Scales>,
 }
 
+/// A stack of matrices.
 #[derive(Clone, Default)]
 pub struct HostMatrix {
     pub parts: Vec<HostPart>,
 }
 
 impl HostMatrix {
-    /// One of its parts, to multiply with.
+    /// Returns part `part` of the stack, for products.
     pub fn part(&self, part: usize) -> Weights<'_> {
         let p = &self.parts[part];
         Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), scales: &p.scales }
     }
 }
 
-/// Keys or values, a row a token: `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`.
+/// A cache of keys or values with one row per token: `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`.
 #[derive(Default)]
 pub struct HostCache {
     bytes: Vec<u8>,
+    /// Bytes in a row.
     row: usize,
 }
 
 impl HostCache {
+    /// Allocates a cache of `blocks` blocks.
+    ///
+    /// # Errors
+    /// `Memory` if the host does not have enough memory.
     pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
         let row = format.size_bytes(spec.width());
         let size = blocks.saturating_mul(TOKENS_PER_BLOCK * row);
@@ -68,14 +75,14 @@ impl HostCache {
         at..at + self.row
     }
 
-    /// Encodes a token's numbers.
+    /// Encodes one token's numbers, `[n_heads, head_size]`, and writes them.
     pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
         let encoded = quant::encode_within(format, row);
         let place = self.place(block, token);
         self.bytes[place].copy_from_slice(&encoded);
     }
 
-    /// Decodes the first `n` tokens of a block.
+    /// Decodes the first `n` tokens of a block into `rows`.
     fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
         let at = self.place(block, 0).start;
         let bytes = &self.bytes[at..at + n * self.row];
@@ -83,7 +90,7 @@ impl HostCache {
         format.decode(bytes, rows);
     }
 
-    /// The first `n` tokens of a slot that has these blocks.
+    /// Returns the first `n` tokens of a slot, `[n, n_heads, head_size]`. `blocks`: the blocks of the slot, in order.
     pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
         let (mut rows, mut all) = (Vec::new(), Vec::new());
         for (first, &block) in (0..n).step_by(TOKENS_PER_BLOCK).zip(blocks) {
@@ -93,13 +100,14 @@ impl HostCache {
         all
     }
 
+    /// Copies block `from` to block `to`.
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let (from, to) = (self.place(from, 0).start, self.place(to, 0).start);
         self.bytes.copy_within(from..from + TOKENS_PER_BLOCK * self.row, to);
     }
 }
 
-/// Everything a twin may touch.
+/// Everything that a twin may read and write. Vectors are indexed by handles of the tape.
 pub struct Host {
     pub tape: Arc<Tape>,
     pub step: Step,
@@ -111,12 +119,12 @@ pub struct Host {
     /// `[positions, rotary size / 2, 2]`
     pub angles: Vec<f32>,
     pub batch_invariant: bool,
-    /// Rows of tokens that activations have room for: the distance of planes.
+    /// Rows of tokens in an activation, or in a plane of it.
     pub capacity: usize,
 }
 
 impl Host {
-    /// Takes an activation out, so that others can be read while it is written. Put it back with [`Host::put`].
+    /// Takes an activation out, so that other activations can be read while it is written. [`Host::put`] puts it back.
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
@@ -147,12 +155,13 @@ impl Host {
         &self.matrices[m.0]
     }
 
-    /// Row `i` of packed vectors, without its padding.
+    /// Returns row `i` of packed vectors, without padding.
     pub fn vector(&self, v: Vector, i: usize) -> &[f32] {
         let spec = self.tape.vector_spec(v);
         &self.vectors[v.0][i * spec.stride()..][..spec.width]
     }
 
+    /// Returns the floats from one row of an activation to the next.
     pub fn stride(&self, v: Var) -> usize {
         self.tape.var_spec(v).stride()
     }

@@ -1,47 +1,52 @@
-//! How a stack of matrices is cut for a device.
+//! The declaration of a stack of matrices, and its layouts on devices.
 //!
-//! *Pieces*: rows of padded width, as many of one format as fit a storage binding. *Blocks*: for adapters that read uniform buffers
-//! many times faster than storage buffers (CPUs that play GPU), rows in groups, each cut along its width into up to eight tiles
-//! of 64 KiB, the largest uniform binding of WebGPU. *Columns*: for inputs that are mostly zeros, `[k, rows]` with the weights of
-//! one input channel contiguous, cut by output rows so that each piece holds every channel.
+//! - *Pieces*: padded rows. A piece has rows of one format and fits a storage binding.
+//! - *Blocks*, for software adapters, which read uniform buffers many times faster than storage buffers: groups of rows. Each block is cut
+//!   along its width into up to eight tiles of 64 KiB, the largest uniform binding of WebGPU.
+//! - *Column pieces*, for inputs that are mostly zeros: `[k, rows]`, with the weights of one input channel contiguous. The matrix is cut by
+//!   output rows, so that each piece has every channel.
 
 use super::region::{Order, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
-/// One matrix of a stack: `[rows, k]`, k contiguous.
+/// One matrix of a stack: `[rows, k]`, row-major.
 #[derive(Debug, Clone)]
 pub struct MatrixPart {
+    /// Name of the tensor.
     pub tensor: String,
+    /// Outputs.
     pub rows: usize,
+    /// Inputs.
     pub k: usize,
-    /// The file's tensor is `[k, rows]` (the low-rank pairs of RWKV are).
+    /// The file's tensor is `[k, rows]`, as RWKV's low-rank matrices are.
     pub transposed: bool,
-    /// Zeros where the file has no such tensor.
+    /// `true`: the matrix is zero if the file does not have the tensor.
     pub optional: bool,
-    /// The file's tensor holds several such matrices, and this is one of them.
+    /// The place of the matrix in a tensor that holds several matrices; `None` if the tensor holds only this one.
     pub slice: Option<Slice>,
-    /// What it multiplies may leave the range of f16.
+    /// The inputs may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
-    /// Chosen when the model is opened.
+    /// The stored format. It is chosen when the model is opened.
     pub format: &'static dyn Format,
 }
 
-/// What a matrix is to its model, by which its format is chosen.
+/// The role of a matrix in its model, which determines its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Projections of the time mix or the attention, receptance, keys or gates of the ffn.
+    /// Projections of time mix or attention; receptance, keys or gates of the ffn.
     Plain,
-    /// The matrix that ends an ffn.
+    /// The last matrix of an ffn.
     Value,
-    /// One of a low-rank pair.
+    /// One matrix of a low-rank pair.
     LowRank,
-    /// Looked up by row, never multiplied.
+    /// A table whose rows are looked up, never multiplied.
     Embedding,
+    /// The matrix that makes logits.
     Head,
 }
 
-/// One matrix among `of` in a tensor: a dimension more in front, or their rows under one another.
+/// Matrix `index` of the `of` matrices in one tensor: `[of, …]` if `is_plane`, else rows under one another.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub index: usize,
@@ -50,7 +55,7 @@ pub struct Slice {
 }
 
 impl MatrixPart {
-    /// `W [rows, k]`, as PyTorch's Linear stores it.
+    /// Returns a matrix `[rows, k]` that the file stores as PyTorch's Linear does: outputs by inputs.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         MatrixPart {
             tensor: tensor.into(),
@@ -65,31 +70,32 @@ impl MatrixPart {
         }
     }
 
-    /// `M [k, rows]`, in x out, as the low-rank pairs of RWKV lie.
+    /// Returns a low-rank matrix `[rows, k]` that the file stores as `[k, rows]`: inputs by outputs, as RWKV does.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         MatrixPart { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
     }
 
+    /// Returns the matrix with another role.
     pub fn of(self, kind: Kind) -> Self {
         MatrixPart { kind, ..self }
     }
 
-    /// Says that its input may leave the range of f16.
+    /// Returns the matrix with inputs that may exceed the range of f16.
     pub fn wide(self) -> Self {
         MatrixPart { is_wide: true, ..self }
     }
 
-    /// Plane `index` of the file's tensor `[of, …]`.
+    /// Returns the matrix that is plane `index` of a tensor `[of, …]`.
     pub fn plane(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: true }), ..self }
     }
 
-    /// Rows `index * rows ..` of the file's matrix of `of` times as many.
+    /// Returns the matrix that is rows `index * rows .. (index + 1) * rows` of a tensor with `of * rows` rows.
     pub fn slice(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
 
-    /// Shape of the tensor in the file.
+    /// Returns the shape of the tensor in the file.
     pub fn shape(&self) -> Vec<usize> {
         let (planes, stacked) = match self.slice {
             Some(Slice { of, is_plane: true, .. }) => (Some(of), 1),
@@ -100,38 +106,42 @@ impl MatrixPart {
         planes.into_iter().chain(if self.transposed { [self.k, rows] } else { [rows, self.k] }).collect()
     }
 
-    /// First of its rows among all that the tensor has.
+    /// Returns the first row of the matrix among all rows of its tensor.
     pub fn first_row(&self) -> usize {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// The same matrix `[k, rows]`: a row an input channel.
+    /// Returns the transposed matrix, `[k, rows]`: one row per input channel.
+    ///
+    /// # Panics
+    /// If the matrix is a slice of a tensor.
     pub fn transposed(&self) -> MatrixPart {
         assert!(self.slice.is_none(), "{}: a slice of a tensor is not stored by columns", self.tensor);
         MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
     }
 
-    /// Units of [`PAD`] elements in a row.
+    /// Returns the units of [`PAD`] elements in a row.
     pub fn units(&self) -> usize {
         padded(self.k) / PAD
     }
 }
 
+/// The declaration of a stack of matrices.
 pub struct MatrixSpec {
-    /// Those of one format that follow one another are read by one dispatch.
+    /// One dispatch reads consecutive parts of the same format.
     pub parts: Vec<MatrixPart>,
-    /// Most of what it multiplies is zero, so an executor may store it by columns and read only some.
+    /// The inputs are mostly zeros. An executor may store the matrix column-major and read only some columns.
     pub has_sparse_input: bool,
 }
 
-/// Bytes of a uniform binding.
+/// Bytes of a window, the largest uniform binding.
 pub const WINDOW_BYTES: usize = 65536;
-/// Tiles that one dispatch binds.
+/// Windows that one dispatch binds for tiles.
 pub const WINDOWS: usize = 8;
-/// A uniform binding begins at a multiple of so many bytes.
+/// Alignment of a uniform binding, in bytes.
 pub const WINDOW_ALIGN: usize = 256;
 
-/// Rows of one part, cut into tiles: tile i holds units `i * tile_units ..` of each row.
+/// Rows of one part, cut into tiles. Tile i has units `i * tile_units .. (i + 1) * tile_units` of each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     pub part: usize,
@@ -139,17 +149,17 @@ pub struct Block {
     pub rows: usize,
     pub tile_units: usize,
     pub n_tiles: usize,
-    /// Which buffer, and the first byte of the first tile.
+    /// Index of the buffer, and first byte of the first tile in it.
     pub buffer: usize,
     pub at: usize,
     /// Bytes from one tile to the next.
     pub tile_bytes: usize,
-    /// Bytes of the scales, which follow the tiles.
+    /// Bytes of the scales. They follow the tiles.
     pub scale_bytes: usize,
 }
 
 impl Block {
-    /// First byte of the scales.
+    /// Returns the first byte of the scales.
     pub fn scales_at(&self) -> usize {
         self.at + self.n_tiles * self.tile_bytes
     }
@@ -158,18 +168,18 @@ impl Block {
         self.scales_at() + self.scale_bytes
     }
 
-    /// Bytes that a buffer must have which ends with this block.
+    /// Returns the bytes of a buffer whose last block is this one. Every window of 64 KiB that begins in the block fits the buffer.
     pub fn buffer_bytes(&self) -> usize {
         self.end() + WINDOW_BYTES
     }
 }
 
-/// Rows that one binding holds, of one format.
+/// Rows of one format that fit one storage binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatrixPiece {
     pub format: &'static dyn Format,
     pub segments: Vec<PieceSegment>,
-    /// Of 16 bytes.
+    /// Size in words of 16 bytes.
     pub words: usize,
 }
 
@@ -180,12 +190,13 @@ pub struct PieceSegment {
     pub first_row: usize,
     pub rows: usize,
     pub region: Region,
-    /// First words of its codes and of its scales within the piece.
+    /// First words of the codes and of the scales within the piece.
     pub codes: usize,
     pub scales: usize,
 }
 
 impl MatrixPiece {
+    /// Returns the bytes of the piece.
     pub fn size_bytes(&self) -> usize {
         self.words * WORD_BYTES
     }
@@ -202,28 +213,28 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// How scales lie. A matrix that may be read by columns has its scales along them, however it is stored: its numbers are the same
-    /// everywhere.
+    /// Returns the direction of blocks of scales. A matrix with sparse inputs has its scales along columns even if it is stored row-major,
+    /// so its numbers are the same on every device.
     pub fn axis(&self) -> Axis {
         if self.has_sparse_input { Axis::Column } else { Axis::Row }
     }
 
-    /// Looked up by row, never multiplied.
+    /// Returns whether rows of the matrix are looked up and never multiplied.
     pub fn is_table(&self) -> bool {
         self.parts.iter().any(|p| p.kind == Kind::Embedding)
     }
 
-    /// So many rows of a part.
+    /// Returns the layout of `rows` rows of a part.
     pub fn region(&self, part: &MatrixPart, rows: usize) -> Region {
         Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
     }
 
-    /// Cuts the stack by rows so that no piece is larger than `limit` bytes. A few rows always fit: they are at most some
-    /// hundred kilobytes, limits at least some megabytes (a test's override is the exception, and gets those rows a piece).
+    /// Cuts the stack by rows into pieces of at most `limit` bytes. A piece has at least the rows that share words or scales, even if they
+    /// exceed the limit; only limits of tests are that small.
     pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
-            // Rows that may not be parted: they share words, or scales.
+            // Rows that must stay together, because they share words or scales.
             let together = if self.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD };
             let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;
@@ -231,7 +242,7 @@ impl MatrixSpec {
                 let left = spec.rows - first_row;
                 let used = pieces.last().filter(|p| p.format == spec.format).map_or(usize::MAX, |p| p.words);
                 let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD_BYTES;
-                // All of them, or as many as there is room for.
+                // All remaining rows, or as many as fit.
                 let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
                 if room == 0 && used > 0 {
                     pieces.push(MatrixPiece::new(spec.format));
@@ -248,9 +259,12 @@ impl MatrixSpec {
         pieces
     }
 
-    /// Cuts the only part by output rows, in whole units, so that no piece is larger than `limit` bytes; each holds these rows'
-    /// weights of every input channel, `[k, units]`. One block of rows always fits: a channel is some bytes of it, and there are some
-    /// ten thousand (a test's override is the exception).
+    /// Cuts the only part by output rows, in whole units, into pieces of at most `limit` bytes. A piece has the weights of its rows for every
+    /// input channel, `[k, units]`. It has at least the rows that share scales, even if they exceed the limit; only limits of tests are that
+    /// small.
+    ///
+    /// # Panics
+    /// If the stack does not have exactly one part.
     pub fn column_pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
         // Rows that share scales stay together.
@@ -268,8 +282,8 @@ impl MatrixSpec {
         (0..part.rows).step_by(step).map(piece).collect()
     }
 
-    /// Cuts every part into blocks; a buffer holds at most `limit` bytes (but at least one block). `group` rows, a multiple of
-    /// [`WEIGHTS_PER_BLOCK`], belong together where that many fit.
+    /// Cuts every part into blocks. A buffer has at most `limit` bytes, but at least one block. `group`: rows of a workgroup, a multiple of
+    /// [`WEIGHTS_PER_BLOCK`]; a block has a multiple of `group` rows if that many fit its tiles.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
@@ -277,7 +291,7 @@ impl MatrixSpec {
             let tile_units = spec.units().div_ceil(WINDOWS).max(1);
             let n_tiles = spec.units().div_ceil(tile_units);
             let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
-            // Either whole blocks of rows, or a part of one.
+            // A multiple of the group, or a power of two below it.
             let step = if fit >= group { fit / group * group } else { 1 << fit.ilog2() };
             for first_row in (0..spec.rows).step_by(step) {
                 let rows = step.min(spec.rows - first_row);
@@ -296,30 +310,31 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Whether every row fits the tiles of one dispatch, the scales of a block one uniform binding, and its activations another.
+    /// Returns whether the matrix can be laid out in blocks: every row fits the tiles of one dispatch, the scales of a block one uniform
+    /// binding, and the inputs of a token another.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // A scale is an 8th of a byte a code at the most, and only those of whole columns do not become fewer with the rows.
+        // Scales per block of 64 weights always fit. Scales per column do not become fewer with the rows, so they are checked.
         let scales_fit = |p: &MatrixPart| {
             p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
         };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Bytes in a file, and about as many on a device.
+    /// Returns the bytes in a file. A device needs about the same.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }
 
-    /// The same as if parts had other formats.
+    /// Returns the bytes in a file for other formats of the parts.
     pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
     }
 
-    /// Bytes of one row of every part, as a lookup reads it.
+    /// Returns the bytes of one row of every part, which a lookup reads.
     pub fn row_bytes(&self) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
     }
@@ -335,7 +350,7 @@ impl MatrixSpec {
     }
 }
 
-/// How many of 0, 1, 2, … below `n` hold, of which the first ones do.
+/// Returns the first number in `0..n` for which `holds` is false, or `n`. `holds` must be true below that number and false from it on.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -382,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_several_formats_are_pieces_apart() {
+    fn parts_of_different_formats_are_in_different_pieces() {
         let mut spec = stack(quant::find("i8").unwrap(), &[(10, 16), (3, 5), (7, 32)], false);
         spec.parts[1].format = quant::find("f16").unwrap();
         let formats: Vec<_> = spec.pieces(1 << 20).iter().map(|p| p.format.name()).collect();

@@ -1,7 +1,7 @@
-//! The recorded program: words in order, and the plain data they speak of.
+//! The tape: a model's words in order, and the declarations of weights, activations and states that they use.
 //!
-//! An architecture declares its weights and states and records words; an executor plays them. A tape holds no numbers, knows
-//! no device and no file, and is the same for every token.
+//! An architecture declares its weights and states and records words; an executor plays them. A tape holds no numbers, knows no device and
+//! no file, and is the same for every token. The *twin* of a word is its reference implementation on the CPU.
 
 mod cache;
 mod checkpoint;
@@ -29,31 +29,31 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// An activation: rows of padded columns, f32. `[rows, stride]`.
+/// Handle of an activation: f32 rows of padded columns, `[rows, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
-/// A matrix of weights, or several stacked under one another.
+/// Handle of a matrix of weights, or of a stack of matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Matrix(pub(crate) usize);
 
-/// Vectors of weights packed into one f32 buffer. `[n, stride]`.
+/// Handle of vectors of weights that are packed into one f32 buffer, `[n, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
-/// What the rows of an activation are.
+/// The meaning of an activation's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
-    /// One a token of the step.
+    /// One row per token of the step.
     Tokens,
-    /// One a token whose logits are wanted.
+    /// One row per output: a token whose logits are requested.
     Outputs,
-    /// So many, whatever the step.
+    /// A fixed number of rows in every step.
     Fixed(usize),
 }
 
 impl Rows {
-    /// How many these are in a step.
+    /// Returns the number of rows in a step of `tokens` tokens and `outputs` outputs.
     pub fn count(self, tokens: usize, outputs: usize) -> usize {
         match self {
             Rows::Tokens => tokens,
@@ -63,91 +63,97 @@ impl Rows {
     }
 }
 
+/// The declaration of an activation.
 #[derive(Debug, Clone)]
 pub struct VarSpec {
+    /// Name in tests and errors. Scratch of the same name and shape is shared.
     pub name: &'static str,
     pub rows: Rows,
-    /// Widths of the columns; each starts at a multiple of [`quant::PAD`].
+    /// Widths of the columns, in floats. Each column starts at a multiple of [`quant::PAD`].
     pub columns: Vec<usize>,
-    /// Copies of the whole, one behind the other: `[planes, capacity, stride]`.
+    /// Number of planes: `[planes, capacity, stride]`.
     pub planes: usize,
-    /// Only the kernels write it; the twin has no such intermediate.
+    /// `true` if only kernels use the activation, and the twin does not.
     pub device_only: bool,
-    /// Lives within a word: a lowering need not write it.
+    /// `true` if only one word uses the activation. A lowering may leave it unwritten.
     pub is_internal: bool,
 }
 
-/// Rows of activations and of packed vectors are a multiple of this many floats apart: each may begin a uniform binding
-/// (256 bytes), and one stride serves both.
+/// Floats. The stride of activations and of packed vectors is a multiple of this number: a uniform binding may begin at every row, and
+/// both have the same stride for the same width.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
-    /// Floats from one row to the next.
+    /// Returns the floats from one row to the next.
     pub fn stride(&self) -> usize {
         self.columns.iter().map(|&w| padded(w)).sum::<usize>().next_multiple_of(ROW_PAD)
     }
 
-    /// First float of a column within a row.
+    /// Returns the first float of column `i` within a row.
     pub fn column(&self, i: usize) -> usize {
         self.columns[..i].iter().map(|&w| padded(w)).sum()
     }
 }
 
-/// One vector of a packed set.
+/// One vector of a packed set, and how it is stored in the file.
 #[derive(Debug, Clone)]
 pub struct VectorPart {
+    /// Name of the tensor.
     pub tensor: String,
-    /// Zeros where the file has no such tensor.
+    /// `true`: the vector is zero if the file does not have the tensor.
     pub optional: bool,
-    /// Shape in the file, where it is not `[width]`.
+    /// Shape in the file; `None` if the file has a plain vector.
     pub shape: Option<[usize; 2]>,
-    /// How many numbers it has, where fewer than the width.
+    /// Numbers of the vector; `None` if it has the full width. The remainder is zero.
     pub len: Option<usize>,
-    /// So many numbers of the vector share one of the file.
+    /// Consecutive numbers of the vector that share one number of the file.
     pub repeat: usize,
-    /// What is done to every number once, while loading.
+    /// Function that is applied to every number while loading.
     pub map: Option<fn(f32) -> f32>,
 }
 
 impl VectorPart {
-    /// Shorter than the others: the rest is zeros.
+    /// Returns the vector with `len` numbers; the remainder of the width is zero.
     pub fn short(self, len: usize) -> Self {
         VectorPart { len: Some(len), ..self }
     }
 
-    /// Stored as a matrix of that shape.
+    /// Returns the vector stored as a matrix `[rows, columns]` in the file.
     pub fn shaped(self, rows: usize, columns: usize) -> Self {
         VectorPart { shape: Some([rows, columns]), ..self }
     }
 
-    /// Stored as one number for `n` of the vector.
+    /// Returns the vector whose file has one number for `n` consecutive numbers.
     pub fn repeated(self, n: usize) -> Self {
         VectorPart { repeat: n, ..self }
     }
 
-    /// Mapped while loading, in f32.
+    /// Returns the vector with a function that is applied in f32 while loading.
     pub fn map(self, map: fn(f32) -> f32) -> Self {
         VectorPart { map: Some(map), ..self }
     }
 }
 
+/// The declaration of packed vectors: `[parts, stride]`.
 #[derive(Debug, Clone)]
 pub struct VectorSpec {
+    /// Numbers of a vector.
     pub width: usize,
     pub parts: Vec<VectorPart>,
 }
 
 impl VectorSpec {
-    /// Shape of a part's tensor in the file.
+    /// Returns the shape of a part's tensor in the file.
     pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
         part.shape.map_or_else(|| vec![self.len(part) / part.repeat], |s| s.to_vec())
     }
 
-    /// Numbers of a part that are no padding.
+    /// Returns the numbers of a part without padding.
     pub fn len(&self, part: &VectorPart) -> usize {
         part.len.unwrap_or(self.width)
     }
 
+    /// Returns the floats from one vector to the next.
     pub fn stride(&self) -> usize {
         self.width.next_multiple_of(ROW_PAD)
     }
@@ -160,18 +166,18 @@ pub struct Tape {
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
     pub caches: Vec<CacheSpec>,
-    /// How all caches are stored. Chosen when the model is opened.
+    /// Format of all caches. It is chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// How tokens are rotated by their position; all words share it.
+    /// Rotary position embedding of all attention words; `None` if nothing is rotated.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
     /// The last word's output. `[outputs, vocab]`.
     pub logits: Option<Var>,
-    /// What the head multiplies: the normalised last activation. `[outputs, width]`.
+    /// The input of the head's matrix: the normalised last activation. `[outputs, width]`.
     pub hidden: Option<Var>,
-    /// What later layers read of earlier ones.
+    /// Activations that later layers read from earlier layers.
     pub carried: Vec<Var>,
-    /// Where each layer begins.
+    /// The beginning of each layer.
     marks: Vec<section::Mark>,
 }
 
@@ -195,37 +201,39 @@ impl Default for Tape {
 }
 
 impl Tape {
+    /// Returns an empty tape.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Declares an activation of its own.
     pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false, is_internal: false });
         Var(self.vars.len() - 1)
     }
 
-    /// Scratch between the dispatches of one word, which its twin does without.
+    /// Declares scratch between the dispatches of one word. The twin does not use it.
     pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].device_only = true;
         v
     }
 
-    /// Scratch within one word that its twin has too, but not every lowering.
+    /// Declares scratch within one word that the twin uses and some lowerings leave unwritten.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;
         v
     }
 
-    /// The same in several planes of one width.
+    /// Declares scratch like [`Tape::internal`], in several planes of one width.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
         let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
         v
     }
 
-    /// An activation that lives within one word: words of the same name and shape share it.
+    /// Declares an activation that one word uses only. Calls with the same name and shape return the same activation.
     pub fn scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         match self.vars.iter().position(|v| v.name == name && v.rows == rows && v.columns == columns) {
             Some(i) => Var(i),
@@ -233,60 +241,65 @@ impl Tape {
         }
     }
 
-    /// A stack of matrices, read by one dispatch where they have one format.
+    /// Declares a stack of matrices. One dispatch reads all that have the same format.
     pub fn matrix(&mut self, parts: Vec<MatrixPart>) -> Matrix {
         self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
     }
 
-    /// A matrix that multiplies mostly zeros.
+    /// Declares a matrix whose input is mostly zeros.
     pub fn matrix_of_sparse_input(&mut self, part: MatrixPart) -> Matrix {
         let m = self.matrix(vec![part.of(Kind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
         m
     }
 
-    /// A matrix whose rows are looked up, not multiplied.
+    /// Declares a matrix whose rows are looked up and never multiplied.
     pub fn table(&mut self, part: MatrixPart) -> Matrix {
         self.matrix(vec![part.of(Kind::Embedding)])
     }
 
-    /// Vectors of one width, packed.
+    /// Declares packed vectors of one width.
     pub fn vectors(&mut self, width: usize, parts: Vec<VectorPart>) -> Vector {
         self.vectors.push(VectorSpec { width, parts });
         Vector(self.vectors.len() - 1)
     }
 
+    /// Declares a recurrent state: f32, zero before the first token. `name`: its tensor in state files. `shape`: one slot's part. `halves`: see
+    /// [`StateSpec::halves`].
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
         let format = quant::find("f32").expect("a format of the list");
         self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });
         State(self.states.len() - 1)
     }
 
-    /// Says how the matrices of heads are stored, as f16 or f32; the other states stay f32. Refuses f16 where there are none.
+    /// Sets the format of the heads' matrices, f16 or f32. Other states stay f32.
+    ///
+    /// # Errors
+    /// `Usage` for other formats, and for f16 if the tape has no such matrices.
     pub fn store_states(&mut self, format: &'static dyn Format) -> Result<()> {
         match format.name() {
             "f32" => (),
             "f16" if self.states.iter().any(StateSpec::is_matrices) => (),
-            "f16" => return Err(Error::usage("only RWKV-5, 6 and 7 have a state that f16 can hold").hint("leave out `state_dtype`")),
+            "f16" => return Err(Error::usage("only the states of RWKV-5, 6 and 7 can be stored as f16").hint("leave out `state_dtype`")),
             other => return Err(Error::usage(format!("expected f16 or f32, found {other:?}")).field("state_dtype")),
         }
         self.states.iter_mut().filter(|s| s.is_matrices()).for_each(|s| s.format = format);
         Ok(())
     }
 
-    /// Keys or values of every token of a slot.
+    /// Declares a cache of keys or values.
     pub fn cache(&mut self, spec: CacheSpec) -> Cache {
         self.caches.push(spec);
         Cache(self.caches.len() - 1)
     }
 
-    /// Keeps all matrices in one format.
+    /// Sets the format of all matrices.
     pub fn store_as(&mut self, format: &'static dyn Format) {
         self.matrices.iter_mut().flat_map(|m| &mut m.parts).for_each(|p| p.format = format);
     }
 
-    /// Names of the formats of all matrices, each once.
+    /// Returns the names of the matrices' formats, each once, sorted.
     pub fn formats(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.format.name()).collect();
         names.sort_unstable();
@@ -294,11 +307,12 @@ impl Tape {
         names
     }
 
-    /// Says what a state is before the first token.
+    /// Sets the value of a state before the first token.
     pub fn begin_with(&mut self, state: State, initial: Initial) {
         self.states[state.0].initial = initial;
     }
 
+    /// Appends a word.
     pub fn record(&mut self, word: impl Word + 'static) {
         self.words.push(Box::new(word));
     }
@@ -320,27 +334,27 @@ impl Tape {
         &self.caches[c.0]
     }
 
-    /// Bytes of a block of all caches.
+    /// Returns the bytes of one block in all caches together.
     pub fn block_bytes(&self) -> usize {
         self.caches.iter().map(|c| self.cache_format.size_bytes(c.block_len())).sum()
     }
 
-    /// The first activation of that name.
+    /// Returns the first activation with this name, or `None` if there is no such activation.
     pub fn find_var(&self, name: &str) -> Option<Var> {
         self.vars.iter().position(|v| v.name == name).map(Var)
     }
 
-    /// The state of that name in state files.
+    /// Returns the state with this name in state files, or `None` if the name is unknown.
     pub fn find_state(&self, name: &str) -> Option<State> {
         self.states.iter().position(|s| s.name == name).map(State)
     }
 
-    /// The cache of that name in state files.
+    /// Returns the cache with this name in state files, or `None` if the name is unknown.
     pub fn find_cache(&self, name: &str) -> Option<Cache> {
         self.caches.iter().position(|c| c.name == name).map(Cache)
     }
 
-    /// Every tensor that the tape reads, once: name, shape in the file, whether it may be absent.
+    /// Returns every tensor that the tape reads, once: name, shape in the file, and whether the tensor is optional.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
         let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape(), p.optional));
         let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
@@ -354,12 +368,12 @@ impl Tape {
     }
 }
 
-/// A vector that must be there.
+/// Returns a required vector.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, repeat: 1, map: None }
 }
 
-/// A vector of zeros where the file has none.
+/// Returns an optional vector: zeros if the file does not have the tensor.
 pub fn optional_vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { optional: true, ..vector(tensor) }
 }

@@ -1,21 +1,21 @@
-//! How rows of one format lie on a device: their codes, then their scales, in words of 16 bytes.
+//! The layout of some rows of a matrix on a device: codes, then scales, in words of 16 bytes.
 
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 
-/// Bytes of what kernels load at once.
+/// Bytes in a word, the unit that kernels load.
 pub const WORD_BYTES: usize = 16;
 
-/// How units of eight codes follow one another.
+/// The order of units of eight codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Rows by fours, which lanes read together: a word has the same unit of as many of them as it holds.
+    /// Groups of four rows, which a lane reads together. A word has the same unit of several rows, as many as fit.
     Quads,
-    /// Row after row.
+    /// One row after another.
     Plain,
 }
 
-/// Rows of a matrix that lie together.
+/// Rows of a matrix that are stored together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
     pub format: &'static dyn Format,
@@ -26,7 +26,7 @@ pub struct Region {
     pub units: usize,
 }
 
-/// Rows that lanes read together.
+/// Rows that a lane reads together.
 const QUAD: usize = 4;
 
 impl Region {
@@ -34,7 +34,7 @@ impl Region {
         self.format.size_bytes(PAD)
     }
 
-    /// Rows that share a word.
+    /// Returns the rows that share a word.
     fn sharers(&self) -> usize {
         match self.order {
             Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
@@ -42,14 +42,16 @@ impl Region {
         }
     }
 
-    /// Words of codes.
+    /// Returns the words of codes.
     pub fn code_words(&self) -> usize {
         let rows = if self.order == Order::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
-    /// Words of scales, eight halves each: `[rows / 8, blocks of columns]` of eight rows, or `[blocks of rows, units]` of eight columns;
-    /// of whole rows and columns `[2 (scale, offset), rows / 8]` and `[2, units]`.
+    /// Returns the words of scales, eight f16 each:
+    /// - blocks along rows: `[rows / 8, blocks of a row]`, a word has eight rows;
+    /// - blocks along columns: `[blocks of rows, units]`, a word has eight columns;
+    /// - affine: `[2 (scale, offset), rows / 8]`, then `[2, units]`.
     pub fn scale_words(&self) -> usize {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
@@ -60,11 +62,12 @@ impl Region {
         }
     }
 
+    /// Returns the words of codes and scales.
     pub fn words(&self) -> usize {
         self.code_words() + self.scale_words()
     }
 
-    /// Returns what fills the slots of kernels that read the region from a storage buffer.
+    /// Returns the modules for the slots of kernels that read the region from a storage buffer.
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
@@ -76,12 +79,12 @@ impl Region {
         vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 
-    /// The codes of this region, from rows one after another, as a device reads them.
+    /// Returns the codes in the device's order. `codes`: row after row.
     pub fn place_codes(&self, codes: &[u8]) -> Vec<u8> {
         self.place_tile(codes, 0, self.units)
     }
 
-    /// Units `first ..` of each row, `n` at the most, as a region of so many units.
+    /// Returns units `first .. first + n` of each row in the device's order, as a region of `n` units per row. Units past a row's end are zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, sharers) = (self.unit_bytes(), self.sharers());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
@@ -99,7 +102,7 @@ impl Region {
         placed
     }
 
-    /// The scales of this region, as a device reads them.
+    /// Returns the scales of blocks in the device's order. `scales`: `[rows, blocks]` or `[blocks, columns]`.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {
@@ -115,7 +118,7 @@ impl Region {
         bytes(&placed)
     }
 
-    /// The same of rows `first ..` of a matrix with scales and offsets of its own.
+    /// Returns affine scales and offsets in the device's order. The region begins at row `first` of the matrix.
     pub fn place_affine(&self, affine: &Affine, first: usize) -> Vec<u8> {
         let stored = affine.stored(first, self.rows, self.units * PAD);
         let rows = self.rows.next_multiple_of(PAD);

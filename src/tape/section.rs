@@ -1,13 +1,13 @@
-//! Consecutive layers of a tape: what one device holds where several share a model.
+//! Sections: consecutive layers of a tape. If several devices share a model, each device holds one section.
 //!
-//! Handles keep the indices that they have in the whole tape, so words know nothing of it.
+//! Handles keep their indices in the whole tape, so words do not depend on sections.
 
 use super::{Tape, Var, Word};
 use crate::error::{Error, Result};
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
-/// How many there are of each kind, at some point of the recording.
+/// Numbers of words, weights and states at one point of the recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     words: usize,
@@ -17,7 +17,7 @@ pub(super) struct Mark {
     caches: usize,
 }
 
-/// What some layers own of each kind: indices in the whole tape.
+/// The words, weights and states of some layers: indices in the whole tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     pub words: Range<usize>,
@@ -28,23 +28,23 @@ pub struct Extent {
 }
 
 impl Tape {
-    /// Says that what is created from here on belongs to the next layer. What comes before the first layer belongs to that, too; what
-    /// follows the last, the norm and the head, is called like a layer of its own. A tape without layers counts as one.
+    /// Begins the next layer: everything that is recorded from here on belongs to it. Words before the first call belong to the first layer.
+    /// Call it once more for the final norm and the head, which count as a layer. A tape without layers counts as one layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }
 
-    /// Says that later layers read what earlier ones wrote to this activation.
+    /// Marks an activation that later layers read from earlier layers.
     pub fn carry(&mut self, var: Var) {
         self.carried.push(var);
     }
 
-    /// Layers, the head among them.
+    /// Returns the number of layers, the head included.
     pub fn n_layers(&self) -> usize {
         self.marks.len().max(1)
     }
 
-    /// What these layers own.
+    /// Returns the words, weights and states of some layers.
     pub fn extent(&self, layers: &Range<usize>) -> Extent {
         let mark = |layer: usize| match layer {
             0 => Mark::default(),
@@ -77,13 +77,14 @@ impl Tape {
 pub struct Section {
     pub tape: Arc<Tape>,
     pub layers: Range<usize>,
-    /// So many layers, the first of them, stay on a device; the others come from host memory in each step.
+    /// The first `n_resident` layers stay on the device; the other layers are copied from host memory in each step.
     pub n_resident: usize,
+    /// Words, weights and states of the layers.
     pub own: Extent,
 }
 
 impl From<Arc<Tape>> for Section {
-    /// All of them.
+    /// Returns the section with all layers.
     fn from(tape: Arc<Tape>) -> Section {
         let layers = 0..tape.n_layers();
         Section { own: tape.extent(&layers), n_resident: layers.len(), layers, tape }
@@ -91,18 +92,21 @@ impl From<Arc<Tape>> for Section {
 }
 
 impl Section {
-    /// Cuts a tape. The ranges must follow one another from 0 to [`Tape::n_layers`], none of them empty.
+    /// Cuts a tape into sections.
+    ///
+    /// # Errors
+    /// `Usage` unless the ranges follow one another from 0 to [`Tape::n_layers`] and none is empty.
     pub fn cut(tape: &Arc<Tape>, layers: &[Range<usize>]) -> Result<Vec<Section>> {
         let mut next = 0;
         for range in layers {
             if range.start != next || range.end <= next || range.end > tape.n_layers() {
                 let text = format!("expected layers from {next} to at most {}, found {range:?}", tape.n_layers());
-                return Err(Error::usage(text).hint("every layer belongs to one part; the head counts as the last one"));
+                return Err(Error::usage(text).hint("every layer belongs to one part; the head counts as the last layer"));
             }
             next = range.end;
         }
         if next < tape.n_layers() {
-            return Err(Error::usage(format!("expected parts for {} layers, the head among them, found {next}", tape.n_layers())));
+            return Err(Error::usage(format!("expected parts for {} layers, the head included, found {next}", tape.n_layers())));
         }
         let section = |layers: &Range<usize>| Section {
             own: tape.extent(layers),
@@ -113,23 +117,23 @@ impl Section {
         Ok(layers.iter().map(section).collect())
     }
 
-    /// The same with only the first `n_resident` of its layers on a device that streams.
+    /// Returns the section with `n_resident` layers on the device; the device streams the other layers.
     pub fn resident(self, n_resident: usize) -> Section {
         Section { n_resident: n_resident.min(self.layers.len()), ..self }
     }
 
-    /// Its words, in order.
+    /// Returns the words in order.
     pub fn words(&self) -> impl Iterator<Item = &dyn Word> {
         self.tape.words[self.own.words.clone()].iter().map(AsRef::as_ref)
     }
 
-    /// Whether it has the tape's end, and so what the tape knows as logits.
+    /// Returns whether the section has the last layer, which makes the logits.
     pub fn is_last(&self) -> bool {
         self.layers.end == self.tape.n_layers()
     }
 }
 
-/// What a section has of one kind, found by the index in the whole tape.
+/// One item per matrix, vector, state or cache of a section, indexed as in the whole tape.
 #[derive(Clone)]
 pub struct Held<T> {
     first: usize,
@@ -137,7 +141,10 @@ pub struct Held<T> {
 }
 
 impl<T> Held<T> {
-    /// `make` gets these indices, one after another.
+    /// Calls `make` with each index and stores the results.
+    ///
+    /// # Errors
+    /// The first error of `make`.
     pub fn new(indices: &Range<usize>, make: impl FnMut(usize) -> Result<T>) -> Result<Held<T>> {
         Ok(Held { first: indices.start, items: indices.clone().map(make).collect::<Result<_>>()? })
     }
@@ -156,7 +163,7 @@ mod tests {
     use super::*;
     use crate::tape::{MatrixPart, vector};
 
-    /// Three layers of one matrix each, a table before them.
+    /// Returns a tape with a table and three layers of one matrix each.
     fn tape() -> Arc<Tape> {
         let mut t = Tape::new();
         t.table(MatrixPart::new("table", 2, 8));
@@ -180,7 +187,7 @@ mod tests {
         let whole = Section::from(tape.clone());
         assert_eq!((whole.layers.clone(), whole.own.matrices.clone(), whole.is_last()), (0..3, 0..4, true));
         assert_eq!(whole.own, Section::cut(&tape, std::slice::from_ref(&(0..3))).unwrap()[0].own);
-        // Without layers there is one.
+        // A tape without layers counts as one layer.
         assert_eq!(Section::from(Arc::new(Tape::new())).layers, 0..1);
     }
 

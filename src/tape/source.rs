@@ -1,4 +1,4 @@
-//! Where a tape's weights come from: a checkpoint, or numbers made for a test or a benchmark.
+//! The source of a tape's weights: a checkpoint, or numbers made for a test or a benchmark.
 
 use super::Bytes;
 use crate::error::Result;
@@ -6,15 +6,19 @@ use crate::tensor::{DType, View};
 
 /// Named tensors in the official orientation.
 pub trait Source: Send + Sync {
+    /// Returns whether the source has the tensor.
     fn has(&self, name: &str) -> bool;
 
-    /// Element type of a tensor that is there.
+    /// Returns the element type of a tensor, or `None` if the source does not have it.
     fn dtype(&self, name: &str) -> Option<DType>;
 
-    /// Lends a tensor; its shape, unit dimensions aside, must be `shape`.
+    /// Calls `read` with a view of the tensor.
+    ///
+    /// # Errors
+    /// If the tensor is missing, if its shape without dimensions of 1 differs from `shape`, and errors of `read`.
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()>;
 
-    /// The tensor's dense bytes, or the codes of its matrix in few bits, where they can be kept without a copy.
+    /// Returns the dense bytes of a tensor, or the codes of a quantised matrix, without a copy. `None` if that is not possible.
     fn share(&self, _name: &str, _shape: &[usize]) -> Result<Option<Bytes>> {
         Ok(None)
     }

@@ -1,26 +1,28 @@
-//! What a model remembers of a text beside keys and values: pages of numbers of one size, whatever the text's length.
+//! Recurrent states: pages of numbers, one page per slot. Their size does not depend on the length of a text.
 
 use super::ROW_PAD;
 use crate::quant::{self, Format, padded};
 
-/// Recurrent memory of every slot. `[pages, size]`
+/// Handle of one recurrent state of all slots: `[pages, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State(pub(crate) usize);
 
+/// The declaration of a recurrent state.
 #[derive(Clone)]
 pub struct StateSpec {
     /// Tensor name in state files.
     pub name: String,
-    /// Shape of one slot's part.
+    /// Shape of one page, a slot's part.
     pub shape: Vec<usize>,
-    /// Two halves a page, read and written in turn: for vectors that a step reads and writes in one dispatch.
+    /// A page has two halves: a step reads one half and writes the other. For vectors that one dispatch reads and writes.
     pub halves: bool,
+    /// Value before the first token.
     pub initial: Initial,
-    /// How a device stores it. Twins keep floats, and round them as storing would.
+    /// Format on a device. Twins store f32 and round it as the format would.
     pub format: &'static dyn Format,
 }
 
-/// What a state is before the first token.
+/// The value of a state before the first token.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Initial {
     #[default]
@@ -32,37 +34,38 @@ pub enum Initial {
 }
 
 impl StateSpec {
-    /// Floats of one slot's part.
+    /// Returns the numbers in a page, or in half a page if the state has halves.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
+    /// Returns whether a page has no numbers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it is a matrix a head, `[H, S, S]`: what may be stored in half precision. Shift vectors are small, and the exponents of
-    /// RWKV-4 leave the range.
+    /// Returns whether the state is one matrix per head, `[H, S, S]`. Only such a state may be stored as f16: shift vectors are small anyway,
+    /// and the exponents of RWKV-4 exceed the range.
     pub fn is_matrices(&self) -> bool {
         self.shape.len() == 3
     }
 
-    /// Floats from one (half) page to the next, in the memory of twins and, of vectors, on a device.
+    /// Returns the floats from one (half) page to the next: in the memory of twins and, for vectors, on a device.
     pub fn stride(&self) -> usize {
         if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
 
-    /// Floats of the whole for `pages` pages, in the memory of twins.
+    /// Returns the floats of `pages` pages in the memory of twins.
     pub fn total(&self, pages: usize) -> usize {
         self.stride() * self.n_pages(pages)
     }
 
-    /// Pages, or half pages.
+    /// Returns the number of pages, or of half pages.
     fn n_pages(&self, pages: usize) -> usize {
         pages * if self.halves { 2 } else { 1 }
     }
 
-    /// Numbers of a row, and how many a device stores for it: rows of matrices are padded with zeros, as those of weights are.
+    /// Returns the numbers in a row, and the numbers that a device stores for it. Rows of matrices are padded with zeros.
     fn row(&self) -> (usize, usize) {
         match self.shape[..] {
             [_, _, size] => (size, padded(size)),
@@ -70,19 +73,19 @@ impl StateSpec {
         }
     }
 
-    /// Bytes from one (half) page to the next on a device.
+    /// Returns the bytes from one (half) page to the next on a device.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)
     }
 
-    /// Bytes of the whole for `pages` pages, on a device.
+    /// Returns the bytes of `pages` pages on a device.
     pub fn size_bytes(&self, pages: usize) -> usize {
         self.page_bytes() * self.n_pages(pages)
     }
 
-    /// A (half) page as a device stores it. What is too large becomes the largest that there is: an infinite number would stay in
-    /// the state for good.
+    /// Encodes a (half) page as a device stores it. Numbers beyond the format's range are clamped: an infinite number would stay in the state
+    /// forever.
     pub fn encode(&self, values: &[f32]) -> Vec<u8> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; values.len() / width.max(1) * stored];
@@ -91,7 +94,7 @@ impl StateSpec {
         quant::encode_within(self.format, &rows)
     }
 
-    /// The inverse of `encode`.
+    /// Decodes a (half) page.
     pub fn decode(&self, bytes: &[u8]) -> Vec<f32> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; self.len() / width.max(1) * stored];
@@ -99,9 +102,9 @@ impl StateSpec {
         rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
     }
 
-    /// What is left of numbers once they were stored.
+    /// Rounds numbers as storing would.
     pub fn round(&self, values: &mut [f32]) {
-        // Every float is an f32 already.
+        // f32 needs no rounding.
         if self.format.largest().is_finite() {
             self.format.decode(&quant::encode_within(self.format, values), values);
         }
@@ -127,7 +130,7 @@ mod tests {
             let mut values: Vec<f32> = (0..spec.len()).map(|i| (i as f32 - 7.3) * 1.7f32.powi(i as i32 % 11 - 6)).collect();
             let bytes = spec.encode(&values);
             assert_eq!(bytes.len(), spec.page_bytes());
-            assert_eq!(spec.page_bytes() % 16, 0, "a row begins where a kernel can read four numbers");
+            assert_eq!(spec.page_bytes() % 16, 0, "rows must begin at multiples of 16 bytes");
             let plain = values.clone();
             spec.round(&mut values);
             assert_eq!(spec.decode(&bytes), values, "{size} {format}");
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_matrices_are_stored_in_half() {
+    fn only_matrices_are_stored_as_f16() {
         let mut tape = Tape::new();
         tape.state("shift".into(), &[8], true);
         tape.wkv4_state("wkv".into(), 8);

@@ -1,53 +1,57 @@
-//! One step: the tokens of several slots, one after another, and where their memory lies.
+//! One step: the tokens of several slots, one after another, and the memory of each slot.
 //!
-//! `encode` is the only writer of what `shaders/lib/cursor.wgsl` reads.
+//! `Step::encode` is the only writer of the data that `shaders/lib/cursor.wgsl` reads.
 
 use crate::error::{Error, Result};
 
-/// Floats or integers of the cursor's uniform buffer: 64 KiB, the smallest limit of WebGPU.
+/// 32-bit numbers in the cursor's uniform buffer: 64 KiB, the size that every WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
+    /// First row of the run in the step's activations.
     pub first_row: u32,
+    /// Tokens.
     pub len: u32,
-    /// Pages of the recurrent state, read and written; equal unless the page is shared with another slot.
+    /// Pages of the recurrent state: read, written. They differ if another slot shares the page that is read.
     pub page_in: u32,
     pub page_out: u32,
-    /// Half pages, read and written; never equal.
+    /// Half pages: read, written. They always differ.
     pub shift_in: u32,
     pub shift_out: u32,
-    /// Of the first token: how many the slot has read before. Models with caches ask for it.
+    /// Position of the first token: the tokens that the slot has read before. Only models with caches use it.
     pub position: u32,
-    /// Where the slot's blocks begin in [`Step::blocks`], of the cache's first one on.
+    /// Index in [`Step::blocks`] of the slot's first block.
     pub blocks_at: u32,
 }
 
 impl Run {
-    /// Tokens that the slot has read after this step.
+    /// Returns the tokens that the slot has read after this step.
     pub fn end(&self) -> usize {
         (self.position + self.len) as usize
     }
 }
 
-/// What to compute: `tokens` split into `runs`, and the rows whose logits are wanted.
+/// The work of one step: `tokens`, divided into `runs`, and the rows whose logits are requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
+    /// Token ids, run after run.
     pub tokens: Vec<u32>,
     pub runs: Vec<Run>,
+    /// Rows whose logits are requested.
     pub outputs: Vec<u32>,
-    /// Blocks of the caches, slot by slot: those of the new tokens too, and of the tokens to come where the step will be advanced.
+    /// Blocks of the caches, slot by slot, new tokens included. A step that will be advanced also lists the blocks of later tokens.
     pub blocks: Vec<u32>,
 }
 
 impl Step {
-    /// Rows that a step can have at the most beside `runs` runs with one output each.
+    /// Returns the largest number of tokens in a step of `runs` runs with one output each.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }
 
-    /// Empties it, for the next one.
+    /// Empties the step.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.runs.clear();
@@ -55,19 +59,22 @@ impl Step {
         self.blocks.clear();
     }
 
-    /// Tokens that the longest slot has read after this step.
+    /// Returns the tokens that the longest slot has read after this step.
     pub fn context(&self) -> usize {
         self.runs.iter().map(Run::end).max().unwrap_or(0)
     }
 
-    /// Fills `words` with the cursor: header, a row a token, two a run, four outputs a row.
+    /// Fills `words` with the cursor, in rows of four: two rows of header, one row per token, two rows per run, one row per four outputs.
+    ///
+    /// # Errors
+    /// `Input` if the step has too many tokens, runs and outputs for the cursor.
     pub fn encode(&self, words: &mut Vec<u32>) -> Result<()> {
         let runs_at = 2 + self.tokens.len();
         let outputs_at = runs_at + 2 * self.runs.len();
         let n = 4 * (outputs_at + self.outputs.len().div_ceil(4));
         if n > CURSOR_WORDS {
             let (t, r, o) = (self.tokens.len(), self.runs.len(), self.outputs.len());
-            return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs does not fit one submission"))
+            return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs is too large for one submission"))
                 .hint("use a smaller `chunk` or fewer slots"));
         }
         words.clear();
@@ -87,8 +94,8 @@ impl Step {
         Ok(())
     }
 
-    /// The step after this one, where every run read one token and has one output: each reads what was drawn for it, from where
-    /// it wrote last, and writes in place. On a device `shaders/sample/draw.wgsl` does it.
+    /// Advances a step in which every run has one token and one output. Each run reads its token of `drawn` and the pages that it wrote last.
+    /// On a device `shaders/sample/draw.wgsl` does the same.
     pub fn advance(&mut self, drawn: &[u32]) {
         for (run, &token) in self.runs.iter_mut().zip(drawn) {
             self.tokens[run.first_row as usize] = token;
@@ -98,7 +105,7 @@ impl Step {
         }
     }
 
-    /// The run of every row, with its place in that run.
+    /// Returns (row, run, index of the row in its run) for every row.
     pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
     }

@@ -1,15 +1,15 @@
-//! Sizes that kernels of the class Groups can take, and what they are unless a tuning pass has measured better.
+//! Sizes of the kernels of the class Groups: their defaults, and the candidates of a tuning pass.
 //!
-//! Within a kernel every number is summed in the same order whatever these are: they change speed, not results.
+//! A kernel adds in the same order for all sizes, so sizes change the speed and never a result.
 
 use serde::{Deserialize, Serialize};
 
-/// Up to so many tokens one dispatch reads weights once for all of them, from memory to registers; above, through tiles.
+/// Up to this number of tokens, a product reads weights once for all of them, into registers. More tokens use the tiled kernels.
 pub const BATCH: usize = 16;
-/// Up to so many, words compute a product's input on the way.
+/// Up to this number of tokens, words compute a product's input inside the product.
 pub const FUSED: usize = 4;
 
-/// What a workgroup of the tiled product computes, and each of its lanes. All are multiples of four.
+/// The work of a workgroup of the tiled product and of each of its lanes. All numbers are multiples of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tile {
     pub rows: usize,
@@ -18,7 +18,7 @@ pub struct Tile {
     pub lane_tokens: usize,
 }
 
-/// Of the width, that a tile takes at a time: `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
+/// Part of the width that a tile takes at a time: DEPTH of `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
 const DEPTH: usize = 16;
 
 impl Tile {
@@ -26,13 +26,13 @@ impl Tile {
         Tile { rows, tokens, lane_rows, lane_tokens }
     }
 
-    /// Lanes of its workgroup.
+    /// Returns the lanes of a workgroup.
     pub fn lanes(&self) -> usize {
         self.rows / self.lane_rows * self.tokens / self.lane_tokens
     }
 
     pub(crate) fn constants(&self) -> Vec<(&'static str, u32)> {
-        // Units of eight that each lane brings into workgroup memory.
+        // Units of eight that each lane loads into workgroup memory.
         let loads = |lines: usize| (lines * DEPTH / 8).div_ceil(self.lanes()) as u32;
         vec![
             ("TILE_ROWS", self.rows as u32),
@@ -45,42 +45,46 @@ impl Tile {
     }
 }
 
-/// What is worth measuring: tiles for each class of steps, rows of the others.
+/// Candidates: tiles for steps of up to 32, up to 64 and more tokens.
 const TILES: [[Tile; 4]; 3] = [
     [Tile::new(64, 32, 8, 4), Tile::new(64, 32, 4, 4), Tile::new(32, 32, 4, 4), Tile::new(128, 32, 8, 4)],
     [Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(64, 64, 8, 8), Tile::new(32, 64, 4, 4)],
     [Tile::new(64, 128, 8, 8), Tile::new(64, 128, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(128, 128, 8, 8)],
 ];
+/// Candidates for `rows` and `batch_rows`.
 const ROWS: [usize; 3] = [4, 8, 16];
+/// Candidates for `input_rows`.
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
+/// The sizes of all kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// Rows that a workgroup multiplies with one token, a multiple of four.
+    /// Rows per workgroup for one token; a multiple of four.
     pub rows: usize,
-    /// The same with several tokens; fewer where a lane would keep more than 64 sums.
+    /// Rows per workgroup for several tokens; fewer if a lane would keep more than 64 sums.
     pub batch_rows: usize,
-    /// The same where the workgroup computes its input on the way, and its rows share that work.
+    /// Rows per workgroup if the workgroup also computes its input, which its rows share.
     pub input_rows: usize,
     /// Tiles for up to 32 tokens, up to 64, and more.
     pub tiles: [Tile; 3],
 }
 
 impl Default for Tuning {
-    /// Tiles by arithmetic: of 4 x 4 sums a lane, every number read from workgroup memory meets 2 multiplications, of 8 x 4 it
-    /// meets 2.7, of 8 x 8 four; 64 x 128 reads half the weights of 64 x 64. Few tokens get small tiles and small workgroups,
-    /// so that there are more of them.
+    /// Returns sizes that were chosen by arithmetic. With 4 x 4 sums per lane, a number from workgroup memory is used in 2 multiplications,
+    /// with 8 x 4 sums in 2.7, with 8 x 8 sums in 4. A tile of 64 x 128 reads half the weights of 64 x 64. Few tokens get small tiles, so
+    /// that the device has more workgroups.
     fn default() -> Tuning {
         Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
     }
 }
 
 impl Tuning {
+    /// Returns the tile for `n` tokens.
     pub fn tile(&self, n: usize) -> Tile {
         self.tiles[Self::tile_class(n)]
     }
 
-    /// Whether every choice is one of those that are measured, and so tested: a file may say anything.
+    /// Returns whether every size is a candidate, and so tested. A file may have any size.
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
@@ -91,7 +95,7 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// What is worth measuring for steps of `n` tokens: this one first, then some that differ in one choice such a step makes.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size that such a step uses.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

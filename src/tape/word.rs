@@ -1,4 +1,4 @@
-//! What a word is: a formula with two ways to compute it, dispatches on a device and a twin on the host.
+//! Words: a word is a formula with two implementations, dispatches on a device and a reference implementation on the CPU, its *twin*.
 
 use super::{Cache, Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
 use std::ops::Range;
@@ -8,33 +8,33 @@ pub trait Word: Send + Sync {
     /// Name in profiles, tests and errors.
     fn name(&self) -> &'static str;
 
-    /// Dispatches for a step of at most that many tokens, slots and outputs.
+    /// Encodes the word as dispatches, for steps within the bounds of `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
-    /// The same on the host, written as the plainest loop that could be right.
+    /// Computes the word on the host, in the simplest loops that can be right.
     fn twin(&self, host: &mut Host);
 
-    /// What it reads that is mostly zeros: an activation, and where in its rows.
+    /// Returns the input that is mostly zeros: an activation and a range of its rows' floats. `None` if the word has no such input.
     fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
         None
     }
 
-    /// Whether it makes logits, and is skipped where none are wanted.
+    /// Returns whether the word makes logits. Steps without outputs skip such words.
     fn is_head(&self) -> bool {
         false
     }
 }
 
-/// Which family of kernels suits an adapter.
+/// The family of kernels that suits an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Many lanes that share a workgroup's memory: real GPUs.
+    /// Workgroups whose lanes cooperate through workgroup memory: for GPUs.
     Groups,
-    /// A CPU that plays GPU: one lane a row, no barriers in products.
+    /// One lane per row and no barriers in products: for software adapters.
     Lanes,
 }
 
-/// What lowering may count on.
+/// The capabilities of an adapter, and options that kernels depend on.
 #[derive(Debug, Clone)]
 pub struct Caps {
     pub class: Class,
@@ -42,24 +42,24 @@ pub struct Caps {
     pub max_binding: usize,
     /// One kernel class for every batch size, so that no result depends on the batch.
     pub batch_invariant: bool,
-    /// The adapter adds within subgroups.
+    /// The adapter has subgroup additions.
     pub subgroups: bool,
-    /// Rows and columns of the matrices that subgroups multiply together, 16 or 8, where the adapter has units for it.
+    /// Rows and columns of cooperative matrices, 16 or 8; `None` if the adapter has none.
     pub cooperative: Option<usize>,
     /// Sizes of the kernels.
     pub tuning: Tuning,
-    /// Matrices whose input is mostly zeros are read where it is not.
+    /// Kernels read only the columns of non-zero inputs, in matrices with sparse inputs.
     pub sparse: bool,
 }
 
 impl Caps {
-    /// What every adapter of a class offers.
+    /// Returns the capabilities that every adapter of a class has.
     pub fn plain(class: Class, max_binding: usize) -> Caps {
         Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
-    /// The reduction that suits the adapter, for the slot `reduce`. Not by subgroups where batches may not matter: some
-    /// drivers choose their size by kernel, and kernels differ by batch.
+    /// Returns the module for the slot `reduce`. Under batch invariance it does not use subgroups: some drivers choose another subgroup size
+    /// for another kernel, and kernels differ by batch size.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -69,19 +69,19 @@ impl Caps {
         ("reduce", module.to_string())
     }
 
-    /// Whether a matrix is laid out in blocks for this adapter.
+    /// Returns whether a matrix is laid out in blocks on this adapter.
     pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
         self.class == Class::Lanes && matrix.fits_windows()
     }
 
-    /// Whether a matrix is stored by columns, and read only where its input is not zero. Lanes read windows of rows many times faster
-    /// than they could read columns.
+    /// Returns whether a matrix is stored column-major, so that only columns of non-zero inputs are read. Not on software adapters: they read
+    /// windows of rows many times faster than storage buffers.
     pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
         self.sparse && matrix.has_sparse_input && self.class == Class::Groups && !self.batch_invariant
     }
 }
 
-/// What a lowering is for.
+/// The context of [`Word::lower`]: tape, adapter and upper bounds of a step.
 pub struct Lowering<'a> {
     pub tape: &'a Tape,
     pub caps: &'a Caps,
@@ -89,44 +89,49 @@ pub struct Lowering<'a> {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
-    /// Rows of tokens that activations have room for: the distance of planes.
+    /// Rows of tokens in an activation, or in a plane of it.
     pub capacity: usize,
-    /// Tokens that a slot has read after the step.
+    /// Tokens that the longest slot has read after the step.
     pub context: usize,
 }
 
 impl Lowering<'_> {
-    /// Whether activations keep every bit on their way through products: where a result may not depend on the batch, and where
-    /// logits are an end in themselves, of more rows than there are slots.
+    /// Returns whether products must not round activations to f16: under batch invariance, and if a step has more outputs than runs, because
+    /// then the logits themselves are the result.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
+    /// Returns the upper bound of an activation's rows.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }
 }
 
-/// One dispatch, as plain data. Names are those of the shader; its file alone knows binding numbers and offsets.
+/// One dispatch, as plain data. It names constants, parameters and bindings as the shader does; only the shader has binding numbers and
+/// offsets.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    /// Path below `shaders/`, without `.wgsl`.
+    /// Path within `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// The modules that fill the shader's slots: `("weight", "weight::f32")`.
+    /// Modules for the shader's slots: `("weight", "weight::f32")`.
     pub modules: Vec<(&'static str, String)>,
-    /// Constants of the generated module `constants`.
+    /// Constants for the generated module `constants`.
     pub constants: Vec<(&'static str, u32)>,
     /// Fields of `Params`.
     pub params: Vec<(&'static str, Param)>,
+    /// Bindings by the names of the shader's variables.
     pub bindings: Vec<(&'static str, Binding)>,
-    /// Workgroups.
+    /// Workgroups in x, y and z.
     pub grid: [u32; 3],
 }
 
+/// The value of a field of `Params`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Param {
     U32(u32),
     F32(f32),
+    /// An array of `vec4<u32>`.
     Rows(Vec<[u32; 4]>),
 }
 
@@ -151,25 +156,25 @@ impl From<f32> for Param {
     }
 }
 
-/// What is bound to a name.
+/// The resource that is bound to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
     Var(Var),
     Vector(Vector),
     State(State),
     Cache(Cache),
-    /// The step's blocks.
+    /// The block lists of a step, [`Step::blocks`](super::Step::blocks).
     Blocks,
-    /// cos and sin for every position.
+    /// cos and sin of every position, [`Rotary::angles`](super::Rotary::angles).
     Angles,
-    /// A piece of a matrix.
+    /// A piece of a matrix: its index in [`MatrixSpec::pieces`] or [`MatrixSpec::column_pieces`].
     Piece(Matrix, usize),
-    /// 64 KiB of one of a matrix's buffers, from that byte on, as a uniform.
+    /// A uniform of 64 KiB: matrix, index of one of its buffers, first byte.
     Window(Matrix, usize, usize),
-    /// 64 KiB of an activation, from that byte on, as a uniform.
+    /// A uniform of 64 KiB: activation, first byte.
     VarWindow(Var, usize),
-    /// A few zeros, for what a kernel names and this use of it does not read.
+    /// Some zeros, for a binding that this use of the kernel does not read.
     Nothing,
-    /// The same for what it would write.
+    /// Some writable bytes, for a binding that this use of the kernel does not write.
     Spare,
 }

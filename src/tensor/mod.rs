@@ -1,6 +1,6 @@
-//! Numbers at rest: element types, shapes, and strided views over bytes that someone else owns.
+//! Tensors at rest: element types, shapes, and strided views of borrowed bytes.
 //!
-//! Plain data. Knows no files and no devices.
+//! Plain data: this layer knows no files and no devices.
 
 mod blocks;
 mod view;
@@ -11,8 +11,8 @@ use std::fmt;
 
 /// Element type of a tensor in a file.
 ///
-/// Most give each number its own bytes. ggml's block types (from `Q8_0` on) put 32 or 256 numbers of a row together under
-/// shared scales: weights may be read from them, nothing is ever written in them.
+/// In most types each number has its own bytes. A block of a ggml type (`Q8_0` to `Q6K`) has 32 or 256 numbers of a row with shared scales;
+/// these types are read and never written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DType {
@@ -34,20 +34,19 @@ pub enum DType {
     Q4K,
     Q5K,
     Q6K,
-    /// A matrix in a format of [`quant`](crate::quant), by its name: read from codes and scales that lie apart.
+    /// A quantised matrix in the format of [`quant`](crate::quant) with this name. Codes and scales are stored separately.
     Coded(&'static str),
 }
 
 impl DType {
-    /// Every type whose numbers lie together.
+    /// Every type but `Coded`.
     #[rustfmt::skip]
     pub const ALL: [DType; 18] = [
         DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
         DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
     ];
 
-    /// The smallest run of numbers that has bytes of its own, and how many bytes: `(1, 2)` for F16, `(32, 34)` for Q8_0; `None` where
-    /// codes and scales lie apart.
+    /// Returns the numbers in a block and the bytes of a block: `(1, 2)` for F16, `(32, 34)` for Q8_0. `None` for [`DType::Coded`].
     pub const fn block(self) -> Option<(usize, usize)> {
         let block = match self {
             DType::Coded(_) => return None,
@@ -63,7 +62,7 @@ impl DType {
         Some(block)
     }
 
-    /// Bytes of one number; `None` where no number has bytes of its own.
+    /// Returns the bytes of one number. `None` for block types and [`DType::Coded`].
     pub const fn size_bytes(self) -> Option<usize> {
         match self.block() {
             Some((1, bytes)) => Some(bytes),
@@ -71,7 +70,7 @@ impl DType {
         }
     }
 
-    /// Bytes that `n` numbers take, begun blocks being whole; `None` where that overflows, or where codes and scales lie apart.
+    /// Returns the bytes of `n` numbers; a partial block counts as a whole one. `None` for [`DType::Coded`], or if the result overflows.
     pub const fn bytes_of(self, n: usize) -> Option<usize> {
         match self.block() {
             Some((len, bytes)) => n.div_ceil(len).checked_mul(bytes),
@@ -79,16 +78,17 @@ impl DType {
         }
     }
 
-    /// Whether weights may be read from it.
+    /// Returns whether weights can be read from this type.
     pub const fn is_weight(self) -> bool {
         self.is_writable() || self.size_bytes().is_none()
     }
 
-    /// Whether weights may be written in it.
+    /// Returns whether weights can be written in this type.
     pub const fn is_writable(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
+    /// Returns the name, as in safetensors or GGUF: `F16`, `Q8_0`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "F64",
@@ -120,12 +120,12 @@ impl fmt::Display for DType {
     }
 }
 
-/// Number of elements, or `None` where the product overflows.
+/// Returns the number of elements of a shape, or `None` if the product overflows.
 pub fn n_elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
 
-/// Strides in elements of a dense row-major tensor.
+/// Returns the strides of a dense row-major tensor, in elements.
 pub fn dense_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {

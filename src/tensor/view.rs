@@ -1,50 +1,65 @@
-//! A strided view: shape, strides and bytes. Reading widens to f32, in row-major order of the shape.
+//! A strided view of a tensor: shape, strides and bytes. Reads return f32, in row-major order of the shape.
 
 use super::{DType, blocks, dense_strides, n_elements};
 use crate::error::{Error, Result, filled};
 use crate::quant::Coded;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-/// A tensor over borrowed little-endian bytes.
+/// A tensor in borrowed little-endian bytes.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
     dtype: DType,
     shape: Vec<usize>,
     /// In elements.
     strides: Vec<usize>,
-    /// From the first element on; of a block type, from the first block on.
+    /// Bytes from the first element on, or from the first block on.
     bytes: &'a [u8],
-    /// What every number is multiplied by when it is read.
+    /// Factor of every number that is read.
     scale: f32,
-    /// The matrix in few bits that the numbers are read from, in place of `bytes`.
+    /// The quantised matrix that the numbers are read from, instead of `bytes`; `None` for other tensors.
     coded: Option<Coded<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// A row-major tensor.
+    /// Returns a view of a dense row-major tensor.
+    ///
+    /// # Errors
+    /// `File` if the tensor needs more bytes than there are, or the shape overflows.
     pub fn dense(dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Result<Self> {
         n_elements(shape).ok_or_else(|| overflow(shape))?;
         Self::strided(dtype, shape, &dense_strides(shape), bytes)
     }
 
-    /// Strides in elements. Every element must lie inside `bytes`.
+    /// Returns a view with strides in elements.
+    ///
+    /// # Errors
+    /// `File` if an element would be outside `bytes`, if the shape overflows, or if shape and strides differ in length.
     pub fn strided(dtype: DType, shape: &[usize], strides: &[usize], bytes: &'a [u8]) -> Result<Self> {
         if shape.len() != strides.len() {
-            return Err(Error::file(format!("{} dimensions but {} strides", shape.len(), strides.len())));
+            return Err(Error::file(format!(
+                "expected a stride per dimension, found {} dimensions and {} strides",
+                shape.len(),
+                strides.len()
+            )));
         }
         let len = n_elements(shape).ok_or_else(|| overflow(shape))?;
         let last = shape.iter().zip(strides).try_fold(0usize, |at, (&d, &s)| at.checked_add(d.saturating_sub(1).checked_mul(s)?));
         let needed = if len == 0 { Some(0) } else { last.and_then(|l| dtype.bytes_of(l.checked_add(1)?)) };
         match needed {
             Some(n) if n <= bytes.len() => {}
-            Some(n) => return Err(Error::file(format!("{dtype} tensor {shape:?} needs {n} bytes, {} are there", bytes.len()))),
+            Some(n) => {
+                return Err(Error::file(format!("expected {n} bytes for a {dtype} tensor of shape {shape:?}, found {}", bytes.len())));
+            }
             None => return Err(overflow(shape)),
         }
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// A tensor of `shape` that is read from a matrix: its rows under one another, or those of the tensor with its last two dimensions
-    /// swapped, where the matrix is transposed.
+    /// Returns a tensor of `shape` that is read from a quantised matrix. The matrix has the tensor's rows, one after another; if it is
+    /// transposed, the rows of the tensor with its last two dimensions swapped.
+    ///
+    /// # Errors
+    /// `File` if the matrix does not have the rows and the width of the shape.
     pub fn coded(mut matrix: Coded<'a>, shape: &[usize]) -> Result<Self> {
         let transposed = matrix.coding.transposed;
         let mut stored = shape.to_vec();
@@ -52,47 +67,53 @@ impl<'a> View<'a> {
             std::mem::swap(rows, columns);
         }
         if n_elements(shape) != matrix.rows.checked_mul(matrix.k) || stored.last() != Some(&matrix.k) {
-            return Err(Error::file(format!("expected {shape:?} from {} rows of {}", matrix.rows, matrix.k)));
+            return Err(Error::file(format!("expected a matrix for shape {shape:?}, found {} rows of {}", matrix.rows, matrix.k)));
         }
-        matrix.coding.transposed = false; // until `transposed` says so
+        matrix.coding.transposed = false; // `View::transposed` sets it
         let dtype = DType::Coded(matrix.coding.format.name());
         let view = View { dtype, strides: dense_strides(&stored), shape: stored, bytes: &[], scale: 1.0, coded: Some(matrix) };
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// The same tensor with every number multiplied when it is read: undoes a rescale, so a power of two.
+    /// Returns the tensor with a factor for every number. The factor undoes a rescale of the file, so it is a power of two.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// The matrix in few bits, where the numbers are read from one: transposed, if it is the tensor's with the last two dimensions swapped.
+    /// Returns the quantised matrix that the numbers are read from. `None` for other tensors, and if the view has a factor. The matrix is
+    /// marked as transposed if the tensor has its last two dimensions swapped.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// The same tensor with what its codes stand for before they are multiplied by scales.
+    /// Returns the tensor of decoded codes, without the scales of a quantised matrix.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
 
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
+    /// Returns the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
-    /// Whether the numbers are others than the bytes say.
+    /// Returns whether numbers are multiplied by a factor when they are read.
     pub fn is_scaled(&self) -> bool {
         self.scale != 1.0
     }
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
+    /// Returns whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same numbers under another shape of as many elements; only for dense tensors and added or dropped ones.
+    /// Returns the same numbers in another shape. `None` if the number of elements differs. For a tensor that is not dense, only dimensions of
+    /// 1 may be added or removed; otherwise `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
@@ -105,7 +126,7 @@ impl<'a> View<'a> {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// The last two dimensions swapped; no byte moves.
+    /// Swaps the last two dimensions, without a copy. A tensor with fewer than two dimensions stays the same.
     pub fn transposed(mut self) -> View<'a> {
         let n = self.shape.len();
         if n >= 2 {
@@ -116,7 +137,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Whether the elements are row-major without gaps.
+    /// Returns whether the elements are row-major without gaps.
     fn is_dense(&self) -> bool {
         let mut expected = 1;
         for (&d, &s) in self.shape.iter().zip(&self.strides).rev() {
@@ -128,18 +149,21 @@ impl<'a> View<'a> {
         true
     }
 
-    /// The bytes where they are the numbers themselves, row-major without gaps. A block type or a scaled view has none: who
-    /// takes bytes takes them for plain numbers.
+    /// Returns the bytes of a tensor whose bytes are its numbers, row-major without gaps. `None` for block types, quantised matrices, scaled
+    /// views and other strides.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         let size = self.dtype.size_bytes()?;
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
     }
 
-    /// Widens `out.len()` elements from row-major index `start` on to f32. Integers are refused.
+    /// Reads `out.len()` elements as f32, from row-major index `start` on.
+    ///
+    /// # Errors
+    /// `Input` if the tensor has too few elements; `Model` if its type is not a type of weights.
     pub fn read_f32(&self, start: usize, out: &mut [f32]) -> Result<()> {
         let end = start.checked_add(out.len()).filter(|&e| e <= self.len());
         if end.is_none() {
-            return Err(Error::input(format!("elements {start}..+{} of a tensor of {}", out.len(), self.len())));
+            return Err(Error::input(format!("cannot read {} elements from element {start} on: the tensor has {}", out.len(), self.len())));
         }
         if self.is_dense() {
             self.read_stored(start, out)?;
@@ -156,8 +180,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Widens `out.len()` elements that lie one after the other, without the scale. A single one out of a block costs as much
-    /// as the block: only matrices that lie transposed are read so, and those are small.
+    /// Reads `out.len()` elements that are stored consecutively, without the factor. One element of a block costs as much as the block; only
+    /// transposed views read single elements, and such tensors are small.
     fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
         if let Some(coded) = &self.coded {
             coded.read(at, out);
@@ -166,12 +190,15 @@ impl<'a> View<'a> {
         match (self.dtype.size_bytes(), blocks::of(self.dtype)) {
             (Some(size), _) => widen(self.dtype, &self.bytes[at * size..(at + out.len()) * size], out)?,
             (None, Some(block)) => block.read(self.bytes, at, out),
-            (None, None) => unreachable!("a type is plain or has blocks"),
+            (None, None) => unreachable!("a type without blocks has plain numbers"),
         }
         Ok(())
     }
 
-    /// All elements, widened.
+    /// Reads all elements as f32.
+    ///
+    /// # Errors
+    /// `Memory` if the host does not have enough memory; `Model` if the type is not a type of weights.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let mut out = filled(0.0, self.len(), "a tensor")?;
         self.read_f32(0, &mut out)?;
@@ -180,10 +207,10 @@ impl<'a> View<'a> {
 }
 
 fn overflow(shape: &[usize]) -> Error {
-    Error::file(format!("the shape {shape:?} has more elements than an address holds"))
+    Error::file(format!("shape {shape:?} has too many elements for this machine"))
 }
 
-/// Storage indices in row-major order of a strided shape, from a row-major index on.
+/// Iterates over storage indices in row-major order of a strided shape.
 pub struct Walk<'s> {
     shape: &'s [usize],
     strides: &'s [usize],
@@ -192,6 +219,7 @@ pub struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
+    /// Returns an iterator that begins at row-major index `start`.
     pub fn new(shape: &'s [usize], strides: &'s [usize], start: usize) -> Self {
         let mut index = vec![0; shape.len()];
         let (mut rest, mut at) = (start, 0);
@@ -222,7 +250,7 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// Widens little-endian elements; `half` uses F16C and NEON where they are.
+/// Converts little-endian elements to f32. The crate `half` uses F16C or NEON if the CPU has them.
 fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     match dtype {
         DType::F32 => out.iter_mut().zip(bytes.chunks_exact(4)).for_each(|(o, b)| *o = f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
@@ -263,7 +291,7 @@ mod tests {
         assert!(View::dense(DType::Q6K, &[0, 256], &[]).unwrap().to_f32().unwrap().is_empty());
     }
 
-    /// Q8_0 rows of `blocks` blocks: number i is i % 96 - 40, scaled by 1/2 in odd blocks.
+    /// Returns Q8_0 blocks and their numbers: number i is i % 96 - 40, times 1/2 in odd blocks.
     fn q8_0(blocks: usize) -> (Vec<u8>, Vec<f32>) {
         let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
         for i in 0..blocks {
@@ -298,7 +326,7 @@ mod tests {
         assert_eq!(tail, expected[251..]);
         assert_eq!(view.reshaped(&[256]).unwrap().to_f32().unwrap(), numbers);
         assert_eq!(transposed.reshaped(&[64, 1, 4]).unwrap().to_f32().unwrap(), expected);
-        assert!(view.dense_bytes().is_none(), "nobody may take blocks for numbers");
+        assert!(view.dense_bytes().is_none(), "blocks are not plain numbers");
     }
 
     #[test]

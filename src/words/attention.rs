@@ -1,7 +1,8 @@
 //! Grouped-query attention over a cache of keys and values, with rotary positions.
 //!
-//!   q, k rotated by their position; k, v appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j up to i
-//! GLM: arXiv 2406.12793; query head h reads key head h / (H / G).
+//!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
+//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head h / (H / G)
+//! Source: GLM, arXiv 2406.12793. The word's reference implementation on the CPU is [`Word::twin`].
 
 use super::testing::{BLOCKS, Case};
 use crate::quant::PAD;
@@ -10,19 +11,19 @@ use crate::tape::{
 };
 use rayon::prelude::*;
 
-/// Columns of qkv.
+/// Columns of the activation qkv.
 const Q: usize = 0;
 const K: usize = 1;
 const V: usize = 2;
 
-/// Numbers of heads and their size.
+/// Numbers of heads, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
-    /// H, query heads.
+    /// H, the number of query heads; a multiple of G.
     pub n_heads: usize,
-    /// G, key and value heads.
+    /// G, the number of key heads, and of value heads.
     pub n_kv_heads: usize,
-    /// D, a multiple of 8.
+    /// D, the channels of a head; a multiple of 8.
     pub head_size: usize,
 }
 
@@ -32,21 +33,22 @@ struct Attend {
     qkv: Var,
     keys: Cache,
     values: Cache,
-    /// What workgroups that share a query leave: o, m and the sum of p.
+    /// Partial results of workgroups that share a query: o, m and the sum of p.
     splits: Var,
+    /// `[T, H D]`
     y: Var,
 }
 
-/// Rows of `splits`: tokens times workgroups that share each.
+/// Rows of `splits`: tokens times workgroups that share a token.
 const MAX_SPLITS: usize = 256;
-/// Workgroups that a large GPU wants.
+/// Workgroups that keep a large GPU busy.
 const ENOUGH: usize = 256;
-/// Blocks that a workgroup takes at the least.
+/// Blocks that a workgroup takes at least.
 const MIN_BLOCKS: usize = 4;
 
 impl Tape {
-    /// `[T, H D]` from columns q, k, v. Rotated as the tape's `rotary` says. Names of the caches in state files:
-    /// `NAME.k`, `NAME.v`.
+    /// Records attention over the columns q, k and v of `qkv` and returns its output, `[T, H D]`. `rotary` of the tape determines the
+    /// rotation. The caches are called `NAME.k` and `NAME.v` in state files.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
@@ -58,24 +60,25 @@ impl Tape {
     }
 }
 
-/// How kernels share out a step.
+/// How a step is divided among workgroups and lanes.
 struct Shape {
     lanes: usize,
-    /// Query heads and tokens of a workgroup.
+    /// Query heads per workgroup, and tokens per workgroup.
     heads: usize,
     rows: usize,
-    /// Lanes that share a query's scores.
+    /// Lanes that share the scores of a query.
     sharers: usize,
-    /// Workgroups that share a query, and the blocks of each.
+    /// Workgroups that share a query, and blocks per workgroup.
     n_splits: usize,
     split_blocks: usize,
-    /// Queries come through a uniform binding.
+    /// Queries are read through a uniform binding.
     by_window: bool,
-    /// Rows of a dispatch.
+    /// Tokens per dispatch.
     step_rows: usize,
 }
 
 impl Shape {
+    /// Chooses the shape for the adapter's class and the size of the step. `stride`: floats in a row of qkv.
     fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // Queries of a workgroup take at most 8 KiB of its memory.
@@ -93,7 +96,7 @@ impl Shape {
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
-        // Rows that a window holds, and of those the ones that a workgroup may begin at.
+        // A dispatch ends where the last workgroup's rows would leave the window.
         let window = WINDOW_BYTES / 4 / stride;
         let by_window = cx.caps.class == Class::Lanes && window >= rows;
         let step_rows = if by_window { window + 1 - rows } else { cx.tokens };
@@ -153,6 +156,7 @@ impl Word for Attend {
 }
 
 impl Attend {
+    /// Returns the generated constants that all kernels of the word share, and `more`.
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
         let sizes = [
@@ -165,9 +169,10 @@ impl Attend {
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
     }
 
+    /// Encodes the rotation of q and k and the write to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
-        // A workgroup costs a CPU that plays GPU more than what it would do.
+        // On a software adapter a workgroup costs more than its work.
         let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
@@ -191,7 +196,7 @@ impl Attend {
         }
     }
 
-    /// Rows from `t0` on, as many as a dispatch takes.
+    /// Encodes attention for the tokens from `t0` on, at most `step_rows` of them.
     fn attend(&self, cx: &Lowering<'_>, shape: &Shape, t0: usize) -> Dispatch {
         let Attention { n_heads, head_size, .. } = self.of;
         let (units, stride) = (head_size / PAD, cx.tape.var_spec(self.qkv).stride());
@@ -239,6 +244,7 @@ impl Attend {
         }
     }
 
+    /// Encodes the combination of partial results, for workgroups that share a query.
     fn combine(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let splits = cx.tape.var_spec(self.splits);
         Dispatch {
@@ -258,7 +264,7 @@ impl Attend {
         }
     }
 
-    /// Turns q and k of the step's tokens, scales q, and writes k and v.
+    /// Twin of attention/append: rotates q and k of the step's tokens, scales q, and writes k and v to the caches.
     fn append(&self, host: &mut Host) {
         let tape = host.tape.clone();
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
@@ -287,19 +293,19 @@ impl Attend {
     }
 }
 
-/// How the tape's caches are stored.
+/// Returns the module of the slot `cache` for the tape's cache format.
 fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
     ("cache", format!("cache::{}", cx.tape.cache_format.name()))
 }
 
-/// Turns the first pairs of neighbours, as many as there are angles (cos, sin).
+/// Rotates the first pairs (2i, 2i + 1) of a head in place. `angles`: cos and sin per pair.
 fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
     }
 }
 
-/// Eight sums, so that the compiler can keep them in one register.
+/// Returns the dot product of two vectors whose length is a multiple of 8. Eight sums, so that the compiler can use one SIMD register.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
@@ -310,7 +316,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Slots of those lengths, each of which reads so many tokens more; their blocks lie in no order.
+/// Returns a step with one run per pair (tokens before, new tokens). The blocks of a slot are in no order.
 fn step(runs: &[(usize, usize)]) -> Step {
     let mut step = Step::default();
     for &(before, n) in runs {
@@ -323,7 +329,7 @@ fn step(runs: &[(usize, usize)]) -> Step {
             ..Run::default()
         };
         step.tokens.extend(vec![0; n]);
-        // 5 and BLOCKS have no common factor, so no two are the same.
+        // 5 and BLOCKS have no common factor, so all blocks differ.
         let listed = (before + n).div_ceil(TOKENS_PER_BLOCK);
         let first = step.blocks.len();
         step.blocks.extend((0..listed).map(|i| ((first + i) * 5 % BLOCKS) as u32));
@@ -333,6 +339,7 @@ fn step(runs: &[(usize, usize)]) -> Step {
     step
 }
 
+/// Cases: head counts and sizes of GLM models and odd ones; contexts of 1 to 1001 tokens.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let steps = || {

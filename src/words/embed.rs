@@ -1,7 +1,7 @@
-//! x[t] = LN0(E[token]), one row of the table a token.
+//! Token embedding:  x[t] = LN0(E[token])
 //!
-//! The norm is applied to the row rather than folded into the table: the table keeps its 16 bits to the last one, nothing is
-//! rewritten while loading, and a row costs nothing.
+//! E is `[vocab, width]`, x is `[T, width]`. The norm is applied to the row and not folded into the table: that would rewrite the table
+//! while loading and round it again, and normalising one row costs nothing. The twin is the reference implementation on the CPU.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
@@ -9,13 +9,13 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, T
 
 struct Embed {
     table: Matrix,
-    /// g, b; none where the file has no ln0.
+    /// g, b; `None` if the file has no ln0.
     norm: Option<Vector>,
     out: Var,
 }
 
 impl Tape {
-    /// `[T, width]` from a table of one part.
+    /// Records the lookup in a table of one part and returns x, `[T, width]`. `norm`: g and b of ln0, or `None` if the model has no ln0.
     pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var("x", Rows::Tokens, &[width]);
@@ -74,6 +74,7 @@ impl Word for Embed {
     }
 }
 
+/// Cases with and without ln0.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width) in [(1, 1), (7, 5), (50, 63), (33, 64), (20, 200)] {

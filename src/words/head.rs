@@ -1,4 +1,6 @@
-//! logits = W norm(x) + b, for the rows whose logits are wanted.
+//! Output head:  logits = W norm(x) + b, for the rows whose logits are requested.
+//!
+//! x is `[T, width]`, W `[vocab, width]`, logits `[O, vocab]`.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -7,7 +9,7 @@ use super::testing::{Case, steps};
 use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// `[O, vocab]`; becomes the tape's logits, and norm(x) what it knows as hidden.
+    /// Records the head and returns the logits, `[O, vocab]`. Sets `logits` of the tape, and `hidden` to norm(x), `[O, width]`.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
@@ -21,6 +23,7 @@ impl Tape {
     }
 }
 
+/// Cases: both norms, with and without a bias.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width, name) in [(1, 1, "layer"), (2, 9, "layer"), (97, 64, "rms"), (300, 31, "layer"), (30, 131, "rms")] {

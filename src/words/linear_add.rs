@@ -1,4 +1,6 @@
-//! x += W y: the way back into the residual stream.
+//! Product that is added to the residual stream:  x += W y
+//!
+//! x is `[T, C]`, W `[C, K]`, y `[T, K]`. The twin is the reference implementation on the CPU.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
@@ -7,7 +9,7 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word};
 struct LinearAdd(Stack);
 
 impl Tape {
-    /// `x [T, C] += W [C, K] y [T, K]`.
+    /// Records `x [T, C] += W [C, K] y [T, K]`.
     pub fn linear_add(&mut self, part: MatrixPart, y: Var, x: Var) {
         let matrix = self.matrix(vec![part]);
         let segments = vec![Segment::of(0)];

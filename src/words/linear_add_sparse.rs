@@ -1,7 +1,8 @@
-//! x += W y, or x += gate ⊙ W y, where most of y is zero: the value matrix of the channel mix, behind relu².
+//! Product of a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
-//! Where an adapter stores such a matrix by columns, a few tokens read only the channels that have an input. Many tokens have
-//! some input in almost every channel, and take the dense tiled product, on the same columns.
+//! x is `[T, C]`, W `[C, K]`, y `[T, K]`: the value matrix of the channel mix, whose input comes from relu². If an adapter stores W
+//! column-major, a few tokens read only the channels whose input is not zero. Many tokens have an input in almost every channel, and use
+//! the dense tiled product on the same columns. The twin is the reference implementation on the CPU.
 
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
@@ -12,12 +13,13 @@ use std::ops::Range;
 struct LinearAddSparse(Stack);
 
 impl Tape {
-    /// `x [T, C] += W [C, K] y [T, K]`, where most of y is zero.
+    /// Records `x [T, C] += W [C, K] y [T, K]` for a y that is mostly zeros.
     pub fn linear_add_sparse(&mut self, part: MatrixPart, y: Var, x: Var) {
         self.sparse_into(part, y, x, Store::Add);
     }
 
-    /// `x [T, C] += y's column gate [T, C] ⊙ W [C, K] y's first column [T, K]`, where most of that is zero.
+    /// Records `x [T, C] += gate [T, C] ⊙ W [C, K] k [T, K]` for a k that is mostly zeros: k is the first column of y, `gate` is the index
+    /// of another column of y.
     pub fn linear_add_sparse_gated(&mut self, part: MatrixPart, y: Var, gate: usize, x: Var) {
         self.sparse_into(part, y, x, Store::AddGated { a: y, column: gate });
     }
@@ -29,12 +31,12 @@ impl Tape {
     }
 }
 
-/// From so many tokens on all channels are read, once for all of them: so many read as much one by one, at nine zeros in ten.
+/// Tokens from which on the dense product is used. Eight tokens with nine zeros in ten read about as many weights one by one.
 const DENSE_FROM: usize = 8;
-/// Bytes of one channel that a workgroup reads side by side.
+/// Consecutive bytes of one channel that a workgroup reads.
 const STRETCH: usize = 64;
 
-/// The kernel for a few tokens: rows of a workgroup by how wide eight weights are.
+/// Returns the kernel for a few tokens. The size of eight weights determines the rows per workgroup.
 fn sparse(piece: &MatrixPiece) -> Shape {
     let units = (STRETCH / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
@@ -71,12 +73,13 @@ impl Word for LinearAddSparse {
     }
 }
 
+/// Cases plain and gated, with inputs of which 85 %, none or all are zero.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Widths around the lanes, the chunks and the room of the kernel's list, with as many inputs as fill it, and none.
+    // Widths around the number of lanes, the size of a chunk and the room of the kernel's list.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
-        // All and none of them is what fills the list, and what leaves it empty.
+        // No zeros fill the list; zeros only leave it empty.
         let shares: &[f32] = if k >= 1000 { &[0.85, 0.0, 1.0] } else { &[0.85] };
         for &zeros in shares {
             let mut tape = Tape::new();

@@ -1,4 +1,6 @@
-//! x += norm(W y): the way back into the residual stream through a norm of its own, as GLM-4-0414 has it.
+//! Product that is normalised and added to the residual stream:  x += norm(W y)
+//!
+//! x is `[T, C]`, W `[C, K]`, y `[T, K]`. GLM-4-0414 ends attention and ffn like this. The twin is the reference implementation on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};
@@ -12,7 +14,7 @@ struct LinearNormAdd {
 }
 
 impl Tape {
-    /// `x [T, C] += norm(W [C, K] y [T, K])`.
+    /// Records `x [T, C] += norm(W [C, K] y [T, K])`.
     pub fn linear_norm_add(&mut self, part: MatrixPart, y: Var, norm: Norm, x: Var) {
         let product = self.scratch("product", Rows::Tokens, &[part.rows]);
         let (matrix, segments) = (self.matrix(vec![part]), vec![Segment::of(0)]);

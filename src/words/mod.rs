@@ -1,7 +1,8 @@
-//! The words: one fused step of a layer each, with its shape checks, its dispatches and its twin on the host.
+//! The words. A word is one fused step of a layer, with its shape checks, its dispatches and its reference implementation on the CPU
+//! (its *twin*).
 //!
-//! A word knows shaders by name and the host's memory; it knows no device API, no file and no architecture. To add one: a file
-//! here, a shader, and its two lines below.
+//! A word knows shaders by name, and the host's memory. It knows no device API, no file and no architecture. To add a word: a file here,
+//! a shader, and two lines below.
 
 mod attention;
 mod embed;
@@ -35,9 +36,11 @@ pub use wkv7::{Expansion, ValueResidual, Wkv7};
 
 use testing::Case;
 
-/// A word's name and the cases that hold its kernels to its twin.
+/// A word and its test cases.
 pub struct Entry {
+    /// Name in profiles, tests and errors.
     pub name: &'static str,
+    /// Makes the cases in which the kernels must agree with the twin.
     pub cases: fn() -> Vec<Case>,
 }
 
@@ -58,10 +61,10 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "head", cases: head::cases },
 ];
 
-/// Of every layer norm of RWKV, whatever the version.
+/// ε of every layer norm in all versions of RWKV.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
-/// Mean and 1 / sqrt(variance + eps) of a vector, in two passes.
+/// Returns mean and 1 / sqrt(variance + eps) of a vector, computed in two passes.
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
     let mean = x.iter().sum::<f32>() / n;

@@ -1,34 +1,38 @@
-//! How a row is normalised before a matrix reads it: what several words share.
+//! Norms of rows, a part of several words:
+//!
+//!   LN(x) = (x − mean) / sqrt(variance + ε) ⊙ g + b      RMS(x) = x / sqrt(mean of x² + ε) ⊙ g
+//! x, g and b have `width` numbers.
 
 use super::stack::Input;
 use super::{LAYER_NORM_EPS, moments};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
 
-/// Of the rows of an activation.
+/// A norm and its weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm {
     vectors: Vector,
     eps: f32,
-    /// Mean and bias are part of it.
+    /// `true`: layer norm; `false`: RMS norm.
     is_centred: bool,
 }
 
 impl Norm {
-    /// LN(x) = (x − mean) / sqrt(variance + ε) ⊙ g + b, ε that of every RWKV. `vectors`: g, b.
+    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors`: g, b.
     pub fn layer(vectors: Vector) -> Norm {
         Norm { vectors, eps: LAYER_NORM_EPS, is_centred: true }
     }
 
-    /// RMS(x) = x / sqrt(mean of x² + ε) ⊙ g. `vectors`: g.
+    /// Returns an RMS norm. `vectors`: g.
     pub fn rms(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: false }
     }
 
+    /// Returns the numbers in a row.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
 
-    /// Rows of x, normalised on the way to a product; the first workgroup keeps them.
+    /// Returns the input of a product that normalises rows of x in every workgroup. The first workgroup stores them in `kept`, if any.
     pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         Input {
@@ -48,7 +52,7 @@ impl Norm {
         }
     }
 
-    /// y = norm(x), or y += norm(x).
+    /// Encodes y = norm(x), or y += norm(x) if `adds`.
     pub(super) fn lower(&self, cx: &Lowering<'_>, x: Var, y: Var, adds: bool) -> Dispatch {
         let (spec, rows) = (cx.tape.vector_spec(self.vectors), cx.tape.var_spec(y).rows);
         let n = cx.n_rows(rows) as u32;
@@ -69,7 +73,7 @@ impl Norm {
         }
     }
 
-    /// The same on the host.
+    /// Reference implementation of [`Norm::lower`] on the CPU.
     pub(super) fn twin(&self, host: &mut Host, x: Var, y: Var, adds: bool) {
         let (x_stride, stride, width) = (host.stride(x), host.stride(y), self.width(&host.tape));
         let mut out = host.take(y);
@@ -85,7 +89,7 @@ impl Norm {
         host.put(y, out);
     }
 
-    /// One row.
+    /// Normalises one row on the host.
     pub(super) fn apply(&self, host: &Host, x: &[f32], out: &mut [f32]) {
         let values = out.iter_mut().zip(x).zip(host.vector(self.vectors, 0));
         if self.is_centred {

@@ -1,8 +1,9 @@
-//! RWKV-6's way into the time mix: LN, token shift, lerps whose weights depend on the token, and a stack of matrices.
-//! Eagle and Finch paper, section 4 (ddlerp).
+//! Inputs of RWKV-6's time mix: layer norm, token shift, lerps whose weights depend on the token (ddlerp), and a stack of matrices.
+//! Source: Eagle and Finch paper, section 4.
 //!
-//!   x̂ = LN(x)   p = x̂ of the token before   z = tanh(W1 lerp(x̂, p, m_x))
+//!   x̂ = LN(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
 //!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
+//! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. The twin is the reference implementation on the CPU.
 
 use super::norm_shift_linear::{Projection, projections_of};
 use super::shift_mix::{Inputs, ShiftMix};
@@ -11,25 +12,27 @@ use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// The weights of the lerps.
+/// The weights of ddlerp.
 pub struct DdLerp {
+    /// Width of z_i.
     pub rank: usize,
-    /// `[C, n * rank]`, in x out; columns in the order of `mixes`.
+    /// Tensor name of W1, `[C, n rank]`: inputs by outputs, the outputs in the order of `mixes`.
     pub w1: String,
-    /// `[n, rank, C]`, in x out.
+    /// Tensor name of W2, `[n, rank, C]`: each plane is inputs by outputs.
     pub w2: String,
-    /// m, `[n, C]`.
+    /// m_i, `[n, C]`.
     pub mixes: Vector,
 }
 
 struct NormDdLerpLinear {
     mix: ShiftMix,
-    /// z, then X, then y.
+    /// The products that make z, X and y.
     stacks: [Stack; 3],
 }
 
 impl Tape {
-    /// One column a projection; `mix` of a projection is an index of `lerp.mixes`. `vectors`: norm weight, norm bias, m_x.
+    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, m_x. `mix` of a
+    /// projection is an index of `lerp.mixes`. `shift`: x̂ of the last token, `[C]`, in halves.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,
@@ -44,7 +47,7 @@ impl Tape {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Kept);
 
         let z = self.scratch("ddlerp", Rows::Tokens, &vec![lerp.rank; n]);
-        // Columns lie side by side where their widths need no padding: then one matrix writes them all.
+        // If the rank needs no padding, the columns of z are adjacent, and one matrix writes them all.
         let slices = if lerp.rank.is_multiple_of(PAD) { 1 } else { n };
         let rows = n * lerp.rank / slices;
         let columns: Vec<usize> = (0..n).map(|i| self.var_spec(z).column(i)).collect();

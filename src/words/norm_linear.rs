@@ -1,22 +1,24 @@
-//! y = W norm(x) + b: a norm, and matrices that all read its row.
+//! Norm and a stack of matrices:  y_i = W_i norm(x) + b_i
+//!
+//! x is `[T, width]`, W_i `[rows_i, width]`, y has one column per matrix. The twin is the reference implementation on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, VectorPart, Word, vector};
 
-/// Products of a normalised row, one after another. The body of three words.
+/// Several products of the same normalised row: the implementation of the words `norm_linear`, `swiglu` and `head`.
 pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
     pub norm: Norm,
-    /// norm(x), `[T, width]`.
+    /// norm(x), `[T, width]`; `[O, width]` in a head.
     pub normed: Var,
     pub stacks: Vec<Stack>,
 }
 
 impl Tape {
-    /// One column a part. `bias`: one vector a part, or none at all.
+    /// Records the word and returns y, `[T, …]` with one column per part. `bias`: one vector per part, or an empty list.
     pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<MatrixPart>, bias: Vec<VectorPart>) -> Var {
         let columns: Vec<usize> = parts.iter().map(|p| p.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);
@@ -52,12 +54,13 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Its rows are outputs, and the normalised ones are kept.
+    /// Returns `true` if the rows are outputs; a head also stores norm(x).
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)
     }
 }
 
+/// Cases with and without biases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (width, rows) in [(1, vec![1]), (7, vec![3, 1]), (64, vec![65, 16, 16]), (130, vec![7, 130, 33])] {

@@ -1,17 +1,20 @@
-//! LN, token shift, one lerp a mix, and a stack of matrices that each read one of the mixes.
+//! Inputs of a time mix or channel mix: layer norm, token shift, one lerp per mix, and a stack of matrices that each read one lerp.
 //!
-//!   X_m = lerp(LN(x), that of the token before, mix_m)   y_i = activation_i(W_i X_m(i))
+//!   x̂ = LN(x)   X_m = lerp(x̂, x̂ of the previous token, mix_m)   y_i = activation_i(W_i X_m(i))
+//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. The twin is the reference implementation on the CPU.
 
 use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, optional_vector, vector};
 
-/// One matrix of the stack.
+/// One matrix of the stack, its input and its activation.
 pub struct Projection {
+    /// W_i, `[rows, C]`.
     pub part: MatrixPart,
-    /// Index of the mix that it reads.
+    /// Index m of the lerp that the matrix reads.
     pub mix: usize,
+    /// Applied to the product.
     pub activation: Activation,
 }
 
@@ -21,8 +24,8 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// One column a projection. `vectors`: norm weight, norm bias, then one row a mix: how much of the token before.
-    /// `shift` holds x̂ of the last token, `[width]`, in halves.
+    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then one row per mix (the
+    /// share of the previous token). `shift`: x̂ of the last token, `[C]`, in halves.
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);
@@ -32,7 +35,7 @@ impl Tape {
     }
 }
 
-/// A stack of projections from planes of `x`, into one column each of a new activation.
+/// Returns a stack of projections. Each reads plane `mix` of `x` and writes its own column of a new activation.
 pub fn projections_of(tape: &mut Tape, name: &'static str, x: Var, projections: Vec<Projection>) -> Stack {
     let columns: Vec<usize> = projections.iter().map(|p| p.part.rows).collect();
     let y = tape.scratch(name, Rows::Tokens, &columns);

@@ -1,5 +1,9 @@
-//! The recurrence of RWKV-5, 6 and 7 with the norm and gate that follow it, as a part of their words: heads with a state
-//! `[v][k]` of their own, tokens in sequence. What a token feeds it, each version prepares for itself.
+//! The recurrence of RWKV-5, 6 and 7 with the norm and gate after it, a part of the words `wkv6` and `wkv7`.
+//!
+//!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
+//!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
+//! Every head has a state S `[value][key]`; tokens follow in sequence. Each word prepares the vectors of a token itself.
+//! The *twin* is the reference implementation on the CPU.
 
 use super::moments;
 use super::stack::{Stack, fuses};
@@ -9,7 +13,7 @@ use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, State, 
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Which rule updates the state, and so which vectors of a token it reads.
+/// The rule that updates the state. It determines the vectors of a token and their order in `feed`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// RWKV-5 and 6: r, w, k; the bonus enters before the norm.
@@ -19,7 +23,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Vectors of a head and token.
+    /// Returns the number of vectors per head and token.
     pub fn n_vectors(self) -> usize {
         match self {
             Rule::Decay => 3,
@@ -28,13 +32,14 @@ impl Rule {
     }
 }
 
-/// A column of an activation that multiplies the output.
+/// The gate g: a column of an activation.
 #[derive(Clone, Copy)]
 pub struct Gate {
     pub of: Var,
     pub column: usize,
 }
 
+/// The recurrence, its norm and its gate, with their activations.
 pub struct Recurrence {
     pub rule: Rule,
     pub head_size: usize,
@@ -42,79 +47,85 @@ pub struct Recurrence {
     pub eps: f32,
     /// `[heads, head_size (v), head_size (k)]`
     pub state: State,
-    /// Vectors of which two are the weight and bias of the group norm, from row `norm` on.
+    /// Packed vectors. Row `norm` is the weight of the group norm, the next row its bias.
     pub vectors: Vector,
     pub norm: usize,
+    /// `None` if the output has no gate.
     pub gate: Option<Gate>,
-    /// `[H, n_vectors, head_stride]` a token.
+    /// The vectors of the rule, `[T, H, n_vectors, head_stride]`.
     pub feed: Var,
-    /// v and bonus.
+    /// Columns v and bonus, `[T, 2, width]`.
     pub values: Var,
+    /// The output, `[T, width]`.
     pub y: Var,
 }
 
-/// Columns of the projections, which every version has.
+/// Columns of the projections in all versions.
 pub const R: usize = 0;
 pub const K: usize = 1;
 pub const V: usize = 2;
-/// Column of the values.
+/// Column of `values`.
 pub const BONUS: usize = 1;
 
-/// Feed, values and output.
+/// Makes the activations feed, values and y.
 pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var; 3] {
     let feed = tape.device_scratch("feed", Rows::Tokens, &[width / head_size * rule.n_vectors() * padded(head_size)]);
     let values = tape.device_scratch("values", Rows::Tokens, &[width; 2]);
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// What a whole head in one dispatch needs beside the recurrence.
+/// Additional data of the kernel that computes a whole head in one dispatch.
 pub struct Head<'a> {
-    /// In the place of `rwkv::head7`.
+    /// Module for the slot `head`.
     pub module: &'static str,
     pub proj: Var,
-    /// Products that the head makes for itself; one piece, all segments from `proj`.
+    /// Low-rank products that the kernel computes itself. All segments read `proj`. `None` if the word has no such products.
     pub lora: Option<&'a Stack>,
     pub is_first_layer: bool,
-    /// Row of the vectors that is the decay, where it never changes.
+    /// Row of the vectors with the constant decay; `None` if the decay depends on the token.
     pub decay: Option<usize>,
+    /// Bindings of the module.
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Lanes of that kernel: the widest head it takes.
+/// Lanes of the kernel rwkv/head, one per channel: the largest head size that it supports.
 const HEAD_LANES: usize = 64;
 
-/// How the recurrence reads what was prepared for it.
+/// How the recurrence reads the vectors of a token.
 enum Feed {
+    /// Through a storage binding.
     Storage,
     /// Through a uniform window.
     Window,
 }
 
 impl Recurrence {
+    /// Returns the channels of all heads.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
 
+    /// Returns the number of heads.
     pub fn n_heads(&self, tape: &Tape) -> usize {
         self.width(tape) / self.head_size
     }
 
-    /// Floats of one of feed's vectors.
+    /// Returns the floats from one vector of feed to the next.
     pub fn head_stride(&self) -> usize {
         padded(self.head_size)
     }
 
-    /// How rows of the state are read and written.
+    /// Returns the module of the slot `state`.
     fn state_module(&self, tape: &Tape) -> (&'static str, String) {
         ("state", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
     }
 
-    /// A workgroup a head and token.
+    /// Returns a grid of one workgroup per head and token.
     pub fn grid(&self, cx: &Lowering<'_>) -> [u32; 3] {
         [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
     }
 
-    /// The whole head in one dispatch, where few tokens make that worth it and it fits.
+    /// Encodes the whole head in one dispatch. Returns `None` for many tokens, heads wider than 64, or low-rank matrices in several pieces.
     pub fn lower_head(&self, cx: &Lowering<'_>, head: Head<'_>) -> Option<Dispatch> {
         let tape = cx.tape;
         let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
@@ -125,7 +136,7 @@ impl Recurrence {
         let mut lora = vec![[0; 4]; 4];
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
-        // Without low-rank matrices the modules are there, and nothing calls them.
+        // Without low-rank matrices these modules fill their slots and are not called.
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
@@ -138,7 +149,7 @@ impl Recurrence {
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
         modules.extend(matrix);
-        // In RWKV-7 the gate is a product, not a column.
+        // In RWKV-7 the gate is a low-rank product and not a column of proj.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
             shader: "rwkv/head",
@@ -178,7 +189,7 @@ impl Recurrence {
         })
     }
 
-    /// The recurrence and what follows it.
+    /// Encodes the recurrence, then norm, bonus and gate.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match cx.caps.class {
             Class::Groups => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
@@ -188,7 +199,7 @@ impl Recurrence {
         dispatches
     }
 
-    /// The recurrence over some rows of the step and some heads.
+    /// Encodes the recurrence for some rows of the step and some heads.
     fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
@@ -228,7 +239,7 @@ impl Recurrence {
         }
     }
 
-    /// The recurrence in pieces whose feed fits a uniform window: some rows of all heads, or some heads of one row.
+    /// Encodes the recurrence in dispatches whose feed fits a uniform window: some rows and all heads, or one row and some heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads(cx.tape);
         let window = WINDOW_BYTES / 4;
@@ -236,12 +247,13 @@ impl Recurrence {
         if rows > 0 {
             return (0..cx.tokens).step_by(rows).map(|t| self.part(cx, t..t + rows, 0..n_heads, Feed::Window)).collect();
         }
-        // Where a window begins between two multiples of its alignment, what lies before is lost.
+        // A window begins at a multiple of its alignment, so up to ALIGN floats before the feed are wasted.
         let heads = (window - ALIGN) / (self.rule.n_vectors() * self.head_stride());
         let of_row = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.part(cx, t..t + 1, h..n_heads.min(h + heads), Feed::Window));
         (0..cx.tokens).flat_map(of_row).collect()
     }
 
+    /// Encodes norm, bonus and gate.
     fn out(&self, cx: &Lowering<'_>) -> Dispatch {
         let vectors = cx.tape.vector_spec(self.vectors);
         let values = cx.tape.var_spec(self.values);
@@ -272,7 +284,7 @@ impl Recurrence {
         }
     }
 
-    /// Calls `head(h, state of h, token, y [head_size])` for every head and token, heads side by side, tokens in order.
+    /// Calls `head(host, h, state of h, t, y [head_size])` for every head and token: heads in parallel, tokens in order.
     pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
         let tape = host.tape.clone();
         let (n, stride) = (self.head_size, host.stride(self.y));
@@ -310,7 +322,7 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// y = (GN(y) + bonus) ⊙ gate of one head, in place.
+    /// Computes y = (GN(y) + bonus) ⊙ gate of head h and token t, in place.
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: impl Fn(usize) -> f32, y: &mut [f32]) {
         let at = h * self.head_size;
         let (g, b) = (&host.vector(self.vectors, self.norm)[at..], &host.vector(self.vectors, self.norm + 1)[at..]);
@@ -322,7 +334,7 @@ impl Recurrence {
     }
 }
 
-/// `n` numbers of a column of token `t`, from its `at`th on.
+/// Returns numbers `at .. at + n` of column `i` of token `t`.
 pub fn column(host: &Host, var: Var, i: usize, t: usize, at: usize, n: usize) -> &[f32] {
     let spec = host.tape.var_spec(var);
     &host.var(var)[t * spec.stride() + spec.column(i) + at..][..n]

@@ -1,11 +1,13 @@
-//! LN, token shift and lerps: what every block of RWKV begins with, as a part of other words.
+//! Layer norm, token shift and lerps: the first part of RWKV's time mix and channel mix, shared by several words.
 //!
-//!   x̂ = LN(x)   p = x̂ of the token before   X_m = x̂ + (p − x̂) ⊙ mix_m
+//!   x̂ = LN(x)   p = x̂ of the previous token   X_m = x̂ + (p − x̂) ⊙ mix_m
+//! x and X_m are `[T, C]`. The *twin* is the reference implementation on the CPU.
 
 use super::stack::Input;
 use super::{LAYER_NORM_EPS, norm::Norm};
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 
+/// Norm, token shift and lerps, with their weights and activations.
 pub struct ShiftMix {
     x: Var,
     /// g, b, then the mixes.
@@ -14,11 +16,11 @@ pub struct ShiftMix {
     /// x̂ of the last token, `[width]`, in halves.
     shift: State,
     inputs: Inputs,
-    /// A plane a mix, then those of x̂ and p.
+    /// One plane per mix, then x̂ and p if they are kept: `[n_mixes (+ 2), capacity, C]`.
     pub mixed: Var,
 }
 
-/// Whether x̂ and p are kept beside the lerps.
+/// The choice to store x̂ and p next to the lerps, or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     Dropped,
@@ -26,6 +28,7 @@ pub enum Inputs {
 }
 
 impl ShiftMix {
+    /// Makes the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: x̂ of the last token, in halves.
     pub fn new(tape: &mut Tape, x: Var, vectors: Vector, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -33,11 +36,12 @@ impl ShiftMix {
         ShiftMix { x, vectors, n_mixes, shift, inputs, mixed }
     }
 
-    /// Plane of x̂, where it is kept; that of p follows.
+    /// Returns the plane of x̂, if it is kept. The next plane is p.
     pub fn x_hat(&self) -> usize {
         self.n_mixes
     }
 
+    /// Encodes norm, token shift and lerps as one dispatch.
     pub fn lower(&self, cx: &Lowering<'_>) -> Dispatch {
         let spec = cx.tape.vector_spec(self.vectors);
         Dispatch {
@@ -62,7 +66,8 @@ impl ShiftMix {
         }
     }
 
-    /// The same on the way into a product, for few tokens.
+    /// Returns the input of a product that computes norm, token shift and lerp in every workgroup, for few tokens. `keeps`: the dispatch
+    /// stores the new state.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         let (kept, capacity) = match self.inputs {
@@ -88,6 +93,7 @@ impl ShiftMix {
         }
     }
 
+    /// Reference implementation on the CPU.
     pub fn twin(&self, host: &mut Host) {
         let (x_stride, stride) = (host.stride(self.x), host.tape.vector_spec(self.vectors).stride());
         let width = host.tape.vector_spec(self.vectors).width;

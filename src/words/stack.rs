@@ -1,14 +1,14 @@
-//! Matrix products of stacked segments: the part that several words share.
+//! Products of stacked matrices, a part of most words:  y[t] = store(activation(bias + W x[t])), segment by segment.
 //!
-//! Chooses a kernel by what the adapter is and how many rows there are, cuts the stack into pieces that fit a binding, and
-//! has the twin.
+//! Chooses a kernel by the adapter's class and the number of rows, cuts the stack into pieces that fit a binding, and has the *twin*, the
+//! reference implementation on the CPU.
 
 use crate::tape::{
     BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var, Vector,
 };
 use rayon::prelude::*;
 
-/// What happens to a sum before it is stored. The codes are those of `shaders/lib/activation.wgsl`.
+/// The function that is applied to a sum. The codes match `shaders/lib/activation.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     None,
@@ -25,6 +25,7 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Every activation, for tests.
     pub const ALL: [Activation; 7] = [
         Activation::None,
         Activation::Tanh,
@@ -35,10 +36,12 @@ impl Activation {
         Activation::Decay6,
     ];
 
+    /// Returns the code in shaders.
     pub(super) fn code(self) -> u32 {
         self as u32
     }
 
+    /// Applies the function on the host.
     pub fn apply(self, z: f32) -> f32 {
         match self {
             Activation::None => z,
@@ -56,38 +59,39 @@ fn sigmoid(z: f32) -> f32 {
     1.0 / (1.0 + (-z).exp())
 }
 
-/// One part of the matrix, from where in x and to where in y.
+/// One part of a stacked matrix, its input in x and its output in y.
 #[derive(Debug, Clone)]
 pub struct Segment {
+    /// Index of the part in the matrix.
     pub part: usize,
     /// Plane of x.
     pub plane: usize,
-    /// First float within a row of x and of y, and the plane of y.
+    /// First float in a row of x, first float in a row of y, plane of y.
     pub x: usize,
     pub y: usize,
     pub y_plane: usize,
-    /// Row of the bias vectors.
+    /// Row of the bias vectors; `None` if the segment has no bias.
     pub bias: Option<usize>,
     pub activation: Activation,
 }
 
 impl Segment {
-    /// Part `i` from the beginning of x to the beginning of y.
+    /// Returns the segment of `part` that reads x and writes y from their first column on.
     pub fn of(part: usize) -> Segment {
         Segment { part, plane: 0, x: 0, y: 0, y_plane: 0, bias: None, activation: Activation::None }
     }
 }
 
-/// How z = activation(bias + W x) enters y. The codes are those of `shaders/linear/epilogue.wgsl`.
+/// How z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
 #[derive(Debug, Clone, Copy)]
 pub enum Store {
     /// y = z
     Set,
     /// y += z
     Add,
-    /// y += a ⊙ z, a a column of another activation.
+    /// y += a ⊙ z; a is a column of another activation.
     AddGated { a: Var, column: usize },
-    /// y = a + (b − a) ⊙ z, a and b planes of another activation.
+    /// y = a + (b − a) ⊙ z; a and b are planes of another activation.
     Lerp { of: Var, a: usize, b: usize },
     /// y = y ⊙ z
     Gate,
@@ -122,11 +126,12 @@ impl Store {
         }
     }
 
+    /// Returns the binding of the activation that a and b are in.
     pub(super) fn side(self) -> Binding {
         self.var().map_or(Binding::Nothing, Binding::Var)
     }
 
-    /// First floats of a and b in row 0, and the stride of a row.
+    /// Returns the first floats of a and of b in row 0, and the stride of their rows.
     pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
         let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
         match self {
@@ -143,40 +148,45 @@ impl From<Store> for Param {
     }
 }
 
-/// `y[t] = store(activation(bias + W x[t]))`, segment by segment.
+/// A product `y[t] = store(activation(bias + W x[t]))`, segment by segment.
 pub struct Stack {
     pub matrix: Matrix,
     pub x: Var,
     pub y: Var,
+    /// `None` if no segment has a bias.
     pub bias: Option<Vector>,
     pub segments: Vec<Segment>,
     pub store: Store,
+    /// Rows of x and y.
     pub rows: Rows,
 }
 
-/// Segments that one dispatch takes: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
+/// Segments in one dispatch: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
 const MAX_SEGMENTS: usize = 8;
-/// Tokens that hold their inputs in registers at a time in `linear/matvec`, and the sums that a lane keeps.
+/// Tokens whose inputs linear/matvec holds in registers at a time. Sums that one of its lanes keeps at most.
 const HELD: usize = 4;
 const SUMS: usize = 64;
 
-/// A kernel and how much a workgroup of it does.
+/// A kernel and the work of one workgroup.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub shader: &'static str,
+    /// Rows of W per workgroup.
     pub block_rows: usize,
+    /// Tokens per workgroup.
     pub tokens: usize,
     pub constants: Vec<(&'static str, u32)>,
-    /// What fills the slots of this shader.
+    /// Modules for the slots of this shader only.
     pub modules: Vec<(&'static str, &'static str)>,
 }
 
-/// A tile of a matrix that is stored by rows.
+/// Module for tiles of a row-major matrix.
 const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
-/// A tile of a matrix that is stored by columns.
+/// Module for tiles of a column-major matrix.
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
+    /// Chooses the kernel for `n` rows of a piece.
     pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
@@ -188,9 +198,9 @@ impl Shape {
         Self::tiled(cx, matrix, piece, n)
     }
 
-    /// Weights go through workgroup memory, once for all tokens of a tile.
+    /// Returns a kernel for many tokens: weights are decoded into workgroup memory once for all tokens of a tile.
     pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
-        // Wider weights would lose bits, wide inputs their largest numbers.
+        // Cooperative matrices are f16: wider weights would lose bits, wide inputs their largest numbers.
         let fits = piece.format.bits() <= 16 && !piece.segments.iter().any(|s| matrix.parts[s.part].is_wide);
         if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
             return Self::cooperative(size);
@@ -199,7 +209,7 @@ impl Shape {
         Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![BY_ROWS] }
     }
 
-    /// Strips of 64 rows x 32 tokens, 16 of the width at a time: `shaders/linear/tiled_cooperative.wgsl`.
+    /// Returns the kernel linear/tiled_cooperative: strips of 64 rows x 32 tokens, 16 of the width at a time.
     fn cooperative(size: usize) -> Shape {
         let blocks = |n: usize| (n / size) as u32;
         let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
@@ -213,7 +223,7 @@ impl Shape {
         }
     }
 
-    /// At most that many rows a workgroup, and as many of `n` tokens as it takes.
+    /// Returns the kernel linear/matvec: at most `rows` rows per workgroup, and up to [`BATCH`] of `n` tokens.
     fn matvec(rows: usize, n: usize) -> Shape {
         let tokens = n.next_power_of_two().min(BATCH);
         let groups = (rows.min(SUMS / tokens) / 4).max(1);
@@ -223,22 +233,23 @@ impl Shape {
     }
 }
 
-/// What a product computes its input from on the way, instead of reading a row: one dispatch less.
+/// An input that every workgroup of a product computes, instead of reading a row of x. This saves a dispatch.
 pub struct Input {
-    /// Fills the slot `input`.
+    /// Module for the slot `input`.
     pub module: &'static str,
+    /// Fields of the module's `Input`.
     pub params: Vec<(&'static str, Param)>,
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Whether words put into one dispatch what few tokens can share: on a GPU, where a dispatch costs more than computing an input
-/// again in every workgroup.
+/// Returns whether a step is small enough to fuse dispatches: on a GPU, for at most [`FUSED`] tokens, a dispatch costs more than computing
+/// an input again in every workgroup. Never under batch invariance.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
     cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
 
 impl Stack {
-    /// By that kernel, from rows of x as they are.
+    /// Encodes the product of the given pieces with rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
@@ -247,14 +258,15 @@ impl Stack {
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
-    /// The same, but every workgroup computes its input, and a segment names its plane. `input(is_first)`: the first dispatch may
-    /// keep what it computes.
+    /// Encodes the product with an input that every workgroup computes; the input gets the plane of a segment. `input` takes `true` for the
+    /// first dispatch, which may store what it computes.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 
+    /// Encodes one dispatch per piece and [`MAX_SEGMENTS`] segments. `x_at` returns the second argument of the input's `begin`.
     fn products(
         &self,
         cx: &Lowering<'_>,
@@ -274,7 +286,7 @@ impl Stack {
         dispatches
     }
 
-    /// Which rows of a piece go through which segment: two segments may read the same part.
+    /// Returns the segments that read rows of a piece. Several segments may read the same part.
     fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
@@ -340,16 +352,17 @@ impl Stack {
         }
     }
 
-    /// First float of a segment's x in row 0.
+    /// Returns the first float of a segment's x in row 0.
     pub(super) fn x_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.plane * capacity * tape.var_spec(self.x).stride() + segment.x
     }
 
-    /// First float of a segment's y in row 0.
+    /// Returns the first float of a segment's y in row 0.
     pub(super) fn y_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }
 
+    /// Reference implementation on the CPU.
     pub fn twin(&self, host: &mut Host) {
         let n = self.rows.count(host.step.tokens.len(), host.step.outputs.len());
         let (x_stride, y_stride) = (host.stride(self.x), host.stride(self.y));

@@ -1,4 +1,6 @@
-//! y = silu(W_gate x̂) ⊙ W_up x̂, x̂ = norm(x). Two products: the second multiplies what the first left.
+//! Gated ffn input of GLM:  y = silu(W_gate x̂) ⊙ W_up x̂,  x̂ = norm(x)
+//!
+//! x is `[T, width]`, both matrices `[F, width]`, y `[T, F]`. Two products: the first stores silu(W_gate x̂), the second multiplies it.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -7,7 +9,7 @@ use super::testing::{Case, batches, steps};
 use crate::tape::{MatrixPart, Rows, Tape, Var, vector};
 
 impl Tape {
-    /// `[T, F]`, both parts `[F, width]`.
+    /// Records the word and returns y, `[T, F]`. Both parts are `[F, width]`.
     pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: MatrixPart, up: MatrixPart) -> Var {
         let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);

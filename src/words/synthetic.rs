@@ -1,4 +1,4 @@
-//! Weights without a file: seeded numbers of sensible size for any tensor. For the self-test, tests and benchmarks.
+//! Synthetic weights: seeded numbers of sensible size for any tensor name, for the self-test, tests and benchmarks.
 
 use super::testing::{numbers, seed_of};
 use crate::error::Result;
@@ -6,17 +6,17 @@ use crate::tape::Source;
 use crate::tensor::{DType, View};
 use half::f16;
 
-/// The seed of whole models, so that a file of one and one made on the fly hold the same numbers.
+/// The seed of synthetic models. A written file and a model made in memory have the same numbers.
 pub const MODEL_SEED: u64 = 42;
 
-/// The same numbers for the same seed and name, as f16, made when asked for.
+/// A source of f16 weights. The numbers depend on the seed and on the name and shape of a tensor, and are made on request.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
 }
 
 impl Synthetic {
-    /// Encoded elements of a tensor, row-major.
+    /// Returns the elements of a tensor: f16, little-endian, row-major.
     pub fn bytes(&self, name: &str, shape: &[usize]) -> Vec<u8> {
         let n: usize = shape.iter().product();
         let (scale, centre) = scale(name, shape);
@@ -25,13 +25,13 @@ impl Synthetic {
     }
 }
 
-/// Half width and centre of a tensor's numbers: matrices keep the size of activations, norms stay near one, decays and mixes lie
-/// where trained ones do.
+/// Returns half the width and the centre of the range of a tensor's numbers. Matrices keep the size of activations, norms are near one,
+/// decays and mixes are in the range of trained models.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);
     match (last, shape) {
-        // Low-rank pairs are stored in x out.
+        // Low-rank pairs are stored as inputs x outputs.
         ("w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2", [.., fan_in, _]) => matrix(*fan_in),
         ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
         ("w0", _) => (2.0, 0.0),

@@ -1,6 +1,7 @@
-//! Cases that hold a word's kernels to its twin: a small tape, steps to play, and the error allowed.
+//! Cases in which a word's kernels must agree with its twin, the reference implementation on the CPU: a small tape, steps to play, and the
+//! error allowed.
 //!
-//! Shipped, not only compiled for tests: `doctor` runs them on a user's adapter. Numbers are made from names and seeds.
+//! The release build has them, too: `doctor` runs them on a user's adapter. Numbers are made from names and seeds.
 
 use crate::tape::{Run, Step, Tape, Var};
 
@@ -9,28 +10,30 @@ pub struct Case {
     pub name: String,
     pub tape: Tape,
     pub steps: Vec<Step>,
-    /// Normalised mean squared error that is still right.
+    /// The largest normalised mean squared error that passes.
     pub bound: f64,
-    /// States start as they do before the first token, not with seeded numbers.
+    /// `true`: states start as before the first token; `false`: they start with seeded numbers.
     pub from_nothing: bool,
-    /// An activation, and the share of its first column's numbers that are zero.
+    /// An activation, and the fraction of zeros in its first column. `None` if no input needs zeros.
     pub zeros: Option<(Var, f32)>,
 }
 
-/// Pages that the steps of [`steps`] use.
+/// Pages of state that the steps of [`steps`] use.
 pub const PAGES: usize = 4;
-/// Blocks that steps of cases with caches use, and tokens of their longest slot.
+/// Blocks that the steps of cases with caches use.
 pub const BLOCKS: usize = 49;
+/// Tokens of the longest slot in cases with caches, rounded up.
 pub const CONTEXT: usize = 1024;
 
 impl Case {
+    /// Returns a case whose states start with seeded numbers and whose inputs have no zeros.
     pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
         Case { name, tape, steps, bound, from_nothing: false, zeros: None }
     }
 }
 
-/// Odd sizes first: one token; a few of two and of three slots; a ragged batch of three slots, of which one writes another page
-/// than it reads; many tokens with the logits of the last one, and of several.
+/// Returns steps of many sizes: one token; a few tokens of two and of three slots; a ragged batch of three slots, one of which writes
+/// another page than it reads; many tokens with the logits of the last token, and of several tokens. Token ids are below `vocab`.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
         first_row,
@@ -62,14 +65,14 @@ pub fn steps(vocab: usize) -> Vec<Step> {
     ]
 }
 
-/// Steps of one slot on both sides of every size at which a product takes another kernel; the last token's logits are wanted.
+/// Returns steps of one slot with sizes below and above every size at which products change the kernel. The output is the last token.
 pub fn batches() -> Vec<Step> {
     let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
     let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };
     [2, 7, 13, 16, 17, 33, 65, 129].map(step).into()
 }
 
-/// Numbers in (−1, 1), the same for the same seed everywhere: a splitmix64 stream.
+/// Returns a stream of numbers in [−1, 1) that is the same on every machine: splitmix64.
 pub fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     std::iter::repeat_with(move || {
@@ -82,12 +85,13 @@ pub fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     })
 }
 
-/// Seed of a name (FNV-1a).
+/// Returns the seed of a name: its FNV-1a hash.
 pub fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Σ (a − b)² / Σ b², the one number that judges; infinite where a number is not finite or only one side is zero.
+/// Returns the normalised mean squared error Σ (a − b)² / Σ b². It is infinite if the lengths differ, if an error is not finite, or if
+/// all of `expected` is zero and `found` is not.
 pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     let mut error = 0f64;
     let mut power = 0f64;

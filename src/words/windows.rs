@@ -1,19 +1,18 @@
-//! How a product is lowered; and products through uniform windows, for adapters that are CPUs: a dispatch for each block of rows and few
-//! tokens.
+//! Lowering of products. On adapters that are CPUs, products go through uniform windows: one dispatch per block of rows and a few tokens.
 
 use super::stack::{Segment, Shape, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
-/// Lanes of a workgroup and rows of a lane: `shaders/linear/windows.wgsl`. Together they have the scales of columns in common.
+/// Lanes per workgroup and rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share the scales of columns.
 const LANES: usize = 8;
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// Rows that a block is a multiple of, so that all lanes work.
+/// Rows of a workgroup. A block has a multiple of them, so that all lanes work.
 pub const GROUP: usize = LANES * ROWS;
-/// Floats of a window.
+/// Floats in a window.
 const WINDOW: usize = WINDOW_BYTES / 4;
-/// Floats that a uniform binding may begin at a multiple of.
+/// Alignment of a uniform binding, in floats.
 pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
 impl Stack {
@@ -42,7 +41,7 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// The largest power of two of tokens whose activations fit a window; at most 8.
+/// Returns the tokens per dispatch: the largest power of two up to 8 whose activations fit a window.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;
@@ -50,6 +49,7 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
     [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
 }
 
+/// Encodes the product of one block with `tokens` tokens from `t0` on.
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let part = &spec.parts[block.part];

@@ -1,7 +1,9 @@
-//! RWKV-4's recurrence over decayed exponentials of k, kept finite by the largest exponent seen, and the output matrix behind it.
-//! RWKV paper, appendix D.
+//! RWKV-4's recurrence over decayed exponentials of k, and the output matrix after it:  x += W (r ⊙ wkv)
+//! Source: RWKV paper, appendix D. The largest exponent so far, p, keeps all numbers finite; per channel and token:
 //!
-//!   x += W (r ⊙ wkv)
+//!   q = max(p, u + k)   wkv = (e^(p − q) a + e^(u + k − q) v) / (e^(p − q) b + e^(u + k − q))
+//!   q = max(p + w, k)   a = e^(p + w − q) a + e^(k − q) v   b = e^(p + w − q) b + e^(k − q)   p = q
+//! x is `[T, C]`, W `[C, A]`; r, k and v are `[T, A]`, w and u `[A]`. The twin is the reference implementation on the CPU.
 
 use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
@@ -14,7 +16,7 @@ const V: usize = 2;
 /// Rows of the vectors.
 const W: usize = 0;
 const U: usize = 1;
-/// The exponent before the first token: as good as minus infinity, and nothing overflows with it.
+/// The exponent before the first token: it acts as minus infinity and causes no overflow.
 const NO_EXPONENT: f32 = -1e30;
 
 struct Wkv4 {
@@ -29,14 +31,14 @@ struct Wkv4 {
 }
 
 impl Tape {
-    /// Numerator, denominator and exponent of every channel, `[3, width]`.
+    /// Declares the state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`, in halves.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 
-    /// `proj` has the columns r (after its sigmoid), k, v. `vectors`: w, u. `x [T, C] += W [C, A] (r ⊙ wkv)`.
+    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after its sigmoid), k and v. `vectors`: w = −exp(time_decay), u.
     pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: MatrixPart, x: Var) {
         let width = self.vector_spec(vectors).width;
         let y = self.internal("wkv", Rows::Tokens, &[width]);
@@ -141,7 +143,7 @@ pub fn cases() -> Vec<Case> {
         let state = tape.wkv4_state("wkv".into(), width);
         let x = tape.var("x", Rows::Tokens, &[width + 3]);
         tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("w", width + 3, width), x);
-        // Seeded states have denominators that are negative or near zero: a start from nothing is what is compared.
+        // Seeded states would have denominators that are negative or near zero.
         cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }
     cases

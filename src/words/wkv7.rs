@@ -1,34 +1,37 @@
-//! Everything between the projections of RWKV-7's time mix and its output matrix: the outputs of the low-rank pairs, decay,
-//! rate and value residual, the delta rule, group norm, bonus and gate. RWKV-7 paper, section 4; spec of the formulas in the
-//! shaders `rwkv/wkv7_prepare`, `rwkv/wkv` and `rwkv/wkv_out`.
+//! The time mix of RWKV-7 between projections and output matrix: low-rank outputs, decay, rate, value residual, delta rule, group norm,
+//! bonus and gate. Source: RWKV-7 paper, section 4, eq. 17. Per head, with a state S `[value][key]`:
+//!
+//!   κ = k k_k / max(|k k_k|, 1e-12)   b = κ a   k' = k (1 + (a − 1) k_a)   v' = v + (v_first − v) mix
+//!   S = S diag(w) − (S κ) bᵀ + v' k'ᵀ   y = (GN(S r) + (Σ r k' r_k) v') ⊙ g
+//! r, k, v, w, a, g and y are `[T, C]`. The twin is the reference implementation on the CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
 
-/// Column of the projections from which on they are inputs of the low-rank pairs.
+/// First column of the projections that is an input of a low-rank matrix.
 const LORA: usize = 3;
-/// Columns of the gates; the last is absent in layer 0.
+/// Columns of `gates`; layer 0 does not use the last one.
 const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;
 const MIX: usize = 3;
-/// First of the two rows of the vectors that are the group norm's.
+/// Row of the vectors with the weight of the group norm; the next row is its bias.
 const NORM: usize = 3;
 
-/// What [`Tape::wkv7`] needs beside the projections.
+/// Arguments of [`Tape::wkv7`], apart from the projections.
 pub struct Wkv7 {
     pub head_size: usize,
     /// Group-norm epsilon.
     pub eps: f32,
-    /// w = exp(−e^(−½) σ(bias + matrix · tanh(w1 X_w))), of w0 and w2.
+    /// w0 and w2:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
     pub decay: Expansion,
-    /// a = σ(bias + matrix · a1 X_a), of a0 and a2.
+    /// a0 and a2:  a = σ(a0 + a2 a1 X_a)
     pub rate: Expansion,
-    /// g = matrix · σ(g1 X_g), g2.
+    /// g2:  g = g2 σ(g1 X_g)
     pub gate: MatrixPart,
-    /// `None` in layer 0, whose v is the first.
+    /// `None` in layer 0, whose v becomes v_first.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,
@@ -45,8 +48,9 @@ pub struct Expansion {
     pub bias: VectorPart,
 }
 
-/// v + (v_first − v) ⊙ σ(bias + matrix · v1 X_v), of v0 and v2.
+/// The value residual:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
 pub struct ValueResidual {
+    /// v0 and v2.
     pub mix: Expansion,
     /// v of layer 0.
     pub v_first: Var,
@@ -61,8 +65,8 @@ struct Word7 {
 }
 
 impl Tape {
-    /// Records everything between the projections of a time mix and its output matrix. `proj` has the columns r, k, v, then the inputs
-    /// of w2, a2, g2 and, except in layer 0, v2. Returns `y [T, C]` and v of layer 0.
+    /// Records the word. Returns y, `[T, C]`, and v of layer 0, `[T, C]`. `proj` has the columns r, k, v, then the inputs of w2, a2, g2 and,
+    /// except in layer 0, v2.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
         let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
         let width = decay.matrix.rows;
@@ -136,6 +140,7 @@ impl Word for Word7 {
 }
 
 impl Word7 {
+    /// Encodes the dispatch rwkv/wkv7_prepare.
     fn prepare(&self, cx: &Lowering<'_>) -> Dispatch {
         let r = &self.recurrence;
         let (proj, gates, values) = (cx.tape.var_spec(self.proj), cx.tape.var_spec(self.gates.y), cx.tape.var_spec(r.values));
@@ -172,7 +177,7 @@ impl Word7 {
         }
     }
 
-    /// One head and token. `s` is the head's state, `[v][k]`.
+    /// Computes one head and token on the host. `s` is the head's state, `[v][k]`.
     fn head(&self, host: &Host, h: usize, s: &mut [f32], t: usize, y: &mut [f32]) {
         let n = self.recurrence.head_size;
         let at = h * n;

@@ -1,11 +1,11 @@
-//! Random blocks, and what the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`) makes of them.
+//! Random blocks, and their numbers as the PyPI package `gguf` 0.19 decodes them (`gguf.quants.dequantize`).
 
 use super::super::{DType, View};
 
 struct Golden {
     dtype: DType,
     blocks: &'static str,
-    /// Some numbers, by index, for whoever has to find the mistake.
+    /// Some numbers (index, value): they help to find a mistake.
     some: &'static [(usize, f32)],
     /// FNV-1a of all numbers as little-endian f32.
     fnv: u64,
@@ -38,7 +38,7 @@ fn every_block_type_decodes_as_its_reference_does() {
     assert_eq!(seen, all.collect::<Vec<_>>(), "a block type without a golden block");
 }
 
-#[rustfmt::skip] // It would give every pair a line of its own.
+#[rustfmt::skip] // rustfmt would write one pair per line.
 const GOLDEN: [Golden; 8] = [
     Golden {
         dtype: DType::Q8_0,

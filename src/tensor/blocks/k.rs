@@ -1,12 +1,12 @@
-//! Super-blocks of 256 numbers: sub-blocks with small integer scales s[i], under one f16 scale d for all of them.
+//! ggml super-blocks of 256 numbers. A sub-block i has a small integer scale s[i]; the whole block has one f16 scale d.
 //!
 //! | type | bytes | x of sub-block i |
 //! |---|---|---|
 //! | Q4_K | d dmin p[12] n[128] | d s[i] q - dmin m[i], 8 sub-blocks of 32 |
-//! | Q5_K | d dmin p[12] h[32] n[128] | the same, with a fifth bit in h |
+//! | Q5_K | d dmin p[12] h[32] n[128] | as Q4_K, with the fifth bits of q in h |
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
-//! Nibbles come in runs of 32 bytes (Q6_K: 64), all low ones before all high ones.
+//! A run of 32 bytes of n (Q6_K: 64) has the low nibbles of some numbers, then the high nibbles of the numbers after them.
 
 use super::half;
 
@@ -18,7 +18,7 @@ pub fn q5_k(block: &[u8], x: &mut [f32]) {
     affine(block, Some(&block[16..48]), &block[48..], x);
 }
 
-/// x = d s[i] q - dmin m[i]. Bit i of h[l] is above the nibble of number l of sub-block i.
+/// Computes x = d s[i] q - dmin m[i]. Bit i of h[l] is the fifth bit of number l of sub-block i.
 fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
     for (i, x) in x.chunks_exact_mut(32).enumerate() {
@@ -33,8 +33,9 @@ fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Scale and minimum of sub-block i, six bits each. Bytes 0..4 hold s[0..4], bytes 4..8 m[0..4]; the nibbles of bytes
-/// 8..12 are the low ends of s[4..8] and m[4..8], whose two high bits are those left over in bytes 0..8.
+/// Returns scale and minimum of sub-block i, six bits each. The low six bits of bytes 0..4 are s[0..4], of bytes 4..8 m[0..4]. The low
+/// nibbles of bytes 8..12 are the low four bits of s[4..8], the high nibbles those of m[4..8]. Their two high bits are the high bits of
+/// bytes 0..4 for s and of bytes 4..8 for m.
 fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     match i {
         0..4 => (p[i] & 63, p[i + 4] & 63),
@@ -42,8 +43,8 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// The numbers come in two halves of 128, each in four runs of 32. Run r takes nibble r / 2 of the bytes 32 (r % 2).. of
-/// its half's 64, and above it the bits 2 r of the half's 32 bytes of h.
+/// Decodes a block of two halves with four runs of 32 numbers each. In a half with 64 bytes of n and 32 bytes of h, number l of run r has
+/// nibble r / 2 of n[32 (r % 2) + l], and bits 2 r and 2 r + 1 of h[l] as its two high bits.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -1,6 +1,6 @@
-//! ggml's block types: so many numbers lie together and share their scales. Decoding only; one file a family.
+//! Decoding of ggml's block types, whose numbers are stored in blocks with shared scales. One file per family of types.
 //!
-//! Knows bytes and numbers. Of which tensor they are, and how it lies in a file, is decided above.
+//! This module knows bytes and numbers; it does not know tensors or files.
 
 mod k;
 mod small;
@@ -8,21 +8,22 @@ mod small;
 use super::DType;
 use ::half::f16;
 
-/// The most numbers that a block has.
+/// The largest number of numbers in a block.
 const MAX_LEN: usize = 256;
 
-/// What a block type is.
+/// A block type.
 pub struct Block {
-    /// Numbers.
+    /// Numbers in a block.
     pub len: usize,
+    /// Bytes of a block.
     pub size_bytes: usize,
     decode: Decode,
 }
 
-/// Takes exactly one block and exactly its numbers.
+/// Decodes one block: takes its bytes, and room for all its numbers.
 type Decode = fn(&[u8], &mut [f32]);
 
-/// The block of a type; `None` where each number stands alone.
+/// Returns the block of a type, or `None` if the type has no blocks.
 pub const fn of(dtype: DType) -> Option<Block> {
     let (len, size_bytes, decode): (usize, usize, Decode) = match dtype {
         DType::Q8_0 => (32, 34, small::q8_0),
@@ -39,7 +40,10 @@ pub const fn of(dtype: DType) -> Option<Block> {
 }
 
 impl Block {
-    /// Decodes `out.len()` numbers from number `start` of consecutive blocks on.
+    /// Decodes `out.len()` numbers of consecutive blocks, from number `start` on.
+    ///
+    /// # Panics
+    /// If `bytes` has too few blocks.
     pub fn read(&self, bytes: &[u8], start: usize, mut out: &mut [f32]) {
         let mut at = start;
         while !out.is_empty() {
@@ -59,7 +63,7 @@ impl Block {
     }
 }
 
-/// The f16 at a byte.
+/// Returns the little-endian f16 at byte `at`.
 fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }

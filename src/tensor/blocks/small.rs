@@ -1,12 +1,12 @@
-//! Blocks of 32 numbers x[0..32] with one scale d, and in two of them a minimum m. All are f16, little-endian, in this order:
+//! ggml blocks of 32 numbers x[0..32] with a scale d; Q4_1 and Q5_1 also have a minimum m. d and m are little-endian f16.
 //!
-//! | type | bytes | x[j] | where q[j] is |
+//! | type | bytes in this order | x[j] | q[j] |
 //! |---|---|---|---|
 //! | Q8_0 | d q[32] | d q[j] | a signed byte |
-//! | Q4_0 | d n[16] | d (q[j] - 8) | nibble j: the low ones of n first, then the high ones |
-//! | Q4_1 | d m n[16] | d q[j] + m | the same |
+//! | Q4_0 | d n[16] | d (q[j] - 8) | nibble j: first the low nibbles of n, then the high nibbles |
+//! | Q4_1 | d m n[16] | d q[j] + m | as above |
 //! | Q5_0 | d h[4] n[16] | d (q[j] - 16) | nibble j, and bit j of h above it |
-//! | Q5_1 | d m h[4] n[16] | d q[j] + m | the same |
+//! | Q5_1 | d m h[4] n[16] | d q[j] + m | as above |
 
 use super::half;
 
@@ -41,7 +41,7 @@ fn fifth_bits(h: &[u8]) -> u32 {
     u32::from_le_bytes([h[0], h[1], h[2], h[3]])
 }
 
-/// x[j] = f(nibble j, with bit j of `fifth` above it).
+/// Computes x[j] = f(q[j]). q[j] is nibble j, with bit j of `fifth` as its fifth bit.
 fn unpack(fifth: u32, nibbles: &[u8], x: &mut [f32], f: impl Fn(f32) -> f32) {
     let (low, high) = x.split_at_mut(16);
     for (j, &n) in nibbles.iter().enumerate() {
