@@ -1,4 +1,4 @@
-//! Files of weights in few bits: they are the codes that loading the model so makes, on every device and in every order of kernels.
+//! Tests of quantised files. Such a file has the codes that quantising at load makes, on every device and with all kernels.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
 use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
 
-/// A tiny model as a file.
+/// Returns the path of a tiny model.
 fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
     if tiny.name != "rwkv7" {
         return tiny.path();
@@ -19,6 +19,7 @@ fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
     path
 }
 
+/// Writes the model quantised as `quant` says, and returns the path.
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
     let path = folder.join("coded.safetensors");
     convert_coded(&Checkpoint::open(input).unwrap(), &path, &quant.parse().unwrap(), &Conversion::default(), &mut |_, _| ()).unwrap();
@@ -29,9 +30,9 @@ fn load(path: &Path, options: &Options) -> Model {
     Model::load(&ModelSource::Path(path.to_path_buf()), options, &mut |_, _| ()).unwrap()
 }
 
-/// Every device, and a GPU's kernels, which keep matrices with sparse inputs by columns.
+/// Returns options for every device, and for kernels of the class Groups, which store matrices with sparse inputs column-major.
 fn everywhere() -> Vec<Options> {
-    // Else chunks go by the clock where a driver does.
+    // Without this, chunk lengths depend on time if a driver has a watchdog.
     let mut all: Vec<Options> = devices().iter().map(|d| options(d)).collect();
     all.iter_mut().for_each(|options| options.deterministic = true);
     if let Some(adapter) = adapter() {
@@ -44,14 +45,14 @@ fn everywhere() -> Vec<Options> {
 }
 
 #[test]
-fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
+fn a_quantised_file_equals_the_model_quantised_at_load() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in goldens() {
         let input = file(tiny, folder.path());
         let tokens = tiny.golden().prompt(20, 1);
         for plan in QuantPlan::names().chain(["i4,head=f16,low-rank=i8"]) {
             let path = coded(&input, folder.path(), plan);
-            // What devices do with codes does not depend on the model; slices, only the GLM has.
+            // The devices are tested with one model of plain matrices and one of slices, which only GLM has.
             let n_devices = if tiny.name == "rwkv7" || (tiny.name, plan) == ("glm4", "i8rc") { 3 } else { 1 };
             for options in everywhere().into_iter().take(n_devices) {
                 let mut asked = options.clone();
@@ -65,7 +66,7 @@ fn a_file_in_few_bits_is_the_model_that_was_loaded_so() {
     }
 }
 
-/// The embedded model with values of the ffn that lie on the very ends of codes: scales in another order give other codes.
+/// Writes the embedded model with ffn values at the ends of the codes' ranges: scales in another order would give other codes.
 fn on_ends_of_codes(folder: &Path) -> PathBuf {
     let path = folder.join("ends.safetensors");
     let model = embedded().unwrap();
@@ -75,7 +76,7 @@ fn on_ends_of_codes(folder: &Path) -> PathBuf {
         if name.ends_with(".ffn.value.weight") {
             for (at, x) in values.iter_mut().enumerate() {
                 let (i, j) = (at / view.shape()[1], at % view.shape()[1]);
-                // No row and no column without the least and the largest, or these would have other scales and offsets.
+                // Every row and every column has the smallest and the largest code, which determine its scale and offset.
                 let code = [256, (7 * i + 11 * j) % 256, 0][if (i + j) % 16 == 0 { 0 } else { 1 + usize::from((i + j) % 16 == 8) }];
                 *x = ((20 + i % 13) * (20 + j % 17) * code) as f32 / (1 << 15) as f32;
             }
@@ -87,7 +88,7 @@ fn on_ends_of_codes(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn codes_of_a_file_are_those_of_a_device_that_keeps_the_matrix_turned() {
+fn codes_of_a_file_equal_codes_of_a_device_that_transposes_the_matrix() {
     let folder = tempfile::tempdir().unwrap();
     let input = on_ends_of_codes(folder.path());
     let filed = coded(&input, folder.path(), "i8rc");
@@ -101,7 +102,7 @@ fn codes_of_a_file_are_those_of_a_device_that_keeps_the_matrix_turned() {
 }
 
 #[test]
-fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
+fn a_quantised_file_can_be_converted_to_floats_and_other_formats() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in goldens() {
         let input = file(tiny, folder.path());
@@ -124,7 +125,7 @@ fn a_file_in_few_bits_becomes_floats_or_another_format_again() {
             all.dtype = "f32".parse().unwrap();
             assert!(nmse(&read(&load(&back, &all), &tokens), &expected) < 1e-9, "{} {plan}", tiny.name);
 
-            // The same format again: not a bit changes.
+            // Converting to the same format again changes no bit.
             let again = folder.path().join("again.safetensors");
             convert_coded(&Checkpoint::open(&path).unwrap(), &again, &plan.parse().unwrap(), &Conversion::default(), &mut |_, _| ())
                 .unwrap();

@@ -1,4 +1,4 @@
-//! The kernel that draws tokens against the sampler of the host: ids and counts are equal, whatever the logits and settings.
+//! Tests of the sampling kernel against the host's sampler: ids and counts are equal for all logits and settings.
 
 use crate::support::adapter;
 use wingbeat::low_level::exec::NOTHING;
@@ -7,7 +7,7 @@ use wingbeat::low_level::tape::{CURSOR_WORDS, Run, Step};
 use wingbeat::sample::fixed::{Scale, key_of, mass, ordered, share_of, uniform_below};
 use wingbeat::sample::{Order, SEEN, Sampler, Sampling, number};
 
-/// Numbers that look random and are the same everywhere.
+/// Pseudo-random numbers that are the same on every machine.
 struct Numbers(u64);
 
 impl Numbers {
@@ -16,7 +16,7 @@ impl Numbers {
         (self.0 >> 33) as u32
     }
 
-    /// From -1 to 1.
+    /// Returns a number in -1 .. 1.
     fn unit(&mut self) -> f32 {
         self.next() as f32 / (1u64 << 30) as f32 - 1.0
     }
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// One device and what a draw reads and writes there.
+/// One device, and the buffers that a draw reads and writes.
 struct Bench {
     device: Device,
     sizes: DrawSizes,
@@ -55,13 +55,14 @@ impl Bench {
         read(&self.device, buffer, words)
     }
 
-    /// Draws `n_steps` times from the same logits in one submission, on the device and on the host, and compares all there is.
+    /// Draws `n_steps` times from the same logits, in one submission on the device and on the host. Compares ids, counts, positions in the
+    /// random stream, and the cursor.
     fn compare(&mut self, samplers: &mut [Sampler], logits: &[Vec<f32>], exempt: &[u32], case: &str) {
         let (sizes, n) = (self.sizes, samplers.len());
         for (slot, row) in logits.iter().enumerate() {
             self.device.queue.write_buffer(&self.logits, (slot * sizes.stride * 4) as u64, bytemuck::cast_slice(row));
         }
-        // the outputs in another order than the rows
+        // The outputs are in another order than the rows.
         let run = |i: u32| Run {
             first_row: i,
             len: 1,
@@ -108,7 +109,7 @@ impl Bench {
             assert!(memory[2 * slot * quads..][..quads] == want, "{case}: counts of {} {:?}", sizes.n_vocab, sampler.settings());
             assert_eq!(all[4 * slot] as u64, sampler.draws(), "{case}");
         }
-        // every step has moved on to the pages that the one before it wrote
+        // Every step read the pages that the previous step wrote.
         let after = self.read(&self.cursor, words.len());
         let half = (sizes.n_steps % 2) as u32;
         let position = sizes.n_steps as u32;
@@ -120,7 +121,7 @@ impl Bench {
     }
 }
 
-/// The first words of a buffer.
+/// Returns the first `words` words of a buffer.
 fn read(device: &Device, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
     let to = device.buffer("back", words * 4, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).unwrap();
     let mut encoder = device.device.create_command_encoder(&Default::default());
@@ -132,7 +133,7 @@ fn read(device: &Device, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
     view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Logits of several kinds, some in coarse steps so that many are equal, some not finite.
+/// Returns logits of several kinds: some in coarse steps, so that many are equal, some not finite.
 fn some_logits(n: usize, kind: usize, numbers: &mut Numbers) -> Vec<f32> {
     let sigma = numbers.one_of(&[0.001, 0.5, 3.0, 12.0]);
     let mut logits: Vec<f32> = (0..n).map(|_| (0..4).map(|_| numbers.unit()).sum::<f32>() * sigma).collect();
@@ -146,9 +147,9 @@ fn some_logits(n: usize, kind: usize, numbers: &mut Numbers) -> Vec<f32> {
     logits
 }
 
-/// Settings of every kind.
+/// Returns settings that cover every filter and penalty.
 fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
-    let id = |numbers: &mut Numbers| numbers.below(n_vocab + 1) as u32; // one of them is beyond the logits
+    let id = |numbers: &mut Numbers| numbers.below(n_vocab + 1) as u32; // the largest id has no logit
     let mut s = Sampling {
         temperature: numbers.one_of(&[0.0, 0.01, 0.3, 1.0, 1.0, 1.0, 5.0, 1e-30, 1e30]),
         top_p: numbers.one_of(&[1.0, 1.0, 0.0, 0.3, 0.85, 0.85, 0.999]),
@@ -174,7 +175,7 @@ fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
     s
 }
 
-/// So many cases of three slots and a few steps each.
+/// Compares device and host in `cases` cases per vocabulary, with three slots and three steps each.
 fn compare_many(vocabularies: &[usize], cases: usize, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let mut device = Device::open(&adapter, false).unwrap();
@@ -213,7 +214,7 @@ fn large_vocabularies_draw_what_the_host_draws() {
     compare_many(&[151_552], 2, true);
 }
 
-/// What an id can hardly show: the last bit of a mass, of a share, of a random number. Words in, `[n, 4]`; words out, `[n, 16]`.
+/// A kernel for the last bits of masses, shares and random numbers, which ids hardly depend on. Words in: `[n, 4]`; words out: `[n, 16]`.
 const ARITHMETIC: &str = "
 @group(0) @binding(0) var<storage, read> words: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> results: array<vec4<u32>>;
@@ -231,7 +232,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
 ";
 
 #[test]
-fn the_arithmetic_is_the_hosts() {
+fn the_arithmetic_equals_the_hosts() {
     let Some(adapter) = adapter() else { return };
     let device = Device::open(&adapter, false).unwrap();
     let mut numbers = Numbers(2);

@@ -1,4 +1,5 @@
-//! Every word's kernels against its twin, in every float (tests/formats.rs has the others), in both families of kernels, trusted and checked.
+//! Tests of every word's kernels against its twin, the reference implementation on the CPU: with float weights (other formats:
+//! tests/formats.rs), in both classes of kernels, with and without bounds checks.
 
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
@@ -11,10 +12,12 @@ use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Activation, Entry, Projection, WORDS};
 
+/// Compares the kernels of all words with their twins.
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
     words(WORDS, caps, trusted);
 }
 
+/// Compares the kernels of some words with their twins. `trusted`: shaders run without bounds checks.
 fn words<'a>(words: impl IntoIterator<Item = &'a Entry>, caps: impl Fn(Caps) -> Caps, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
@@ -75,8 +78,8 @@ fn split_matrices_equal_their_twins() {
     all_words(|c| Caps { max_binding: 4096, ..caps(c, Class::Lanes) }, true);
 }
 
-/// A token's results, bit for bit, alone and among others: in one dispatch that reads weights once for all, and, where batches may
-/// not matter, in any number of them.
+/// A token's results are the same to the bit, alone and in a batch: up to 16 tokens, in one dispatch that reads the weights once, and under
+/// batch invariance any number of tokens.
 #[test]
 fn a_token_rounds_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };
@@ -100,7 +103,7 @@ fn a_token_rounds_the_same_in_every_batch() {
     }
 }
 
-/// Tiles change how a product is cut, not how a number is summed.
+/// The tile changes how a product is divided, not the order in which a number is summed.
 #[test]
 fn tiles_change_no_bit() {
     let Some(adapter) = adapter() else { return };
@@ -118,9 +121,9 @@ fn tiles_change_no_bit() {
     }
 }
 
-/// Inputs computed on the way, of several tokens in one workgroup.
+/// A workgroup that computes the inputs of several tokens gets the same numbers as for each token alone.
 #[test]
-fn a_token_is_normalised_the_same_among_others() {
+fn a_token_is_normalised_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let device = Arc::new(base.with_caps(caps(base.caps.clone(), Class::Groups)));
@@ -140,7 +143,7 @@ fn a_token_is_normalised_the_same_among_others() {
 const ROWS: usize = 69;
 const K: usize = 600;
 
-/// Floats from one row of an activation to the next.
+/// Returns the floats from one row of an activation to the next.
 fn stride(n: usize) -> usize {
     n.next_multiple_of(64)
 }
@@ -150,13 +153,13 @@ fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
     GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Room::pages(128)).unwrap()
 }
 
-/// What a step makes of some rows of numbers, each a slot of its own.
+/// Plays a step of seeded rows, each in its own slot, and returns the output.
 fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usize>) -> Vec<f32> {
     let n = rows.len();
     let values: Vec<f32> = rows.flat_map(|t| numbers(t as u64).take(K).chain(std::iter::repeat_n(0.0, stride(K) - K))).collect();
     let run = |i: u32| Run { first_row: i, len: 1, page_in: i, page_out: i, shift_in: 2 * i, shift_out: 2 * i + 1, ..Run::default() };
     let step = Step { tokens: vec![0; n], runs: (0..n as u32).map(run).collect(), outputs: vec![], ..Step::default() };
-    // Twice: writing may make room and drop what was written before.
+    // Twice: the first write may reallocate and lose earlier writes.
     for _ in 0..2 {
         executor.write_var(output, &vec![0.0; n * stride(ROWS)]).unwrap();
         executor.write_var(input, &values).unwrap();
@@ -172,7 +175,7 @@ fn dense_products_of_mostly_zeros_equal_their_twins() {
 }
 
 #[test]
-fn the_judge_objects_to_wrong_numbers() {
+fn the_error_measure_objects_to_wrong_numbers() {
     let right = [1.0, -2.0, 3.0, 0.5];
     assert_eq!(nmse(&right, &right), 0.0);
     for wrong in [[1.0, -2.0, 3.0, 0.6], [1.0, -2.0, 3.0, f32::NAN], [0.0; 4], [-1.0, 2.0, -3.0, -0.5], [1.0, -2.0, f32::INFINITY, 0.5]] {

@@ -1,5 +1,4 @@
-// One unit of four rows, and its products with eight inputs.
-// Eight codes of each of four rows.
+// Eight codes of each of four rows: one unit per row.
 struct Quad {
     a: mat2x4<f32>,
     b: mat2x4<f32>,

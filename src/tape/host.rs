@@ -21,6 +21,7 @@ impl Bytes {
         Bytes { owner: Arc::new(bytes), range }
     }
 
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         &(*self.owner).as_ref()[self.range.clone()]
     }
@@ -128,29 +129,37 @@ impl Host {
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
+    /// Puts an activation back.
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
+    /// Takes a state out, all pages of it. [`Host::put_state`] puts it back.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
+    /// Puts a state back.
     pub fn put_state(&mut self, s: State, values: Vec<f32>) {
         self.states[s.0] = values;
     }
 
+    /// Takes a cache out. [`Host::put_cache`] puts it back.
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }
+    /// Puts a cache back.
     pub fn put_cache(&mut self, c: Cache, cache: HostCache) {
         self.caches[c.0] = cache;
     }
+    /// Returns a cache.
     pub fn cache(&self, c: Cache) -> &HostCache {
         &self.caches[c.0]
     }
 
+    /// Returns the numbers of an activation, with padding.
     pub fn var(&self, v: Var) -> &[f32] {
         &self.vars[v.0]
     }
+    /// Returns a stack of matrices.
     pub fn matrix(&self, m: Matrix) -> &HostMatrix {
         &self.matrices[m.0]
     }

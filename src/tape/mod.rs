@@ -317,19 +317,24 @@ impl Tape {
         self.words.push(Box::new(word));
     }
 
+    /// Returns the declaration of an activation.
     pub fn var_spec(&self, v: Var) -> &VarSpec {
         &self.vars[v.0]
     }
+    /// Returns the declaration of a stack of matrices.
     pub fn matrix_spec(&self, m: Matrix) -> &MatrixSpec {
         &self.matrices[m.0]
     }
+    /// Returns the declaration of packed vectors.
     pub fn vector_spec(&self, v: Vector) -> &VectorSpec {
         &self.vectors[v.0]
     }
+    /// Returns the declaration of a state.
     pub fn state_spec(&self, s: State) -> &StateSpec {
         &self.states[s.0]
     }
 
+    /// Returns the declaration of a cache.
     pub fn cache_spec(&self, c: Cache) -> &CacheSpec {
         &self.caches[c.0]
     }

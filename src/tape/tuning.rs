@@ -22,6 +22,7 @@ pub struct Tile {
 const DEPTH: usize = 16;
 
 impl Tile {
+    /// Returns a tile of `rows` x `tokens` whose lanes have `lane_rows` x `lane_tokens` sums each.
     pub const fn new(rows: usize, tokens: usize, lane_rows: usize, lane_tokens: usize) -> Tile {
         Tile { rows, tokens, lane_rows, lane_tokens }
     }
@@ -70,8 +71,8 @@ pub struct Tuning {
 }
 
 impl Default for Tuning {
-    /// Returns sizes that were chosen by arithmetic. With 4 x 4 sums per lane, a number from workgroup memory is used in 2 multiplications,
-    /// with 8 x 4 sums in 2.7, with 8 x 8 sums in 4. A tile of 64 x 128 reads half the weights of 64 x 64. Few tokens get small tiles, so
+    /// Returns sizes that were chosen by arithmetic. A number from workgroup memory is used in 2 multiplications with 4 x 4 sums per
+    /// lane, in 2.7 with 8 x 4 sums, in 4 with 8 x 8 sums. A tile of 64 x 128 reads half the weights of 64 x 64. Few tokens get small tiles, so
     /// that the device has more workgroups.
     fn default() -> Tuning {
         Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }

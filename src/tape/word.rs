@@ -11,7 +11,7 @@ pub trait Word: Send + Sync {
     /// Encodes the word as dispatches, for steps within the bounds of `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
-    /// Computes the word on the host, in the simplest loops that can be right.
+    /// Computes the word on the host, with loops that are as simple as possible.
     fn twin(&self, host: &mut Host);
 
     /// Returns the input that is mostly zeros: an activation and a range of its rows' floats. `None` if the word has no such input.

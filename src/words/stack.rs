@@ -1,7 +1,7 @@
 //! Products of stacked matrices, a part of most words:  y[t] = store(activation(bias + W x[t])), segment by segment.
 //!
-//! Chooses a kernel by the adapter's class and the number of rows, cuts the stack into pieces that fit a binding, and has the *twin*, the
-//! reference implementation on the CPU.
+//! This file chooses a kernel by the adapter's class and the number of rows, and cuts the stack into pieces that fit a binding.
+//! The *twin* is the reference implementation on the CPU.
 
 use crate::tape::{
     BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var, Vector,
