@@ -6,7 +6,7 @@
 mod links;
 mod page;
 
-use page::{Command, commands, files, matches};
+use page::{Command, commands, matches};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -103,7 +103,7 @@ fn fault(command: &Command, folder: &Path) -> Option<String> {
 fn check(page: &str) {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let folder = sandbox();
-    for (name, content) in files(&text) {
+    for (name, content) in page::files(&text) {
         fs::write(folder.path().join(name), content).unwrap();
     }
     let faults = commands(&text).into_iter().filter_map(|command| {
