@@ -32,6 +32,30 @@ pub enum Event {
     Failed(Error),
 }
 
+impl Event {
+    /// Bytes of memory that the event takes, about.
+    pub(super) fn n_bytes(&self) -> usize {
+        let heap = match self {
+            Event::Started { .. } | Event::Failed(_) => 0,
+            Event::Prompt { logprobs } => logprobs.iter().map(logprobs_bytes).sum(),
+            Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),
+            Event::Call { name, .. } => name.len(),
+            Event::Logprobs { logprobs, .. } => logprobs_bytes(logprobs),
+            Event::Done(done) => {
+                let calls = done.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+                let logprobs = done.logprobs.iter().chain(&done.prompt_logprobs).map(logprobs_bytes).sum::<usize>();
+                let texts = done.text.len() + done.thought.as_ref().map_or(0, String::len);
+                size_of::<Completion>() + texts + calls + logprobs + size_of_val(done.tokens.as_slice())
+            }
+        };
+        size_of::<Event>() + heap
+    }
+}
+
+fn logprobs_bytes(logprobs: &Logprobs) -> usize {
+    size_of::<Logprobs>() + size_of_val(logprobs.top.as_slice())
+}
+
 /// One continuation of a request, whole.
 #[derive(Debug, Clone)]
 pub struct Completion {

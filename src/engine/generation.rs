@@ -3,10 +3,10 @@
 #[cfg(not(target_arch = "wasm32"))]
 use super::Completion;
 use super::Event;
+use super::outbox::Reader;
 use crate::error::Error;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::error::Result;
-use async_channel::Receiver;
 use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,20 +15,20 @@ use std::task::{Context, Poll, ready};
 /// last continuation's [`Event::Done`], or after [`Event::Failed`]. Dropping it cancels the request and frees its slots within one step.
 #[derive(Debug)]
 pub struct Generation {
-    events: Pin<Box<Receiver<Event>>>,
+    events: Reader,
     /// Continuations that have not ended.
     n_left: usize,
 }
 
 impl Generation {
-    pub(super) fn new(events: Receiver<Event>, n: usize) -> Generation {
-        Generation { events: Box::pin(events), n_left: n }
+    pub(super) fn new(events: Reader, n: usize) -> Generation {
+        Generation { events, n_left: n }
     }
 
     /// Blocks until the next event. `None` after the last one.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Event> {
-        let event = self.events.recv_blocking().ok();
+        let event = self.events.recv();
         self.seen(event)
     }
 
@@ -93,7 +93,7 @@ impl Stream for Generation {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let event = ready!(self.events.as_mut().poll_next(context));
+        let event = ready!(self.events.poll_next(context));
         Poll::Ready(self.seen(event))
     }
 }

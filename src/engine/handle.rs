@@ -2,38 +2,25 @@
 
 use super::EngineOptions;
 use super::generation::Generation;
+use super::outbox;
 use super::prefix::{self, PrefixCache};
-use super::prepare::{Prepared, Preparer};
+use super::prepare::Prepared;
 use super::request::Request;
-use super::scheduler::{Command, Scheduler, Submission};
+use super::scheduler::{Command, Inbox, Scheduler, Submission};
+use super::shared::{EngineStats, Shared, gone};
 use super::states::{State as NamedState, StateInfo, States};
-use crate::error::{Error, Kind, Result};
-use crate::session::{Batcher, Idle, LoadedState, Model, Session, Snapshot, nothing_to_continue};
-use crate::vocab::Vocab;
+#[cfg(doc)]
+use crate::error::Kind;
+use crate::error::{Error, Result};
+use crate::session::{Batcher, Idle, LoadedState, Model, Session, Snapshot};
 use async_channel::Sender;
 use std::path::Path;
+use std::sync::Arc;
 #[cfg(not(target_arch = "wasm32"))]
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(not(target_arch = "wasm32"))]
 use std::time::Duration;
 use web_time::Instant;
-
-/// What an engine has to do at a moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EngineStats {
-    pub slots: usize,
-    /// Slots that no generation has.
-    pub free_slots: usize,
-    /// Requests that have slots.
-    pub running: usize,
-    /// Requests that wait for slots.
-    pub waiting: usize,
-    /// Prompts and texts in the prefix cache.
-    pub cached: usize,
-    /// Tokens that were drawn since the engine began.
-    pub drawn: u64,
-}
 
 /// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
 /// requests that it has and ends.
@@ -63,23 +50,9 @@ pub struct EngineStats {
 #[derive(Clone)]
 pub struct Engine {
     commands: Sender<Command>,
+    /// Wakes the engine's thread: a reader has taken events, or a file has been written.
+    wake: Sender<()>,
     shared: Arc<Shared>,
-}
-
-/// What the handles and the engine's thread both see.
-pub(super) struct Shared {
-    pub model: Model,
-    /// Those that nobody uses. Each keeps grammars that it has read.
-    preparers: Mutex<Vec<Preparer>>,
-    pub states: States,
-    pub state: Mutex<State>,
-    options: EngineOptions,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    pub stats: EngineStats,
-    pub is_draining: bool,
 }
 
 impl Engine {
@@ -114,11 +87,12 @@ impl Engine {
         let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
-        let states = States::new(model, options.states.folder.clone(), options.states.bytes)?;
-        let state = Mutex::new(State { stats, is_draining: false });
-        let shared = Arc::new(Shared { model: model.clone(), preparers: Mutex::default(), states, state, options: options.clone() });
-        let scheduler = Scheduler::new(batcher, inbox, shared.clone(), options.slots, cache);
-        Ok((Engine { commands, shared }, scheduler))
+        // One message stands for any number of them.
+        let (wake, woken) = async_channel::bounded(1);
+        let states = States::new(model, &options.states, wake.clone())?;
+        let shared = Arc::new(Shared::new(model, options, states, stats));
+        let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache);
+        Ok((Engine { commands, wake, shared }, scheduler))
     }
 
     pub fn model(&self) -> &Model {
@@ -142,13 +116,19 @@ impl Engine {
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = self.shared.options.max_tokens;
         }
-        let (events, receiver) = async_channel::unbounded();
-        let submission = Submission { prepared, events, request: request.clone(), state, at: Instant::now() };
+        self.queue(prepared, request.clone(), state)
+    }
+
+    /// Queues a request that is prepared.
+    pub(super) fn queue(&self, prepared: Prepared, request: Request, state: Option<Arc<NamedState>>) -> Result<Generation> {
+        let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
+        let n = request.n;
+        let submission = Submission { prepared, events, request, state, at: Instant::now() };
         // Under the lock, so that nobody is counted twice and nobody comes after a drain.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
-        Ok(Generation::new(receiver, request.n))
+        Ok(Generation::new(reader, n))
     }
 
     /// The named states of a namespace.
@@ -224,64 +204,9 @@ impl Engine {
     }
 }
 
-impl Shared {
-    /// Prepares a request, after a state if there is one. Several callers prepare at once.
-    fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
-        let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
-        let preparer = lock().pop();
-        let mut preparer =
-            preparer.unwrap_or_else(|| Preparer::new(&self.model, self.options.format.clone()).with_ends(self.options.cache.is_on()));
-        let prepared = match state {
-            None => preparer.prepare(request),
-            Some(state) => {
-                let is_begun = state.snapshot.n_tokens() > 0;
-                let encode = if is_begun { Vocab::encode_further } else { Vocab::encode_prompt };
-                preparer.prepare_with(request, encode).and_then(|prepared| check_after(state, prepared, request, self.model.context()))
-            }
-        };
-        lock().push(preparer);
-        prepared
-    }
-
-    /// Refuses a request that has no place in the queue. Requests that free slots will take at once do not count.
-    fn check_room(&self) -> Result<MutexGuard<'_, State>> {
-        let state = self.lock();
-        if state.is_draining {
-            return Err(gone());
-        }
-        let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
-        if waiting >= self.options.queue.max(1) {
-            return Err(Error::new(Kind::Busy, format!("{waiting} requests wait already")).hint("try again later"));
-        }
-        Ok(state)
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// One more: a request that goes on from a state or an entry needs a slot for it, for a moment.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
-}
-
-/// Whether a prompt can be read after a state.
-fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
-    let n = prepared.prompt.len();
-    let all = n + state.snapshot.n_tokens();
-    if let Some(context) = context.filter(|context| all > *context) {
-        let text = format!("expected at most {context} tokens with those of the state, the context, found {all}");
-        return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
-    }
-    if n == 0 && !state.snapshot.has_logits() {
-        return Err(nothing_to_continue().field(request.input.field()));
-    }
-    Ok(prepared)
-}
-
-fn gone() -> Error {
-    Error::device("the engine has ended and takes no more requests")
 }
 
 impl std::fmt::Debug for Engine {

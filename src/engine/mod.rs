@@ -9,12 +9,14 @@ mod followers;
 mod generation;
 mod handle;
 mod options;
+mod outbox;
 mod prefix;
 mod prepare;
 mod request;
 mod rules;
 mod scheduler;
 mod sequence;
+mod shared;
 mod states;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
@@ -26,10 +28,11 @@ pub use followers::Followers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use generation::Events;
 pub use generation::Generation;
-pub use handle::{Engine, EngineStats};
+pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
 pub use prepare::{MakeConstraint, Prepared, Preparer};
 pub use request::{Follows, Input, Request, UNLIMITED};
 pub use rules::{Close, Rules};
+pub use shared::EngineStats;
 pub use states::StateInfo;
 pub use wire::Fields;

@@ -13,6 +13,9 @@ pub struct EngineOptions {
     /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt. `None`: as long as
     /// a chunk of the prompt takes, for the most tokens in all.
     pub prefill_slowdown: Option<f64>,
+    /// Bytes of a request's events that its reader has not taken, at which the request pauses: it keeps its slots and takes part in no step
+    /// until the reader has taken half of them. No request pauses while the engine drains.
+    pub event_bytes: usize,
     /// What earlier prompts and texts leave for requests that begin alike.
     pub cache: CacheOptions,
     /// Where named states are kept.
@@ -29,6 +32,7 @@ impl Default for EngineOptions {
             slots: 8,
             queue: 256,
             prefill_slowdown: Some(2.0),
+            event_bytes: 8 << 20,
             cache: CacheOptions::default(),
             states: StateOptions::default(),
             max_tokens: 4096,

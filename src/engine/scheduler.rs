@@ -1,20 +1,26 @@
 //! Who gets a slot and what is handed out: the engine's own thread.
 
+mod admit;
+mod keep;
+
 use super::event::Event;
-use super::handle::Shared;
+use super::outbox::Outbox;
 use super::prefix::PrefixCache;
 use super::prepare::Prepared;
-use super::request::{Input, Request};
+use super::request::Request;
 use super::sequence::{Running, Sequence};
+use super::shared::Shared;
 use super::states::State;
-use crate::error::Result;
-use crate::sample::{Sampler, Sampling};
-use crate::session::{self, Batcher, Done, Job, JobId, Keeps, KeptSlot, Model, Slot};
-use crate::vocab::Utf8Stream;
+use crate::session::{self, Batcher, Done, JobId};
 use async_channel::{Receiver, Sender};
+use futures_core::Stream;
+use keep::Saving;
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::task::Poll;
 use web_time::Instant;
 
 pub(super) enum Command {
@@ -26,36 +32,36 @@ pub(super) enum Command {
 /// A request in the queue.
 pub(super) struct Submission {
     pub prepared: Prepared,
-    pub events: Sender<Event>,
+    pub events: Outbox,
     pub request: Request,
     /// Where the prompt begins.
     pub state: Option<Arc<State>>,
     pub at: Instant,
 }
 
-/// A slot that a job goes on from, closed when the job has a fork of it.
-#[derive(Default)]
-struct Beginning {
-    slot: Option<Slot>,
-    /// Tokens of the prompt that the slot holds.
-    n_tokens: usize,
-    /// Bytes of a character that these tokens leave incomplete.
-    pending: Vec<u8>,
+/// What the engine's thread waits for.
+pub(super) struct Inbox {
+    pub commands: Receiver<Command>,
+    /// A reader has taken events, or a file has been written.
+    pub woken: Receiver<()>,
+    /// Keeps the channel open.
+    pub _wake: Sender<()>,
 }
 
 pub(super) struct Scheduler {
     batcher: Batcher,
-    inbox: Receiver<Command>,
+    inbox: Inbox,
     shared: Arc<Shared>,
     /// Those of higher priority first, then those that came first.
     waiting: Vec<Submission>,
-    /// Continuations at once, at most. The session has more slots: those of the cache.
-    slots: usize,
     cache: PrefixCache,
     /// Slots of the session beside those of continuations.
     n_idle: usize,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
+    saving: Vec<Saving>,
+    /// Some continuations are paused.
+    has_paused: bool,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
     /// Tokens since the beginning.
@@ -63,20 +69,21 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Over a session of `slots`, and the idle ones of the cache.
-    pub fn new(batcher: Batcher, inbox: Receiver<Command>, shared: Arc<Shared>, slots: usize, cache: PrefixCache) -> Scheduler {
+    /// Over a session with slots for continuations, and the idle ones of the cache.
+    pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
-        let n_idle = batcher.n_free() + cache.n_on_device() - slots;
+        let n_idle = batcher.n_free() + cache.n_on_device() - shared.options.slots;
         Scheduler {
             n_idle,
             batcher,
             inbox,
             shared,
             waiting: Vec::new(),
-            slots,
             cache,
             running,
             sequences,
+            saving: Vec::new(),
+            has_paused: false,
             draining: Vec::new(),
             n_requests: 0,
             n_drawn: 0,
@@ -94,19 +101,24 @@ impl Scheduler {
                     // The caller may have gone.
                     let _ = done.try_send(());
                 }
-                match self.inbox.recv().await {
+                match self.inbox.commands.recv().await {
                     Ok(command) => self.take(command),
                     Err(_) => return self.flush(),
                 }
             }
-            while let Ok(command) = self.inbox.try_recv() {
+            while let Ok(command) = self.inbox.commands.try_recv() {
                 self.take(command);
             }
+            self.report_saved();
             self.drop_cancelled();
             self.admit();
+            let can_step = self.pause_slow();
             self.report();
-            if !self.sequences.is_empty() {
-                self.step().await;
+            match can_step {
+                true => self.step().await,
+                // Nothing to step: the next message is a reader's, a file's or a command.
+                false if !self.is_idle() => self.wait().await,
+                false => {}
             }
             self.report();
             #[cfg(target_arch = "wasm32")]
@@ -125,7 +137,40 @@ impl Scheduler {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.sequences.is_empty()
+        self.waiting.is_empty() && self.sequences.is_empty() && self.saving.is_empty()
+    }
+
+    /// Pauses continuations whose readers are slow, and resumes the others. Returns whether any continuation can step.
+    fn pause_slow(&mut self) -> bool {
+        // A caller that waits for the end may be the reader.
+        let is_bounded = self.draining.is_empty();
+        let mut is_any = false;
+        for request in self.running.values_mut() {
+            request.is_paused = is_bounded && request.events.should_pause(request.is_paused);
+            is_any |= request.is_paused;
+        }
+        if is_any || self.has_paused {
+            let Scheduler { batcher, sequences, running, .. } = self;
+            let request = |job: JobId| sequences.get(&job).and_then(|sequence| running.get(&sequence.request));
+            batcher.pause(|job| request(job).is_some_and(|request| request.is_paused));
+        }
+        self.has_paused = is_any;
+        let can_step = |sequence: &Sequence| self.running.get(&sequence.request).is_none_or(|request| !request.is_paused);
+        self.sequences.values().any(can_step)
+    }
+
+    /// Waits for a command, a reader or a file.
+    async fn wait(&mut self) {
+        let command = {
+            let (mut commands, mut woken) = (pin!(self.inbox.commands.clone()), pin!(self.inbox.woken.clone()));
+            let next = poll_fn(|context| match commands.as_mut().poll_next(context) {
+                Poll::Ready(Some(command)) => Poll::Ready(Some(command)),
+                // Without handles, readers and files remain.
+                Poll::Ready(None) | Poll::Pending => woken.as_mut().poll_next(context).map(|_| None),
+            });
+            next.await
+        };
+        command.into_iter().for_each(|command| self.take(command));
     }
 
     fn take(&mut self, command: Command) {
@@ -163,154 +208,6 @@ impl Scheduler {
         }
     }
 
-    /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
-    fn admit(&mut self) {
-        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.slots) {
-            let submission = self.waiting.remove(0);
-            let events = submission.events.clone();
-            if let Err(e) = self.begin(submission) {
-                let _ = events.try_send(Event::Failed(e));
-            }
-        }
-    }
-
-    fn begin(&mut self, submission: Submission) -> Result<()> {
-        let began = Instant::now();
-        let Submission { prepared, events, request, state, at } = submission;
-        let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
-        let constraints = (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>()?;
-        let uses_cache = !request.no_cache && state.is_none();
-        let scores_prompt = request.echo && request.logprobs.is_some();
-        let from = match &state {
-            Some(state) => self.after_state(state, request.n)?,
-            // Tokens that an entry spares have no logits.
-            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
-            None => Beginning::default(),
-        };
-        let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
-        let mut jobs = Vec::with_capacity(request.n);
-        for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
-            let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
-            if let Some(state) = &state {
-                // A request that names no seed goes on with the state's own random stream.
-                state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
-                *seed = sampler.memory().seed;
-            }
-            sampler.read(&prompt[..from.n_tokens]);
-            let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
-            job.n_logprobs = request.logprobs;
-            job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
-            job.constraint = constraint;
-            job.from = from.slot;
-            job.pending.clone_from(&from.pending);
-            let is_kept = uses_cache && self.cache.is_on();
-            let at = if is_kept && index == 0 { self.cache.marks(&prompt, &ends, from.n_tokens) } else { Vec::new() };
-            let at = at.into_iter().map(|at| at - from.n_tokens).collect();
-            job.keeps = Keeps { at, end: is_kept || request.save_state.is_some(), pending: request.save_state.is_some() };
-            jobs.push(job);
-        }
-        self.cache.make_room(request.n, self.batcher.session_mut());
-        let added = self.batcher.add_alike(jobs);
-        if let Some(slot) = from.slot {
-            // The job has a fork of its own.
-            self.batcher.session_mut().close(slot)?;
-        }
-        if added.is_err() {
-            self.close_kept();
-        }
-        let ids = added?;
-        let _ = events.try_send(Event::Started { prompt_tokens: prompt.len(), cached_tokens: from.n_tokens });
-        let echoed = match &request.input {
-            Input::Text(text) => text.clone(),
-            _ => text_of(&self.shared.model, &prompt),
-        };
-        let id = self.n_requests;
-        self.n_requests += 1;
-        for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
-            let vocab = self.shared.model.vocab();
-            let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            let mut sequence = Sequence::new(id, index, seed, reader);
-            sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
-            if request.echo {
-                sequence.echo(&echoed, &events);
-            }
-            self.sequences.insert(job, sequence);
-        }
-        let namespace = uses_cache.then(|| request.namespace.clone());
-        let saves = request.save_state.map(|name| (request.namespace, name));
-        let queue_ms = (began - at).as_secs_f64() * 1e3;
-        let (cached_tokens, n_left) = (from.n_tokens, request.n);
-        self.running.insert(
-            id,
-            Running { events, prompt, cached_tokens, namespace, state, saves, queue_ms, began, prompt_logprobs: Vec::new(), n_left },
-        );
-        Ok(())
-    }
-
-    /// A slot that goes on from a named state.
-    fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
-        self.cache.make_room(n + 1, self.batcher.session_mut());
-        let slot = self.batcher.session_mut().restore(&state.snapshot)?;
-        Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
-    }
-
-    /// A slot that holds the beginning of a prompt, if the cache has one.
-    fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
-        let model = self.shared.model.clone();
-        let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
-        let Some(found) = self.cache.find(namespace, prompt, pending(prompt.len()).is_empty()) else { return Ok(Beginning::default()) };
-        self.cache.touch(found);
-        self.cache.make_room(n + 1, self.batcher.session_mut());
-        let slot = self.cache.open(found, self.batcher.session_mut())?;
-        Ok(slot.map_or_else(Beginning::default, |slot| Beginning {
-            slot: Some(slot),
-            n_tokens: found.n_tokens,
-            pending: pending(found.n_tokens),
-        }))
-    }
-
-    /// Takes over the slots that jobs left: for named states, and for the cache.
-    fn keep(&mut self, done: &[Done]) {
-        for kept in self.batcher.take_kept() {
-            self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
-        }
-    }
-
-    fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
-        let output = done.iter().find(|done| done.job == job).and_then(|done| done.output.as_ref().ok()).filter(|_| is_end);
-        let session = self.batcher.session_mut();
-        let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
-        let (Some((request, sequence)), true) = (request, output.is_some() || !is_end) else {
-            return session.close(slot);
-        };
-        let mut tokens = request.prompt.clone();
-        tokens.extend(output.iter().flat_map(|output| &output.tokens));
-        let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
-        let n_read = session.n_tokens(slot)? - n_before;
-        if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
-            // The text's last tokens may not be read yet.
-            let rest = &tokens[n_read.min(tokens.len())..];
-            if let Err(e) = session.prefill(slot, rest) {
-                // What the slot holds is not known any more.
-                sequence.state = Some(Err(e.field("save_state")));
-                return session.close(slot);
-            }
-            let saved = session.snapshot(slot).and_then(|snapshot| {
-                let state = State::new(snapshot, output.sampler.memory(), output.pending.clone(), request.tokens_before(&tokens));
-                self.shared.states.put(namespace, name, state)
-            });
-            sequence.state = Some(saved.map_err(|e| e.field("save_state")));
-        }
-        match &request.namespace {
-            // A slot that has read something else would be found for these tokens.
-            Some(namespace) if n_read <= tokens.len() => {
-                tokens.truncate(session.n_tokens(slot)?);
-                self.cache.insert(namespace, tokens, slot, session)
-            }
-            _ => session.close(slot),
-        }
-    }
-
     async fn step(&mut self) {
         // Prompts that are read in this step may leave slots. The session is not touched without need: the device then draws on.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
@@ -337,18 +234,19 @@ impl Scheduler {
         for (job, logprobs) in batcher.take_prompt_logprobs() {
             if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
                 request.prompt_logprobs.clone_from(&logprobs);
-                let _ = request.events.try_send(Event::Prompt { logprobs });
+                request.events.send(Event::Prompt { logprobs });
             }
         }
         match stepped {
             Ok(ended) => {
                 self.keep(&ended);
                 ended.into_iter().for_each(|done| self.end(done));
+                self.report_saved();
             }
             // None of them can go on: what their slots hold is not known any more.
             Err(e) => {
                 for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
-                    let _ = events.try_send(Event::Failed(e.clone()));
+                    events.send(Event::Failed(e.clone()));
                     self.cancel(request);
                 }
             }
@@ -361,16 +259,19 @@ impl Scheduler {
         match done.output {
             Ok(output) => {
                 sequence.finish(&request.events);
-                let id = sequence.request;
+                let (id, saved) = (sequence.request, sequence.saved.take());
                 let completion = sequence.completion(output, request);
-                let _ = request.events.try_send(Event::Done(Box::new(completion)));
+                match saved {
+                    Some(saved) => self.saving.push(Saving { completion, events: request.events.clone(), saved }),
+                    None => request.events.send(Event::Done(Box::new(completion))),
+                }
                 request.n_left -= 1;
                 if request.n_left == 0 {
                     self.running.remove(&id);
                 }
             }
             Err(e) => {
-                let _ = request.events.try_send(Event::Failed(e));
+                request.events.send(Event::Failed(e));
                 self.cancel(sequence.request);
             }
         }
@@ -379,8 +280,9 @@ impl Scheduler {
     fn report(&self) {
         let mut state = self.shared.lock();
         // What is in the inbox waits, too.
-        state.stats.waiting = self.waiting.len() + self.inbox.len();
-        state.stats.running = self.running.len();
+        state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
+        state.stats.running = self.running.len() + self.saving.len();
+        state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
         // All that are free but those of the cache, as the session counts them.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
@@ -390,14 +292,9 @@ impl Scheduler {
 impl Drop for Scheduler {
     /// Requests that were never begun hear of the end.
     fn drop(&mut self) {
-        self.inbox.close();
-        while self.inbox.try_recv().is_ok() {}
+        self.inbox.commands.close();
+        while self.inbox.commands.try_recv().is_ok() {}
     }
-}
-
-/// The text of tokens, as far as it is known.
-fn text_of(model: &Model, tokens: &[u32]) -> String {
-    model.vocab().map_or_else(String::new, |vocab| String::from_utf8_lossy(&vocab.decode(tokens)).into_owned())
 }
 
 /// Comes back after the browser's other tasks: those that take the events are among them.

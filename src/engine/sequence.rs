@@ -1,17 +1,18 @@
 //! What a request and its continuations have come to so far.
 
 use super::event::{Call, Completion, Event, Timings, Usage};
+use super::outbox::Outbox;
 use super::states::{State, StateInfo};
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
 use crate::session::{JobOutput, Logprobs};
-use async_channel::Sender;
+use async_channel::Receiver;
 use std::sync::Arc;
 use web_time::Instant;
 
 /// A request that has slots.
 pub struct Running {
-    pub events: Sender<Event>,
+    pub events: Outbox,
     pub prompt: Vec<u32>,
     pub cached_tokens: usize,
     /// Whose entries of the prefix cache its slots become; `None` if they become none.
@@ -27,6 +28,8 @@ pub struct Running {
     pub prompt_logprobs: Vec<Logprobs>,
     /// Continuations that have not ended.
     pub n_left: usize,
+    /// The reader is slow: no continuation takes part in a step.
+    pub is_paused: bool,
 }
 
 /// One continuation.
@@ -39,8 +42,8 @@ pub struct Sequence {
     /// Its prompt leaves forks for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
-    /// The state that was kept of its end, or why there is none.
-    pub state: Option<Result<StateInfo>>,
+    /// Gets the named state of its end, or why the state could not be kept.
+    pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,
     calls: Vec<Call>,
@@ -63,20 +66,20 @@ impl Sequence {
     }
 
     /// Begins the text with the prompt's.
-    pub fn echo(&mut self, prompt: &str, events: &Sender<Event>) {
+    pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             self.emit(AnswerPart::Text(prompt), events);
         }
     }
 
     /// Hands out log-probabilities of a token.
-    pub fn on_logprobs(&mut self, logprobs: &Logprobs, events: &Sender<Event>) {
+    pub fn on_logprobs(&mut self, logprobs: &Logprobs, events: &Outbox) {
         self.logprobs.push(logprobs.clone());
-        let _ = events.try_send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
+        events.send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
     }
 
     /// Hands out what a token brought.
-    pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Sender<Event>) {
+    pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
                 reader.push(token, piece, &mut |part| self.emit(part, events));
@@ -88,13 +91,13 @@ impl Sequence {
     }
 
     /// Hands out what was held back to the end.
-    pub fn finish(&mut self, events: &Sender<Event>) {
+    pub fn finish(&mut self, events: &Outbox) {
         if let Some(reader) = self.reader.take() {
             reader.finish(&mut |part| self.emit(part, events));
         }
     }
 
-    fn emit(&mut self, part: AnswerPart<'_>, events: &Sender<Event>) {
+    fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) {
         let index = self.index;
         let event = match part {
             AnswerPart::Text(text) => {
@@ -115,7 +118,7 @@ impl Sequence {
                 Event::Arguments { index, call: self.calls.len() - 1, text: text.into() }
             }
         };
-        let _ = events.try_send(event);
+        events.send(event);
     }
 
     pub fn completion(self, output: JobOutput, request: &Running) -> Completion {
@@ -136,7 +139,7 @@ impl Sequence {
             logprobs: self.logprobs,
             prompt_logprobs: request.prompt_logprobs.clone(),
             finish: output.finish,
-            state: self.state,
+            state: None,
             complete: output.complete,
             seed: self.seed,
             usage,

@@ -1,15 +1,22 @@
 //! Named states: where a request begins, and where its text ended.
 //!
 //! A state is a slot's memory on the host with what the sampler remembers. In a folder, states outlive the engine, and each is a state
-//! file as `generate` writes and reads it.
+//! file as `generate` writes and reads it. A thread of its own writes the files.
 
+#[cfg(not(target_arch = "wasm32"))]
+mod writer;
+
+use super::options::StateOptions;
 use super::prefix::hashed;
 use crate::error::{Error, Result, size};
 use crate::sample::{self, Sampler};
 use crate::session::{LoadedState, Model, Snapshot, StateExtras, saved_tokens};
+use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+#[cfg(not(target_arch = "wasm32"))]
+use std::sync::Condvar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Characters of a name, at most.
@@ -65,99 +72,138 @@ pub struct StateInfo {
     pub bytes: u64,
 }
 
-/// States by namespace and name. Namespaces never see each other's.
+/// Named states by namespace and name. Namespaces never see each other's states.
 pub(super) struct States {
+    inner: Arc<Inner>,
+    /// `None` without a folder.
+    #[cfg(not(target_arch = "wasm32"))]
+    writer: Option<writer::Writer>,
+}
+
+struct Inner {
     model: Model,
     folder: Option<PathBuf>,
-    /// States in memory take at most so many.
+    /// Bytes of states in memory, at most.
     bytes: u64,
     held: Mutex<Held>,
+    /// A file has been written.
+    #[cfg(not(target_arch = "wasm32"))]
+    written: Condvar,
+    /// Holds the writer back.
+    #[cfg(all(test, not(target_arch = "wasm32")))]
+    gate: Mutex<()>,
 }
 
 #[derive(Default)]
 struct Held {
-    states: HashMap<(String, String), (Arc<State>, u64)>,
+    states: HashMap<Key, (Arc<State>, u64)>,
+    /// States whose files are being written, and the number of the last write of that name.
+    #[cfg(not(target_arch = "wasm32"))]
+    writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
 }
 
+/// Namespace and name.
+type Key = (String, String);
+
 impl States {
-    /// States in memory, and in the folder if there is one.
+    /// States in memory, and in the folder if there is one. `wake` gets a message when a file has been written.
     ///
     /// # Errors
-    /// `File`: the folder cannot be made.
-    pub fn new(model: &Model, folder: Option<PathBuf>, bytes: u64) -> Result<States> {
+    /// `File`: the folder cannot be made. `Memory`: the thread that writes cannot be started.
+    pub fn new(model: &Model, options: &StateOptions, wake: Sender<()>) -> Result<States> {
+        let folder = options.folder.clone();
         if let Some(folder) = &folder {
             fs::create_dir_all(folder).map_err(|e| Error::io(e, folder))?;
         }
-        Ok(States { model: model.clone(), folder, bytes, held: Mutex::default() })
+        let inner = Arc::new(Inner {
+            model: model.clone(),
+            folder,
+            bytes: options.bytes,
+            held: Mutex::default(),
+            #[cfg(not(target_arch = "wasm32"))]
+            written: Condvar::new(),
+            #[cfg(all(test, not(target_arch = "wasm32")))]
+            gate: Mutex::default(),
+        });
+        #[cfg(not(target_arch = "wasm32"))]
+        let writer = inner.folder.is_some().then(|| writer::Writer::start(inner.clone(), wake)).transpose()?;
+        #[cfg(target_arch = "wasm32")]
+        drop(wake);
+        Ok(States {
+            inner,
+            #[cfg(not(target_arch = "wasm32"))]
+            writer,
+        })
     }
 
-    /// The state of that name.
+    /// Holds the thread that writes back until the guard is dropped.
+    #[cfg(all(test, not(target_arch = "wasm32")))]
+    pub fn hold_writer(&self) -> MutexGuard<'_, ()> {
+        self.inner.gate.lock().unwrap()
+    }
+
+    /// Returns the state of that name, also while its file is being written.
     ///
     /// # Errors
-    /// `Input`: there is none, or the name is none. As [`Snapshot::load`] for its file.
+    /// `Input`: the name is unknown or no name. As [`Snapshot::load`] for its file.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Arc<State>> {
         check_name(name)?;
+        let key = key(namespace, name);
         let known = {
-            let mut held = self.lock();
+            let mut held = self.inner.lock();
             held.clock += 1;
             let now = held.clock;
-            held.states.get_mut(&key(namespace, name)).map(|(state, last_used)| {
+            let known = held.states.get_mut(&key).map(|(state, last_used)| {
                 *last_used = now;
                 state.clone()
-            })
+            });
+            held.writing(&key).or(known)
         };
-        match (known, self.path(namespace, name).filter(|path| path.exists())) {
+        match (known, self.inner.path(namespace, name).filter(|path| path.exists())) {
             (Some(state), _) => Ok(state),
-            // Not under the lock: others go on while a file is read.
+            // Not under the lock: other callers work while a file is read.
             (None, Some(path)) => {
-                let state = Arc::new(State::load(&self.model, &path)?);
-                self.hold(&mut self.lock(), namespace, name, state.clone())?;
+                let state = Arc::new(State::load(&self.inner.model, &path)?);
+                self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
                 Ok(state)
             }
-            (None, None) => Err(Error::input(format!("expected the name of a state, found {name:?}, which is none"))),
+            (None, None) => Err(unknown(name)),
         }
     }
 
-    /// Keeps a state under a name, in the place of one that had it.
+    /// Keeps a state under a name, in the place of one that had it. Blocks until its file is written.
     ///
     /// # Errors
-    /// `Input`: the name is none. `Model`: the state is of other weights. `Memory`: there is no room and no folder. `File`: its file cannot be
-    /// written.
+    /// As [`begin_put`](Self::begin_put).
     pub fn put(&self, namespace: &str, name: &str, state: State) -> Result<StateInfo> {
-        check_name(name)?;
-        state.snapshot.check_model(&self.model)?;
-        if let Some(path) = self.path(namespace, name) {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder).map_err(|e| Error::io(e, folder))?;
-            }
-            state.save(&self.model, &path)?;
-        }
-        let info = info(name, &state);
-        self.hold(&mut self.lock(), namespace, name, Arc::new(state))?;
-        Ok(info)
+        let saved = self.begin_put(namespace, name, state);
+        #[cfg(not(target_arch = "wasm32"))]
+        let saved = saved.recv_blocking().ok();
+        #[cfg(target_arch = "wasm32")]
+        let saved = saved.try_recv().ok();
+        saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Keeps a state in memory. What has a file may leave it.
-    fn hold(&self, held: &mut Held, namespace: &str, name: &str, state: Arc<State>) -> Result<()> {
-        let new = state.snapshot.n_bytes();
-        let key = key(namespace, name);
-        let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();
-        if self.folder.is_some() {
-            while others(held) + new > self.bytes
-                && let Some(oldest) =
-                    held.states.iter().filter(|(k, _)| **k != key).min_by_key(|(_, (_, used))| *used).map(|(k, _)| k.clone())
-            {
-                held.states.remove(&oldest);
-            }
-        } else if others(held) + new > self.bytes {
-            let text = format!("states take {} of {}, and this one {}", size(others(held)), size(self.bytes), size(new));
-            return Err(Error::memory(text).hint("delete one, or give the engine a folder for states"));
+    /// Begins to keep a state under a name. Returns a channel that gets one message when its file is written, or at once without a folder.
+    /// Blocks while several states wait to be written.
+    ///
+    /// # Errors
+    /// In the message. `Input`: the name is no name. `Model`: the state is of other weights. `Memory`: there is no room and no folder.
+    /// `File`: the file cannot be written.
+    pub fn begin_put(&self, namespace: &str, name: &str, state: State) -> Receiver<Result<StateInfo>> {
+        let (saved, is_saved) = async_channel::bounded(1);
+        let checked = check_name(name).and_then(|()| state.snapshot.check_model(&self.inner.model));
+        let info = info(name, &state);
+        let (key, state) = (key(namespace, name), Arc::new(state));
+        #[cfg(not(target_arch = "wasm32"))]
+        if let (Some(writer), Ok(())) = (&self.writer, &checked) {
+            writer.write(key, state, info, saved);
+            return is_saved;
         }
-        held.clock += 1;
-        let now = held.clock;
-        held.states.insert(key, (state, now));
-        Ok(())
+        let held = checked.and_then(|()| self.inner.hold(&mut self.inner.lock(), key, state));
+        let _ = saved.try_send(held.map(|()| info));
+        is_saved
     }
 
     /// All states of a namespace, by name.
@@ -165,12 +211,8 @@ impl States {
     /// # Errors
     /// `File`: the folder cannot be read.
     pub fn list(&self, namespace: &str) -> Result<Vec<StateInfo>> {
-        let in_memory = |held: &Held| {
-            let own = held.states.iter().filter(|((of, _), _)| of == namespace);
-            own.map(|((_, name), (state, _))| info(name, state)).collect()
-        };
-        let mut all: Vec<StateInfo> = in_memory(&self.lock());
-        if let Some(folder) = self.folder_of(namespace).filter(|folder| folder.exists()) {
+        let mut all = self.inner.lock().list(namespace);
+        if let Some(folder) = self.inner.folder_of(namespace).filter(|folder| folder.exists()) {
             for file in fs::read_dir(&folder).map_err(|e| Error::io(e, &folder))?.flatten() {
                 let path = file.path();
                 let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(EXTENSION)) else { continue };
@@ -199,19 +241,23 @@ impl States {
         self.put(namespace, new, State { snapshot: snapshot.clone(), loaded: loaded.clone() })
     }
 
-    /// Forgets a state, and removes its file. Requests that began from it go on.
+    /// Forgets a state and removes its file, after the file has been written. Requests that began from the state continue.
     ///
     /// # Errors
-    /// `Input`: there is none of that name. `File`: its file cannot be removed.
+    /// `Input`: the name is unknown. `File`: the file cannot be removed.
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
+        let key = key(namespace, name);
         // Under the lock, so that nobody reads the file again before it is gone.
-        let mut held = self.lock();
-        let was_held = held.states.remove(&key(namespace, name)).is_some();
-        match self.path(namespace, name).filter(|path| path.exists()) {
+        let held = self.inner.lock();
+        #[cfg(not(target_arch = "wasm32"))]
+        let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
+        let mut held = held;
+        let was_held = held.states.remove(&key).is_some();
+        match self.inner.path(namespace, name).filter(|path| path.exists()) {
             Some(path) => fs::remove_file(&path).map_err(|e| Error::io(e, &path)),
             None if was_held => Ok(()),
-            None => Err(Error::input(format!("expected the name of a state, found {name:?}, which is none"))),
+            None => Err(unknown(name)),
         }
     }
 
@@ -220,7 +266,7 @@ impl States {
     /// # Errors
     /// As [`Snapshot::load`] and [`put`](Self::put).
     pub fn load(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
-        self.put(namespace, name, State::load(&self.model, path)?)
+        self.put(namespace, name, State::load(&self.inner.model, path)?)
     }
 
     /// Writes a state to a file.
@@ -228,7 +274,30 @@ impl States {
     /// # Errors
     /// As [`get`](Self::get) and [`Snapshot::save`].
     pub fn save(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
-        self.get(namespace, name)?.save(&self.model, path)
+        self.get(namespace, name)?.save(&self.inner.model, path)
+    }
+}
+
+impl Inner {
+    /// Keeps a state in memory. With a folder, the states that were used longest ago leave the memory.
+    fn hold(&self, held: &mut Held, key: Key, state: Arc<State>) -> Result<()> {
+        let new = state.snapshot.n_bytes();
+        let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();
+        if self.folder.is_some() {
+            while others(held) + new > self.bytes
+                && let Some(oldest) =
+                    held.states.iter().filter(|(k, _)| **k != key).min_by_key(|(_, (_, used))| *used).map(|(k, _)| k.clone())
+            {
+                held.states.remove(&oldest);
+            }
+        } else if others(held) + new > self.bytes {
+            let text = format!("states take {} of {}, and this one {}", size(others(held)), size(self.bytes), size(new));
+            return Err(Error::memory(text).hint("delete one, or give the engine a folder for states"));
+        }
+        held.clock += 1;
+        let now = held.clock;
+        held.states.insert(key, (state, now));
+        Ok(())
     }
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
@@ -246,11 +315,37 @@ impl States {
     }
 }
 
+impl Held {
+    #[cfg(not(target_arch = "wasm32"))]
+    fn writing(&self, key: &Key) -> Option<Arc<State>> {
+        self.writing.get(key).map(|(state, _)| state.clone())
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    fn writing(&self, _: &Key) -> Option<Arc<State>> {
+        None
+    }
+
+    /// The states of a namespace that are in memory.
+    fn list(&self, namespace: &str) -> Vec<StateInfo> {
+        let mut all: HashMap<&str, &State> = HashMap::new();
+        let of = |(of, _): &&Key| of == namespace;
+        all.extend(self.states.iter().filter(|(key, _)| of(key)).map(|((_, name), (state, _))| (name.as_str(), &**state)));
+        #[cfg(not(target_arch = "wasm32"))]
+        all.extend(self.writing.iter().filter(|(key, _)| of(key)).map(|((_, name), (state, _))| (name.as_str(), &**state)));
+        all.into_iter().map(|(name, state)| info(name, state)).collect()
+    }
+}
+
 /// How the files of states end.
 const EXTENSION: &str = ".state";
 
-fn key(namespace: &str, name: &str) -> (String, String) {
+fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())
+}
+
+fn unknown(name: &str) -> Error {
+    Error::input(format!("expected the name of a state, found {name:?}, which is none"))
 }
 
 fn info(name: &str, state: &State) -> StateInfo {

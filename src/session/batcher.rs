@@ -86,6 +86,8 @@ struct Sequence {
     reads_prompt: bool,
     /// The device found nothing to draw: the slot reads token by token, as the device did, and the host draws or says why not.
     is_stuck: bool,
+    /// Takes part in no step.
+    is_paused: bool,
     /// It was cancelled while the device worked: nobody hears of its end.
     is_cancelled: bool,
     /// Why it cannot go on.
@@ -104,6 +106,7 @@ impl Sequence {
             keeps_slot,
             reads_prompt: false,
             is_stuck: false,
+            is_paused: false,
             is_cancelled: false,
             error: None,
         }
@@ -296,6 +299,16 @@ impl Batcher {
         let reads_prompt = keeps.pending && !prompt.is_empty();
         self.sequences.push(Sequence { marks, n_prompt_logprobs, reads_prompt, ..Sequence::new(job, prompt, keeps.end) });
         Ok(job)
+    }
+
+    /// Pauses the jobs for which `is_paused` returns true, and resumes the others. A paused job keeps its slot and takes part in no step. Jobs that
+    /// wait for another job to read their prompt wait with that job.
+    pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
+        for sequence in &mut self.sequences {
+            let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
+            // The device has the samplers of the jobs that took part.
+            self.has_samplers &= sequence.is_paused == was_paused;
+        }
     }
 
     /// Ends a job where it is and returns what there is of its text, or `None` if the job has ended. Its slot is free at once, or once the step

@@ -6,6 +6,7 @@ mod ahead;
 mod batcher;
 mod blocks;
 mod breakers;
+mod caught;
 mod chunk;
 mod convert;
 mod definition;
@@ -31,6 +32,7 @@ mod stream;
 mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
+pub(crate) use caught::caught;
 pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Logprobs, Slot};
+use super::{Logprobs, Slot, caught};
 use crate::constrain::{self, Allowed, Constraint};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, penalty_weight};
@@ -228,8 +228,10 @@ impl Stream {
     /// Whether the constraint lets the text end here, and whether the text has to end here. `None` without a constraint. Neither, if the
     /// constraint fails.
     fn may_end(&mut self) -> Option<(bool, bool)> {
-        let allowed = behind(self.constraint.as_mut()?.as_mut(), &self.tokens, &mut self.n_told);
-        Some(allowed.map_or((false, false), |allowed| (allowed.may_end, allowed.is_complete())))
+        let Stream { constraint, tokens, n_told, .. } = self;
+        let constraint = constraint.as_mut()?.as_mut();
+        let ends = caught(|| behind(constraint, tokens, n_told).map(|allowed| (allowed.may_end, allowed.is_complete())));
+        Some(ends.unwrap_or_default())
     }
 
     /// Sets the limit: `max_tokens` in all, and no more than `room` further ones. Ends a text that is there already.

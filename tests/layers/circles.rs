@@ -10,7 +10,7 @@ const KNOWN: &[(&[&str], &str)] = &[
 ];
 
 /// Layers whose circles are not looked for yet.
-const LATER: &[&str] = &["chat", "cli/chat", "engine"];
+const LATER: &[&str] = &["chat", "cli/chat"];
 
 type Modules = BTreeMap<String, String>;
 

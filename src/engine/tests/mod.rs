@@ -1,6 +1,7 @@
 //! The engine on the embedded model, on the CPU.
 
 mod cache;
+mod slow;
 mod states;
 mod storm;
 

@@ -1,6 +1,8 @@
 //! Named states.
 
 use super::*;
+use crate::engine::states::{State, States};
+use crate::sample::Sampler;
 
 fn saved(request: Request, name: &str) -> Request {
     Request { save_state: Some(name.into()), ..request }
@@ -75,4 +77,62 @@ fn what_is_wrong_with_a_state_is_said() {
     assert!(e.kind == Kind::Memory && !one.text.is_empty() && e.field_name() == Some("save_state"), "{e}");
     let file = tempfile::NamedTempFile::new().unwrap();
     assert!(engine.load_state("", "y", file.path()).is_err() && engine.states("").unwrap().is_empty());
+}
+
+#[test]
+fn a_state_is_found_while_its_file_is_written() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    let options = StateOptions { folder: Some(folder.path().into()), bytes: 1 };
+    let (wake, woken) = async_channel::bounded(1);
+    let states = States::new(&model, &options, wake).unwrap();
+    let mut session = Session::new(&model, 1).unwrap();
+    let slot = session.open().unwrap();
+    let mut state = |tokens: &[u32]| {
+        session.prefill(slot, tokens).unwrap();
+        State::new(session.snapshot(slot).unwrap(), Sampler::new(Sampling::greedy(0)).memory(), Vec::new(), None)
+    };
+    let n_files = || walk(folder.path());
+    let n_tokens = || states.get("", "a").map(|state| state.snapshot.n_tokens());
+    let held = states.hold_writer();
+    let all = [states.begin_put("", "a", state(&[5, 6])), states.begin_put("", "a", state(&[7]))];
+    assert_eq!((n_tokens().unwrap(), states.list("").unwrap()[0].n_tokens, n_files()), (3, 3, 0));
+    assert!(states.get("other", "a").is_err() && all.iter().all(|saved| saved.try_recv().is_err()));
+    drop(held);
+    for (saved, n) in all.iter().zip([2, 3]) {
+        assert_eq!(saved.recv_blocking().unwrap().unwrap().n_tokens, n);
+    }
+    woken.recv_blocking().unwrap();
+    assert_eq!((n_tokens().unwrap(), n_files()), (3, 1));
+    // A state that is deleted while its file is written does not come back.
+    let _ = states.begin_put("", "a", state(&[8]));
+    states.delete("", "a").unwrap();
+    assert!(n_tokens().is_err() && n_files() == 0 && states.list("").unwrap().is_empty());
+}
+
+/// Counts the files below a folder.
+fn walk(folder: &std::path::Path) -> usize {
+    let all = std::fs::read_dir(folder).unwrap().flatten();
+    all.map(|file| if file.path().is_dir() { walk(&file.path()) } else { usize::from(file.path().extension() == Some("state".as_ref())) })
+        .sum()
+}
+
+#[test]
+fn a_state_whose_file_cannot_be_written_leaves_the_text() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    let states = StateOptions { folder: Some(folder.path().into()), bytes: 1 << 30 };
+    let engine = Engine::start(&model, EngineOptions { slots: 1, states, ..EngineOptions::default() }).unwrap();
+    let request = saved(Request::text("a").max_tokens(3).set("seed", 1), "x");
+    let info = done(&engine, &request).state.unwrap().unwrap();
+    // A file is where the folder of the namespace should be.
+    let of_model = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_dir_all(&of_model).unwrap();
+    std::fs::write(&of_model, "").unwrap();
+    let completion = done(&engine, &request);
+    let e = completion.state.unwrap().unwrap_err();
+    assert!(e.kind == Kind::File && e.field_name() == Some("save_state") && completion.tokens.len() == 3, "{e}");
+    // The state that was kept before is still there.
+    assert_eq!(engine.states("").unwrap(), [info]);
+    engine.drain();
 }

@@ -1,8 +1,9 @@
 //! A step of all jobs: begun, and finished once the device is done.
 
-use super::{Batcher, Done, JobId};
+use super::{Batcher, Done, JobId, Sequence};
 use crate::error::{Error, Result};
 use crate::session::ahead::Live;
+use crate::session::caught;
 use crate::session::generate::{Batch, Event};
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
@@ -55,7 +56,7 @@ impl Batcher {
         }
         let is_running = |i: &usize| {
             let sequence = &self.sequences[*i];
-            sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.has_to_read())
+            !sequence.is_paused && sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.has_to_read())
         };
         let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
         let draws_on_device = |i: &usize| {
@@ -179,13 +180,9 @@ impl Batcher {
             order.extend(before..self.streams.len());
         }
         let Batcher { session, streams, sequences, .. } = self;
-        let model = session.model().clone();
-        let jobs: Vec<JobId> = sequences.iter().map(|sequence| sequence.job).collect();
-        let mut tell = |event: Event<'_>| {
-            on_event(jobs[event.stream], event);
-            ControlFlow::Continue(())
-        };
-        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        let (model, jobs) = (session.model().clone(), jobs(sequences));
+        let mut hear = hear(&jobs, on_event);
+        let mut batch = Batch::new(streams, model.vocab(), &mut hear);
         for i in order {
             // One that was to have no tokens, or was cancelled, has ended already.
             if !batch.is_live(i) {
@@ -193,7 +190,9 @@ impl Batcher {
             }
             let stream = &mut batch.streams[i];
             sequences[i].is_stuck = false;
-            match stream.draw(session.logits(stream.slot)?) {
+            let logits = session.logits(stream.slot)?;
+            // A panic in a constraint or a processor ends this job alone.
+            match caught(|| stream.draw(logits)) {
                 Ok(Some(token)) => {
                     batch.take(i, token, 1);
                     sequences[i].unread.push(token);
@@ -223,13 +222,9 @@ impl Batcher {
 
     fn finish_drawing(&mut self, mut live: Vec<Live>, on_event: &mut OnEvent<'_>) -> Result<()> {
         let Batcher { session, streams, sequences, ahead, prefill, has_samplers, .. } = self;
-        let model = session.model().clone();
-        let jobs: Vec<JobId> = sequences.iter().map(|sequence| sequence.job).collect();
-        let mut tell = |event: Event<'_>| {
-            on_event(jobs[event.stream], event);
-            ControlFlow::Continue(())
-        };
-        let mut batch = Batch::new(streams, model.vocab(), &mut tell);
+        let (model, jobs) = (session.model().clone(), jobs(sequences));
+        let mut hear = hear(&jobs, on_event);
+        let mut batch = Batch::new(streams, model.vocab(), &mut hear);
         let took = session.finish_drawing(&mut batch, &mut live, ahead).inspect_err(|_| *has_samplers = false)?;
         if let Some(bound) = prefill {
             bound.learn(0, took);
@@ -240,5 +235,17 @@ impl Batcher {
             (sequence.unread, sequence.is_stuck) = (l.unread, l.is_stuck);
         }
         Ok(())
+    }
+}
+
+fn jobs(sequences: &[Sequence]) -> Vec<JobId> {
+    sequences.iter().map(|sequence| sequence.job).collect()
+}
+
+/// Returns a receiver of the session's events that names their jobs.
+fn hear<'a>(jobs: &'a [JobId], on_event: &'a mut OnEvent<'_>) -> impl FnMut(Event<'_>) -> ControlFlow<()> {
+    |event| {
+        on_event(jobs[event.stream], event);
+        ControlFlow::Continue(())
     }
 }

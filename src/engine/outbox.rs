@@ -1,0 +1,88 @@
+//! The queue of a request's events, from the engine to the reader. Its bytes are counted: the engine pauses a request whose reader is slow.
+
+use super::Event;
+use async_channel::{Receiver, Sender};
+use futures_core::Stream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+/// Makes the two ends of a queue. `max_bytes`: the bytes of events at which the engine pauses the request. `wake` gets a message when
+/// the reader has taken half of them, and when the reader is dropped.
+pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
+    let (sender, receiver) = async_channel::unbounded();
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let max_bytes = max_bytes.max(1);
+    (Outbox { sender, bytes: bytes.clone(), max_bytes }, Reader { receiver: Box::pin(receiver), bytes, max_bytes, wake })
+}
+
+/// The engine's end of a queue.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    sender: Sender<Event>,
+    /// Bytes of the events that the reader has not taken.
+    bytes: Arc<AtomicUsize>,
+    max_bytes: usize,
+}
+
+impl Outbox {
+    /// Adds an event, whether or not the queue is full. Drops the event if the reader is gone.
+    pub fn send(&self, event: Event) {
+        // Counted first: the reader may take the event at once.
+        self.bytes.fetch_add(event.n_bytes(), Ordering::SeqCst);
+        let _ = self.sender.try_send(event);
+    }
+
+    /// Returns whether the reader was dropped.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Returns whether the request should pause. A full queue pauses it; a paused request resumes when half of the queue has been taken.
+    pub fn should_pause(&self, is_paused: bool) -> bool {
+        let bytes = self.bytes.load(Ordering::SeqCst);
+        if is_paused { bytes > self.max_bytes / 2 } else { bytes >= self.max_bytes }
+    }
+}
+
+/// The reader's end of a queue.
+#[derive(Debug)]
+pub struct Reader {
+    receiver: Pin<Box<Receiver<Event>>>,
+    bytes: Arc<AtomicUsize>,
+    max_bytes: usize,
+    wake: Sender<()>,
+}
+
+impl Reader {
+    /// Blocks until the next event. Returns `None` after the last one.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn recv(&mut self) -> Option<Event> {
+        let event = self.receiver.recv_blocking().ok()?;
+        Some(self.taken(event))
+    }
+
+    /// Awaits the next event: `None` after the last one.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let event = ready!(self.receiver.as_mut().poll_next(context));
+        Poll::Ready(event.map(|event| self.taken(event)))
+    }
+
+    fn taken(&self, event: Event) -> Event {
+        let n = event.n_bytes();
+        let before = self.bytes.fetch_sub(n, Ordering::SeqCst);
+        if (before - n..before).contains(&(self.max_bytes / 2)) {
+            // One message is enough, so the channel has room for one.
+            let _ = self.wake.try_send(());
+        }
+        event
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.receiver.close();
+        let _ = self.wake.try_send(());
+    }
+}

@@ -1,0 +1,146 @@
+//! From the queue to a slot.
+
+use super::{Scheduler, Submission};
+use crate::engine::event::Event;
+use crate::engine::prepare::Prepared;
+use crate::engine::request::Input;
+use crate::engine::sequence::{Running, Sequence};
+use crate::engine::states::State;
+use crate::error::Result;
+use crate::sample::{Sampler, Sampling};
+use crate::session::{Job, Keeps, Model, Slot, caught};
+use crate::vocab::Utf8Stream;
+use web_time::Instant;
+
+/// A slot that a job goes on from, closed when the job has a fork of it.
+#[derive(Default)]
+struct Beginning {
+    slot: Option<Slot>,
+    /// Tokens of the prompt that the slot holds.
+    n_tokens: usize,
+    /// Bytes of a character that these tokens leave incomplete.
+    pending: Vec<u8>,
+}
+
+impl Scheduler {
+    /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
+    pub(super) fn admit(&mut self) {
+        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
+            let submission = self.waiting.remove(0);
+            let events = submission.events.clone();
+            if let Err(e) = self.begin(submission) {
+                events.send(Event::Failed(e));
+            }
+        }
+    }
+
+    fn begin(&mut self, submission: Submission) -> Result<()> {
+        let began = Instant::now();
+        let Submission { prepared, events, request, state, at } = submission;
+        let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
+        let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
+        let constraints = caught(make)?;
+        let uses_cache = !request.no_cache && state.is_none();
+        let scores_prompt = request.echo && request.logprobs.is_some();
+        let from = match &state {
+            Some(state) => self.after_state(state, request.n)?,
+            // Tokens that an entry spares have no logits.
+            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
+            None => Beginning::default(),
+        };
+        let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
+        let mut jobs = Vec::with_capacity(request.n);
+        for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
+            let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
+            if let Some(state) = &state {
+                // A request that names no seed goes on with the state's own random stream.
+                state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
+                *seed = sampler.memory().seed;
+            }
+            sampler.read(&prompt[..from.n_tokens]);
+            let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
+            job.n_logprobs = request.logprobs;
+            job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
+            job.constraint = constraint;
+            job.from = from.slot;
+            job.pending.clone_from(&from.pending);
+            let is_kept = uses_cache && self.cache.is_on();
+            let at = if is_kept && index == 0 { self.cache.marks(&prompt, &ends, from.n_tokens) } else { Vec::new() };
+            let at = at.into_iter().map(|at| at - from.n_tokens).collect();
+            job.keeps = Keeps { at, end: is_kept || request.save_state.is_some(), pending: request.save_state.is_some() };
+            jobs.push(job);
+        }
+        self.cache.make_room(request.n, self.batcher.session_mut());
+        let added = self.batcher.add_alike(jobs);
+        if let Some(slot) = from.slot {
+            // The job has a fork of its own.
+            self.batcher.session_mut().close(slot)?;
+        }
+        if added.is_err() {
+            self.close_kept();
+        }
+        let ids = added?;
+        events.send(Event::Started { prompt_tokens: prompt.len(), cached_tokens: from.n_tokens });
+        let echoed = request.echo.then(|| match &request.input {
+            Input::Text(text) => text.clone(),
+            _ => text_of(&self.shared.model, &prompt),
+        });
+        let id = self.n_requests;
+        self.n_requests += 1;
+        for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
+            let vocab = self.shared.model.vocab();
+            let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
+            let mut sequence = Sequence::new(id, index, seed, reader);
+            sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
+            if let Some(echoed) = &echoed {
+                sequence.echo(echoed, &events);
+            }
+            self.sequences.insert(job, sequence);
+        }
+        let namespace = uses_cache.then(|| request.namespace.clone());
+        let saves = request.save_state.map(|name| (request.namespace, name));
+        let queue_ms = (began - at).as_secs_f64() * 1e3;
+        let running = Running {
+            events,
+            prompt,
+            cached_tokens: from.n_tokens,
+            namespace,
+            state,
+            saves,
+            queue_ms,
+            began,
+            prompt_logprobs: Vec::new(),
+            n_left: request.n,
+            is_paused: false,
+        };
+        self.running.insert(id, running);
+        Ok(())
+    }
+
+    /// A slot that goes on from a named state.
+    fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
+        self.cache.make_room(n + 1, self.batcher.session_mut());
+        let slot = self.batcher.session_mut().restore(&state.snapshot)?;
+        Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
+    }
+
+    /// A slot that holds the beginning of a prompt, if the cache has one.
+    fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
+        let model = self.shared.model.clone();
+        let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
+        let Some(found) = self.cache.find(namespace, prompt, pending(prompt.len()).is_empty()) else { return Ok(Beginning::default()) };
+        self.cache.touch(found);
+        self.cache.make_room(n + 1, self.batcher.session_mut());
+        let slot = self.cache.open(found, self.batcher.session_mut())?;
+        Ok(slot.map_or_else(Beginning::default, |slot| Beginning {
+            slot: Some(slot),
+            n_tokens: found.n_tokens,
+            pending: pending(found.n_tokens),
+        }))
+    }
+}
+
+/// The text of tokens, as far as it is known.
+fn text_of(model: &Model, tokens: &[u32]) -> String {
+    model.vocab().map_or_else(String::new, |vocab| String::from_utf8_lossy(&vocab.decode(tokens)).into_owned())
+}

@@ -1,0 +1,83 @@
+//! What continuations leave: named states, and entries of the prefix cache.
+
+use super::Scheduler;
+use crate::engine::event::{Completion, Event};
+use crate::engine::outbox::Outbox;
+use crate::engine::states::{State, StateInfo};
+use crate::error::{Error, Result};
+use crate::session::{Done, KeptSlot};
+use async_channel::{Receiver, TryRecvError};
+
+/// A continuation that has ended, while the file of its named state is written.
+pub struct Saving {
+    pub completion: Completion,
+    pub events: Outbox,
+    pub saved: Receiver<Result<StateInfo>>,
+}
+
+impl Scheduler {
+    /// Takes over the slots that jobs left: for named states, and for the cache.
+    pub(super) fn keep(&mut self, done: &[Done]) {
+        for kept in self.batcher.take_kept() {
+            self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+        }
+    }
+
+    fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
+        let output = done.iter().find(|done| done.job == job).and_then(|done| done.output.as_ref().ok()).filter(|_| is_end);
+        let session = self.batcher.session_mut();
+        let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
+        let (Some((request, sequence)), true) = (request, output.is_some() || !is_end) else {
+            return session.close(slot);
+        };
+        let mut tokens = request.prompt.clone();
+        tokens.extend(output.iter().flat_map(|output| &output.tokens));
+        let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
+        let n_read = session.n_tokens(slot)? - n_before;
+        if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
+            // The text's last tokens may not be read yet.
+            let rest = &tokens[n_read.min(tokens.len())..];
+            if let Err(e) = session.prefill(slot, rest) {
+                // What the slot holds is not known any more.
+                sequence.saved = Some(failed(e));
+                return session.close(slot);
+            }
+            let (shared, tokens) = (&self.shared, request.tokens_before(&tokens));
+            let state =
+                session.snapshot(slot).map(|snapshot| State::new(snapshot, output.sampler.memory(), output.pending.clone(), tokens));
+            sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
+        }
+        match &request.namespace {
+            // A slot that has read something else would be found for these tokens.
+            Some(namespace) if n_read <= tokens.len() => {
+                tokens.truncate(session.n_tokens(slot)?);
+                self.cache.insert(namespace, tokens, slot, session)
+            }
+            _ => session.close(slot),
+        }
+    }
+
+    /// Reports continuations whose named states are kept now.
+    pub(super) fn report_saved(&mut self) {
+        let waiting = std::mem::take(&mut self.saving);
+        for mut saving in waiting {
+            let saved = match saving.saved.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.saving.push(saving);
+                    continue;
+                }
+                Ok(saved) => saved,
+                Err(TryRecvError::Closed) => Err(Error::device("the thread that writes states has ended")),
+            };
+            saving.completion.state = Some(saved.map_err(|e| e.field("save_state")));
+            saving.events.send(Event::Done(Box::new(saving.completion)));
+        }
+    }
+}
+
+/// Returns a channel with an error in it.
+fn failed(e: Error) -> Receiver<Result<StateInfo>> {
+    let (saved, is_saved) = async_channel::bounded(1);
+    let _ = saved.try_send(Err(e));
+    is_saved
+}

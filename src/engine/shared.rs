@@ -1,0 +1,104 @@
+//! What the handles of an engine and its thread share: the model, named states, counts, and what prepares requests.
+
+use super::EngineOptions;
+use super::prepare::{Prepared, Preparer};
+use super::request::Request;
+use super::states::{State as NamedState, States};
+use crate::error::{Error, Kind, Result};
+use crate::session::{Model, nothing_to_continue};
+use crate::vocab::Vocab;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What an engine has to do at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    pub slots: usize,
+    /// Slots that no generation has.
+    pub free_slots: usize,
+    /// Requests that have slots.
+    pub running: usize,
+    /// Running requests whose readers have taken too few events: see [`EngineOptions::event_bytes`].
+    pub paused: usize,
+    /// Requests that wait for slots.
+    pub waiting: usize,
+    /// Prompts and texts in the prefix cache.
+    pub cached: usize,
+    /// Tokens that were drawn since the engine began.
+    pub drawn: u64,
+}
+
+/// What the handles and the engine's thread both see.
+pub(super) struct Shared {
+    pub model: Model,
+    /// Those that nobody uses. Each keeps grammars that it has read.
+    preparers: Mutex<Vec<Preparer>>,
+    pub states: States,
+    pub options: EngineOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub stats: EngineStats,
+    pub is_draining: bool,
+}
+
+impl Shared {
+    pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Shared {
+        let state = Mutex::new(State { stats, is_draining: false });
+        Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
+    }
+
+    /// Prepares a request, after a state if there is one. Several callers prepare at once.
+    pub fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
+        let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
+        let preparer = lock().pop();
+        let mut preparer =
+            preparer.unwrap_or_else(|| Preparer::new(&self.model, self.options.format.clone()).with_ends(self.options.cache.is_on()));
+        let prepared = match state {
+            None => preparer.prepare(request),
+            Some(state) => {
+                let is_begun = state.snapshot.n_tokens() > 0;
+                let encode = if is_begun { Vocab::encode_further } else { Vocab::encode_prompt };
+                preparer.prepare_with(request, encode).and_then(|prepared| check_after(state, prepared, request, self.model.context()))
+            }
+        };
+        lock().push(preparer);
+        prepared
+    }
+
+    /// Refuses a request that has no place in the queue. Requests that free slots will take at once do not count.
+    pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.is_draining {
+            return Err(gone());
+        }
+        let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
+        if waiting >= self.options.queue.max(1) {
+            return Err(Error::new(Kind::Busy, format!("{waiting} requests wait already")).hint("try again later"));
+        }
+        Ok(state)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a prompt can be read after a state.
+fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
+    let n = prepared.prompt.len();
+    let all = n + state.snapshot.n_tokens();
+    if let Some(context) = context.filter(|context| all > *context) {
+        let text = format!("expected at most {context} tokens with those of the state, the context, found {all}");
+        return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
+    }
+    if n == 0 && !state.snapshot.has_logits() {
+        return Err(nothing_to_continue().field(request.input.field()));
+    }
+    Ok(prepared)
+}
+
+pub(super) fn gone() -> Error {
+    Error::device("the engine has ended and takes no more requests")
+}
