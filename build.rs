@@ -1,4 +1,4 @@
-//! Lists the shaders, so that adding one is adding a file. Records what `--version` prints and only cargo knows.
+//! Lists the shaders, so that a new shader needs only a file. Records facts of the build for `--version`.
 
 #[path = "build/commit.rs"]
 mod commit;
@@ -21,17 +21,16 @@ fn main() {
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
 }
 
-/// Hands a fact over to `option_env!("WINGBEAT_BUILD_…")`.
+/// Records a fact for `option_env!("WINGBEAT_BUILD_…")`.
 fn record(name: &str, value: Option<String>) {
     if let Some(value) = value {
         println!("cargo:rustc-env=WINGBEAT_BUILD_{name}={value}");
     }
 }
 
-/// `WINGBEAT_COMMIT` overrides what is found: for those who build from an archive.
+/// Records the commit. `WINGBEAT_COMMIT` overrides it, for builds from an archive.
 ///
-/// A build script that runs again makes cargo compile the crate again. So only release builds follow the commit; a dev build, which is
-/// made many times between two commits, names none.
+/// When the build script runs again, cargo compiles the crate again. So only release builds record the commit: dev builds are frequent.
 fn record_commit(root: &Path) {
     println!("cargo:rerun-if-env-changed=WINGBEAT_COMMIT");
     let given = env::var("WINGBEAT_COMMIT").ok().filter(|commit| !commit.is_empty());
@@ -44,7 +43,7 @@ fn record_commit(root: &Path) {
     record("COMMIT", found.commit);
 }
 
-/// The version of a dependency in `Cargo.lock`, which a checkout and a package have.
+/// Returns the version of a dependency in `Cargo.lock`, which checkouts and packages have.
 fn locked(lock: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(lock).ok()?;
     println!("cargo:rerun-if-changed={}", lock.display());
@@ -53,6 +52,7 @@ fn locked(lock: &Path, name: &str) -> Option<String> {
     Some(line.trim_matches('"').to_string())
 }
 
+/// Appends the shaders of a folder to the table, as pairs of name and text.
 fn visit(folder: &Path, prefix: &str, table: &mut String) {
     println!("cargo:rerun-if-changed={}", folder.display());
     let entries = fs::read_dir(folder).expect("the shaders are part of the package");

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What slots gain: the same prompts through `wingbeat batch` in one slot and in many, in turn, and whether the texts are the same.
+# Measures the gain of slots: the same prompts through `wingbeat batch` with one slot and with many, in turn. Compares the texts.
 #
 # usage: benches/batch.sh [--prompts N] [--slots N] [--tokens N] [--rounds N] [--device D] [--model FILE]
-#   --prompts N   prompts, of 3 to 40 tokens or so (default 200)
+#   --prompts N   prompts, of about 3 to 40 tokens (default 200)
 #   --slots N     slots of the second run (default 16)
 #   --tokens N    tokens of the longest text; texts are of different lengths (default 32)
-#   --rounds N    how often each run is made (default 3); the first one also makes the kernels
+#   --rounds N    repetitions of each run (default 3); the first one also compiles the kernels
 #   --device D    wingbeat's --device (default gpu)
-#   --model FILE  a checkpoint (default: the model that is built in)
+#   --model FILE  a checkpoint (default: the embedded model)
 #
 # Environment: WINGBEAT, the binary (default: built from this checkout with `cargo build --release`).
 #
-# Exit code 1: some text is another in many slots than in one, which --deterministic promises not to happen. Needs bash, cargo and jq.
+# Exit code 1: a text differs between one slot and many, which --deterministic must prevent. Needs bash, cargo and jq.
 set -euo pipefail
 
 # shellcheck source=benches/options.sh
@@ -30,7 +30,7 @@ fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# Lengths of prompts and texts go up and down without a common period.
+# lengths of prompts and texts vary without a common period
 jq -nc --argjson n "$prompts" --argjson most "$tokens" '
   ["light", "And it came to pass", "the king of the land said unto them", "wisdom", "In the beginning", "gold and silver"] as $words
   | range($n) as $i
@@ -38,7 +38,7 @@ jq -nc --argjson n "$prompts" --argjson most "$tokens" '
      max_tokens: ([1, ($most / 4 | floor)] | max | . + ($i * 7) % ($most - . + 1)), ignore_eos: true}
 ' >"$folder/in.jsonl"
 
-# Prints tokens a second.
+# Prints tokens per second.
 run() {
   rm -f "$folder/out-$1.jsonl"
   "$WINGBEAT" batch "$folder/in.jsonl" -o "$folder/out-$1.jsonl" --slots "$1" --device "$device" ${model:+-m "$model"} \
@@ -56,13 +56,13 @@ median() {
 
 for round in $(seq "$rounds"); do
   for n in 1 "$slots"; do
-    echo "round $round, $n slots: $(run "$n" | tee -a "$folder/speed-$n") tokens a second" >&2
+    echo "round $round, $n slots: $(run "$n" | tee -a "$folder/speed-$n") tokens/s" >&2
   done
   cmp -s <(sorted 1) <(sorted "$slots") || die "texts differ between 1 and $slots slots"
 done
 grep '^device:' "$folder/log" || true
-echo "$(wc -l <"$folder/out-1.jsonl") prompts, $(jq -s 'map(.usage.prompt_tokens) | add' "$folder/out-1.jsonl") tokens read," \
-  "$(jq -s 'map(.usage.completion_tokens) | add' "$folder/out-1.jsonl") generated; tokens a second, median (least to most):"
+echo "$(wc -l <"$folder/out-1.jsonl") prompts, $(jq -s 'map(.usage.prompt_tokens) | add' "$folder/out-1.jsonl") prompt tokens," \
+  "$(jq -s 'map(.usage.completion_tokens) | add' "$folder/out-1.jsonl") generated tokens; tokens/s, median (least to most):"
 echo "1 slot: $(median <"$folder/speed-1")"
 echo "$slots slots: $(median <"$folder/speed-$slots")"
 paste "$folder/speed-$slots" "$folder/speed-1" | awk '{ print $1 / $2 }' | median | sed 's/^/ratio: /'

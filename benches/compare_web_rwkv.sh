@@ -2,9 +2,9 @@
 # Compare wingbeat with web-rwkv on one adapter: same weights, both engines in turn (A B A B …), medians and ratios.
 #
 # usage: benches/compare_web_rwkv.sh [--rounds N] [--model NAME|FILE] [--prompt P] [--gen G] [--repeat R] [--device D]
-#   --rounds N    how often each engine runs (default 3)
+#   --rounds N    runs of each engine (default 3)
 #   --model M     a synthetic model by its `wingbeat bench --synthetic` name (default rwkv7-0.1b), a checkpoint file, or `all`:
-#                 the 0.1b of every version, one after the other
+#                 the 0.1b of every version, in turn
 #   --prompt P    prefill length in tokens (default 128)
 #   --gen G       tokens to decode (default 16)
 #   --repeat R    measurements inside one run of an engine, after one that is not counted (default 1)
@@ -20,9 +20,9 @@
 # what the Vulkan loader sees, e.g. VK_DRIVER_FILES=…/lvp_icd.x86_64.json (older loaders: VK_ICD_FILENAMES) for llvmpipe.
 # The names that both report are printed, with a warning when they differ.
 #
-# What is measured: P random tokens read at once (`pp`) and G tokens decoded greedily, one stream (`tg`), f16 weights, each
-# engine's default chunk. web-rwkv's bench is its own example with two changes: one run before the counted ones, because it
-# otherwise counts the compilation of its shaders, and R runs instead of 5.
+# Measured: prefill of P random tokens (`pp`) and greedy decoding of G tokens in one sequence (`tg`), f16 weights, each
+# engine's default chunk. web-rwkv's bench is its own example with two changes: a warm-up run, because the example otherwise
+# includes the compilation of shaders, and R runs instead of 5.
 #
 # Needs bash, cargo and python3.
 set -euo pipefail
@@ -68,7 +68,7 @@ print(next(p["manifest_path"] for p in packages if p["name"] == "web-rwkv"))' "$
   rm -rf "$1.part"
   cp -R "$(dirname "$manifest")" "$1.part"
   chmod -R u+w "$1.part"
-  # Not a member of any workspace that it happens to lie in.
+  # The copy must not be a member of an outer workspace.
   grep -q '^\[workspace\]' "$1.part/Cargo.toml" || printf '\n[workspace]\n' >>"$1.part/Cargo.toml"
   warm_up_first "$1.part/examples/bench.rs"
   mv "$1.part" "$1"

@@ -1,4 +1,4 @@
-//! Host time of a decoded token: 24 layers on the null device, where every submission is done at once.
+//! Measures the host time per decoded token: 24 layers on the null device, where every submission is complete at once.
 //!
 //! `cargo bench --bench host_time`
 
@@ -33,5 +33,5 @@ fn main() {
         })
         .collect();
     times.sort_by(f64::total_cmp);
-    println!("host time a token: median {:.4} ms, {:.4} to {:.4}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+    println!("host time per token: median {:.4} ms, {:.4} to {:.4}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
 }

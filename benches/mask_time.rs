@@ -1,4 +1,4 @@
-//! What a grammar costs: to read a vocabulary, to read a grammar, and a token, with and without a way to the end (`--close`).
+//! Measures the cost of grammars: reading a vocabulary, compiling a grammar, and the time per token, with and without an ending (`--close`).
 //!
 //! `cargo bench --bench mask_time`
 
@@ -9,7 +9,7 @@ use wingbeat::vocab::Vocab;
 
 const TOKENS: usize = 400;
 
-/// Tokens that a text may still have: enough for every way to the end.
+/// The number of tokens left: enough for every ending.
 const LEFT: usize = 10_000;
 
 fn main() {
@@ -37,7 +37,7 @@ fn main() {
     for (vocab, n_ids) in [(world.clone(), 65_536), (larger(&world), 151_552)] {
         let started = Instant::now();
         let pieces = Pieces::new(&vocab, n_ids).unwrap();
-        println!("{n_ids} ids, read in {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
+        println!("{n_ids} ids: vocabulary in {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
         for (name, grammar) in &grammars {
             let started = Instant::now();
             let mut follower = pieces.follow(grammar).unwrap();
@@ -47,13 +47,13 @@ fn main() {
             let (mean, n) = (times.iter().sum::<f64>() / times.len() as f64, times.len());
             let (half, late, last) = (times[n / 2], times[n * 99 / 100], times[n - 1]);
             println!(
-                "  {name}: read in {read_ms:.1} ms; a token {mean:.3} ms, median {half:.3}, 99 % {late:.3}, longest {last:.3} ({n} tokens)"
+                "  {name}: compiled in {read_ms:.1} ms; per token {mean:.3} ms, median {half:.3}, 99 % {late:.3}, longest {last:.3} ({n} tokens)"
             );
         }
     }
 }
 
-/// As many tokens as GLM-4 has: those of World and pairs of them.
+/// Returns a vocabulary with as many tokens as GLM-4: tokens of World and pairs of them.
 fn larger(world: &Vocab) -> Vocab {
     let texts: Vec<&str> =
         (1..65_530).filter_map(|id| std::str::from_utf8(world.token(id)).ok()).filter(|t| t.chars().all(char::is_alphanumeric)).collect();
@@ -76,7 +76,7 @@ fn larger(world: &Vocab) -> Vocab {
     Vocab::parse(few.iter().chain(&many).enumerate().map(line).collect::<String>().as_bytes()).unwrap()
 }
 
-/// Time of each token of a text that takes what the grammar allows, at random.
+/// Generates texts of random allowed tokens. Returns the time of each token in milliseconds.
 fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
     let (mut number, mut times) = (1u64, Vec::new());
     let begin = follower.clone();
@@ -94,8 +94,8 @@ fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let id = ids[(number >> 33) as usize % ids.len()];
         let started = Instant::now();
-        // As `constrain::draw` asks before a token is taken.
-        assert!(follower.closing().is_none_or(|way| way.len() < LEFT) && follower.closes_within(id, LEFT));
+        // `constrain::draw` makes the same calls
+        assert!(follower.closing().is_none_or(|ending| ending.len() < LEFT) && follower.closes_within(id, LEFT));
         follower.accept(id).unwrap();
         times.push((taken + started.elapsed()).as_secs_f64() * 1e3);
     }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it: they say what is wrong, print their header as help and take options with a value.
+# Sourced by the scripts in this folder: error messages, help from the header of the script, options with a value.
 
 # TEXT [EXIT-CODE]
 die() {
@@ -11,7 +11,7 @@ usage() {
   sed -n '2,/^set -euo/{/^#/s/^# \{0,1\}//p;}' "$0"
 }
 
-# Sets the variables of the names before -- as the arguments behind it say: --NAME VALUE. A - in a name is a _ in its variable's.
+# options NAME... -- ARGUMENT...: reads --NAME VALUE and sets the variable NAME. A - in an option is a _ in its variable.
 options() {
   local names=" " name
   while [ "$1" != -- ]; do
@@ -31,10 +31,10 @@ options() {
   done
 }
 
-# Refuses options that are no number from 1 on.
+# Refuses options that are not a whole number from 1.
 positive() {
   local name
   for name in "$@"; do
-    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die "--$name wants a positive number, not '${!name}'" 2
+    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die "--$name: expected a whole number from 1, found '${!name}'" 2
   done
 }

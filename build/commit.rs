@@ -1,21 +1,21 @@
-//! Finds the commit of a source tree without running git: used by build.rs, and by the test of it.
+//! Finds the commit of a source tree without running git. Used by build.rs and its test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `cargo package` writes beside the sources.
+/// The file with the commit that `cargo package` adds to the sources.
 const PACKAGED: &str = ".cargo_vcs_info.json";
 
 /// The commit, and the files whose change means another commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// 40 (or 64) hexadecimal digits, with `-dirty` after them if the package was made from uncommitted changes.
+    /// The hash, 40 or 64 hexadecimal digits, then `-dirty` if the package has uncommitted changes.
     pub commit: Option<String>,
     pub watch: Vec<PathBuf>,
 }
 
-/// Finds the commit of the source tree at `root`: in a package, else in a git checkout. Folders above `root` are not searched, because
-/// a repository there is another project's.
+/// Finds the commit of the source tree at `root`, which is a package or a git checkout. Does not search the folders above `root`, because
+/// a repository there belongs to another project.
 pub fn of(root: &Path) -> Found {
     if let Ok(text) = fs::read_to_string(root.join(PACKAGED)) {
         return Found { commit: packaged(&text), watch: vec![root.join(PACKAGED)] };
@@ -23,14 +23,14 @@ pub fn of(root: &Path) -> Found {
     checked_out(&root.join(".git")).unwrap_or_default()
 }
 
-/// `{"git":{"sha1":"…","dirty":true},…}`: the build script has no JSON parser, and the shape is cargo's own.
+/// Reads the commit from cargo's `{"git":{"sha1":"…","dirty":true},…}`. Uses string functions, because the build script has no JSON parser.
 fn packaged(text: &str) -> Option<String> {
     let digits = text.split_once("\"sha1\"")?.1.split('"').nth(1)?;
     let dirty = text.split_once("\"dirty\"").is_some_and(|(_, rest)| rest.trim_start_matches([':', ' ']).starts_with("true"));
     hash(digits).map(|commit| if dirty { commit + "-dirty" } else { commit })
 }
 
-/// Follows `HEAD` to a commit. `.git` is a folder, or in a worktree a file that names a folder.
+/// Follows `HEAD` to a commit. `.git` is a folder, or in a worktree a file with the name of a folder.
 fn checked_out(git: &Path) -> Option<Found> {
     let folder = match fs::read_to_string(git) {
         Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),
@@ -52,7 +52,7 @@ fn checked_out(git: &Path) -> Option<Found> {
             hash(text.trim())
         }
         Err(_) => {
-            // The next commit writes a loose file: only the folder that will hold it shows that.
+            // the next commit writes a loose file, so watch the folder of this file
             watch.extend(loose.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_path_buf));
             let all = fs::read_to_string(&packed).unwrap_or_default();
             watch.extend(packed.is_file().then_some(packed));

@@ -1,4 +1,4 @@
-//! Continues a prompt with a model from a file, or with the tiny one that is built in, and prints text as it comes.
+//! Continues a prompt with a checkpoint, or with the embedded tiny model, and prints the text as it is generated.
 //!
 //!     cargo run --release --example generate -- "In the beginning"
 //!     cargo run --release --example generate -- "Once upon a time" model.pth
@@ -21,10 +21,10 @@ fn main() -> Result<()> {
     let sampling = Sampling { temperature: 0.7, seed: 6, ..Sampling::rwkv() };
     let made = session.generate(prompt.as_str(), &sampling, &Limits::new(100), &mut |piece| {
         print!("{piece}");
-        // Whoever reads our text may have closed the pipe: then there is no point in going on.
+        // stop if the reader of standard output has closed the pipe
         if stdout().flush().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     println!();
-    eprintln!("{} tokens, {:.1} a second", made.tokens.len(), made.timings.decode_tokens_per_second());
+    eprintln!("{} tokens, {:.1} tokens/s", made.tokens.len(), made.timings.decode_tokens_per_second());
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! RWKV-6 as a notebook, cell by cell: what a checkpoint is, what a context becomes, what the model expects next, and three
-//! continuations of one state in one batch.
+//! RWKV-6 as a notebook, cell by cell: facts of a checkpoint, the tokens of a context, the next token's probabilities, and three
+//! continuations of one state in a batch.
 //!
 //!     cargo run --release --example rwkv6_notebook -- RWKV-x060-World-1B6-v2.1-20240328-ctx4096.pth
 //!
-//! Without an argument it runs the tiny RWKV-6 of the tests, which has read nothing but the King James Bible.
+//! Without an argument it runs the tiny RWKV-6 of the tests, which was trained on the King James Bible.
 
 use std::ops::ControlFlow;
 use wingbeat::error::{Error, Result};
@@ -13,7 +13,7 @@ use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session, St
 const CONTEXT: &str = "\nDatawhale is ";
 
 fn main() -> Result<()> {
-    // [1] Load. World models bring their vocabulary with wingbeat.
+    // [1] Load. The World vocabulary is embedded.
     let mut options = Options::default();
     let path = std::env::args().nth(1).unwrap_or_else(|| {
         options.vocab = Some("tiny".into());
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let piece = |id: u32| String::from_utf8_lossy(vocab.token(id)).into_owned();
     println!("[2] {:?} is {:?}: {:?}", CONTEXT, tokens, tokens.iter().map(|&t| piece(t)).collect::<Vec<_>>());
 
-    // [3] Read it, all tokens at once. What is left is a state of fixed size and the logits of the next token.
+    // [3] Prefill all tokens at once. The result is a state of fixed size and the logits of the next token.
     let first = session.open()?;
     let logits = session.prefill(first, &tokens)?;
     let max = logits.iter().copied().fold(f32::MIN, f32::max);
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         println!("[3] {:5.1} % {:?}", 100.0 * p, piece(*id));
     }
 
-    // [4] Three trials of 100 tokens, side by side: the weights are read once a step for all three.
+    // [4] Three trials of 100 tokens in a batch: each step reads the weights once for all three.
     let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(100) };
     let sampler = |seed| {
         let sampling = Sampling { temperature: 1.0, top_p: 0.7, presence_penalty: 0.0, frequency_penalty: 0.0, seed, ..Sampling::rwkv() };
@@ -52,9 +52,9 @@ fn main() -> Result<()> {
     let mut streams: Vec<Stream> = (0..).zip(slots).map(|(seed, slot)| Stream::new(slot, sampler(seed), &limits)).collect();
     let timings = session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
     for (trial, stream) in streams.iter().enumerate() {
-        // A stream's text is valid UTF-8, whatever its tokens are.
+        // the text of a stream is always valid UTF-8
         println!("[4] trial {trial}: {CONTEXT}{}\n", stream.text);
     }
-    println!("    {:.1} tokens a second, all trials together", timings.decode_tokens_per_second());
+    println!("    {:.1} tokens/s, all trials together", timings.decode_tokens_per_second());
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU: every step of a layer is a WGSL compute shader, scheduled from Rust.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. Every step of a layer is a WGSL compute shader that Rust schedules.
 //!
-//! A model is a short list of *words* recorded on a *tape*; an *executor* plays the tape on a GPU or on the CPU. Each word has
-//! its kernels and a twin on the host, so every model has a reference and every kernel a judge.
+//! A model is a short list of *words* on a *tape*; an *executor* plays the tape on a GPU or on the CPU. Every word has kernels and a
+//! *twin*, a reference implementation on the CPU that the kernels are tested against.
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
@@ -10,38 +10,131 @@
 //! use wingbeat::sample::Sampling;
 //! use wingbeat::session::{Limits, Model, ModelSource, Options, Session};
 //!
-//! // The tiny model that is part of the crate; `ModelSource::Path` opens a checkpoint.
-//! let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+//! let mut options = Options::default();
+//! options.device = "cpu".parse()?; // default: the fastest GPU
+//! // The tiny model in the crate. `Model::open(path)` opens a checkpoint.
+//! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 //! let mut session = Session::new(&model, 1)?;
-//! let made = session.generate("In the beginning", &Sampling::greedy(0), &Limits::new(8), &mut |piece| {
+//! let output = session.generate("In the beginning", &Sampling::greedy(0), &Limits::new(8), &mut |piece| {
 //!     print!("{piece}");
 //!     ControlFlow::Continue(())
 //! })?;
-//! assert_eq!(made.tokens.len(), 8);
+//! assert_eq!(output.tokens.len(), 8);
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "embedded-model"))]
 //! # fn main() {}
 //! ```
 //!
-//! # Where things are
+//! # Modules
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
-//! | [`session`] | models on devices, slots, prompts in chunks, decoding, forks, state files: begin here |
-//! | [`engine`] | requests in, events out: many generations at once over one model |
-//! | [`chat`] | conversations with a model: formats, settings, turns, branches |
-//! | [`sample`], [`vocab`] | from logits to ids, from ids to text |
-//! | [`constrain`] | which ids may come next: grammars and JSON schemas |
-//! | [`error`] | one error type, grouped by who can act |
-//! | [`low_level`] | checkpoints, architectures, words and their kernels, executors, formats: documented, not promised |
+//! | [`session`] | models on devices, slots, prefill, decode, forks, state files: begin here |
+//! | [`engine`] | requests and events: many generations at once on one model |
+//! | [`chat`] | conversations: formats, settings, turns, branches |
+//! | [`sample`], [`vocab`] | from logits to token ids, and from token ids to text |
+//! | [`constrain`] | grammars and JSON schemas for the output |
+//! | [`error`] | the error type, with a kind for each cause |
+//! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
 //!
-//! `docs/library.md` has the types that programs use, on one page. A module imports only from those below it; a test holds that.
+//! `docs/library.md` lists the types that programs use, on one page. A module imports only lower modules, which a test checks.
+//!
+//! # Common calls
+//!
+//! | To | Call | Example |
+//! |---|---|---|
+//! | load a model and generate | [`session::Model::load`], [`session::Session::generate`] | above |
+//! | load quantised weights | [`session::Options::quant`] | below |
+//! | compute logits and log-probabilities | [`session::Session::prefill`], [`session::Session::score`] | below |
+//! | save and restore a state | [`session::Session::save`], [`session::Session::load`] | below |
+//! | stream from an engine | [`engine::Engine::submit`] | [`engine::Engine`] |
+//! | run a batch | [`session::Batcher`] | [`session::Batcher`] |
+//! | lead a conversation | [`chat::Conversation::say`] | [`chat::Conversation`] |
+//! | tokenize and detokenize | [`vocab::Vocab::encode`], [`vocab::Vocab::decode`] | [`vocab::Vocab`] |
+//! | set sampler options | [`sample::Sampling`], [`sample::Sampling::set`] | [`sample::Sampling`] |
+//! | follow a grammar or a JSON schema | `constrain::Grammar`, [`engine::Request`] | [`constrain`] |
+//!
+//! Load weights quantised to 8 bits on the CPU:
+//!
+//! ```
+//! # #[cfg(feature = "embedded-model")]
+//! # fn main() -> wingbeat::error::Result<()> {
+//! use wingbeat::session::{Model, ModelSource, Options};
+//!
+//! let mut options = Options::default();
+//! options.device = "cpu".parse()?;
+//! options.quant = Some("i8".parse()?);
+//! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! assert!(model.bits_per_weight() < 12.0);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "embedded-model"))]
+//! # fn main() {}
+//! ```
+//!
+//! Compute the logits after a prompt, and the log-probability of each token of a text:
+//!
+//! ```
+//! # #[cfg(feature = "embedded-model")]
+//! # fn main() -> wingbeat::error::Result<()> {
+//! # use wingbeat::session::{Model, ModelSource, Options, Session};
+//! # let mut options = Options::default();
+//! # options.device = "cpu".parse()?;
+//! # let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! let mut session = Session::new(&model, 1)?;
+//! let tokens = session.encode(&"In the beginning God created".into())?;
+//! let slot = session.open()?;
+//! let logits = session.prefill(slot, &tokens[..1])?; // [V]
+//! let log_sum = |logits: &[f32]| logits.iter().map(|x| x.exp()).sum::<f32>().ln();
+//! let mut sum = logits[tokens[1] as usize] - log_sum(logits);
+//!
+//! // `score` calls back with the logits after each token.
+//! let mut each = |t: usize, logits: &[f32]| {
+//!     if let Some(&next) = tokens.get(t + 2) {
+//!         sum += logits[next as usize] - log_sum(logits);
+//!     }
+//!     Ok(())
+//! };
+//! session.score(slot, &tokens[1..], &mut each, &mut |_done, _total| ())?;
+//! assert!(sum < 0.0 && sum > -40.0);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "embedded-model"))]
+//! # fn main() {}
+//! ```
+//!
+//! Save the state after a prompt, and continue from it in another session. The prompt is not prefilled again:
+//!
+//! ```
+//! # #[cfg(feature = "embedded-model")]
+//! # fn main() -> wingbeat::error::Result<()> {
+//! # use wingbeat::session::{Model, ModelSource, Options, Session};
+//! # let mut options = Options::default();
+//! # options.device = "cpu".parse()?;
+//! # let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! # let folder = tempfile::tempdir().expect("a temporary folder");
+//! # let path = folder.path().join("prompt.state");
+//! let mut session = Session::new(&model, 1)?;
+//! let tokens = session.encode(&"In the beginning".into())?;
+//! let slot = session.open()?;
+//! session.prefill(slot, &tokens)?;
+//! session.save(slot, &path, None, None)?;
+//!
+//! let mut other = Session::new(&model, 1)?;
+//! let (restored, _) = other.load(&path, false)?;
+//! assert_eq!(other.n_tokens(restored)?, tokens.len());
+//! assert_eq!(other.logits(restored)?, session.logits(slot)?);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "embedded-model"))]
+//! # fn main() {}
+//! ```
 //!
 //! # Features
 //!
-//! `cli` (default) is the program and implies `embedded-model`, the tiny trained model with its vocabulary and the World
-//! vocabulary. Without both, the crate pulls in no argument parser, no logger and no assets but a few kilobytes of prompts for `chat`.
+//! `cli` (default) is the command line. It implies `embedded-model`: the tiny trained model with its vocabulary, and the World vocabulary.
+//! `grammar` has grammars and JSON schemas. Without `cli` the crate has no argument parser and no logger.
 
 pub mod chat;
 #[cfg(feature = "cli")]

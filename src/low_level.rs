@@ -1,5 +1,5 @@
-//! What models are made of and run on. Documented for those who write kernels, formats and architectures; not promised: names here may change
-//! between any two versions.
+//! The parts of a model and its executors. Documented for authors of kernels, formats and architectures. Not stable: names may change in any
+//! version.
 
 #[path = "arch/mod.rs"]
 pub mod arch;

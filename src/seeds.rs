@@ -1,6 +1,6 @@
-//! Seeds of the fuzz targets, from the small files of other tests. The ignored test of this file writes them into `fuzz/seeds`.
+//! Writes seeds of the fuzz targets to `fuzz/seeds`, from the small files of other tests. Run the ignored tests of this file.
 //!
-//! Seeds that are text (grammars, templates, lines of `batch`) are written by hand and only kept there.
+//! Seeds that are text (grammars, templates, lines of `batch`) are written by hand and exist only there.
 
 use crate::chat::{Conversation, Format};
 use crate::session::{Model, ModelSource, Options, Session};
@@ -16,7 +16,7 @@ fn put(target: &str, name: &str, bytes: &[u8]) {
     fs::write(folder.join(name), bytes).unwrap();
 }
 
-/// The header of a safetensors file.
+/// Returns the header of a safetensors file.
 fn header(file: &[u8]) -> &[u8] {
     let n = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     &file[8..8 + n]
@@ -32,7 +32,7 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// The storages are those of the target's archive: 64 bytes, and 16.
+/// The archive of the fuzz target has storages of 64 and 16 bytes.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {
@@ -41,10 +41,10 @@ fn pickles() {
     two.tensor("emb.weight", "0", DType::F32, 16, (0, &[4, 4], &[4, 1]));
     two.tensor("blocks.0.att.w1", "1", DType::BF16, 8, (2, &[2, 3], &[3, 1]));
     put("pickle", "two", &two.stop());
-    let mut turned = Pickle::dict();
-    turned.tensor("head.weight", "0", DType::F16, 32, (0, &[8, 4], &[1, 8]));
-    turned.text("epoch").int(3).raw(b"s").text("list").raw(b"](K\x01K\x02es").text("pair").raw(b"K\x01K\x02\x86s");
-    put("pickle", "turned", &turned.stop());
+    let mut transposed = Pickle::dict();
+    transposed.tensor("head.weight", "0", DType::F16, 32, (0, &[8, 4], &[1, 8]));
+    transposed.text("epoch").int(3).raw(b"s").text("list").raw(b"](K\x01K\x02es").text("pair").raw(b"K\x01K\x02\x86s");
+    put("pickle", "turned", &transposed.stop());
     put("pickle", "refused", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.");
 }
 
@@ -56,7 +56,7 @@ fn vocabularies() {
     }
 }
 
-/// Of a state, only the header is kept: the target appends the numbers.
+/// A seed of a state is only the header: the fuzz target appends the numbers.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn states_and_chats() {

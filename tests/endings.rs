@@ -1,4 +1,4 @@
-//! How texts end, and that the program says so: a full context, rules that were cut, and halves of a text that make the whole.
+//! Tests the ends of texts and their reports: a full context, a text cut under a grammar, and a text continued from a state.
 
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
 #[cfg(feature = "embedded-model")]
@@ -18,7 +18,7 @@ fn tokens(n: usize) -> String {
 }
 
 #[test]
-fn a_full_context_is_said() {
+fn a_full_context_is_reported() {
     let glm = |prompt: usize, rest: &str| {
         let ids = tokens(prompt);
         let args = ["generate", "-m", GLM4, "--device", "cpu", "--context", "64", "--tokens", &ids];
@@ -53,7 +53,7 @@ fn a_full_context_is_said() {
 }
 
 #[test]
-fn a_text_that_is_cut_under_rules_is_said() {
+fn an_incomplete_text_under_a_grammar_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let grammar = crate::cli::put(&folder, "g.gbnf", b"root ::= [a-z]{30} \"!\"");
     let grammar = grammar.to_str().unwrap();
@@ -80,7 +80,7 @@ fn a_text_that_is_cut_under_rules_is_said() {
     assert!(stderr(&spoken).contains("does not follow its grammar"), "{}", stderr(&spoken));
 }
 
-/// A stream whose tokens are these, whatever the model says.
+/// Returns a stream that generates `ids`, independent of the model.
 #[cfg(feature = "embedded-model")]
 fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Stream {
     let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), limits);
@@ -95,13 +95,13 @@ fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Stream {
 
 #[cfg(feature = "embedded-model")]
 #[test]
-fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
+fn a_text_cut_anywhere_continues_from_its_state() {
     let model = tiny(&options("cpu"));
     let vocab = model.vocab();
     let byte = |byte: u8| (1..2048).find(|&id| vocab.unwrap().token(id) == [byte]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.st");
-    // The prompt ends within the first character of the text.
+    // the prompt ends within the first character of the text
     let ids: Vec<u32> = "\u{20ac}a\u{e9}\u{1f600}b\u{20ac}c".bytes().map(byte).collect();
     let (prompt, ids) = ids.split_at(2);
     for stops in [vec![], vec!["a\u{e9}!"], vec!["\u{1f600}b~", "b\u{20ac}c~"], vec!["\u{e9}\u{1f600}b"]] {
@@ -120,7 +120,7 @@ fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
                 })
                 .unwrap();
             let [stream] = streams;
-            assert_eq!(heard, stream.text, "what is heard is the text");
+            assert_eq!(heard, stream.text, "the events have the whole text");
             stream
         };
         let begin = |session: &mut Session| {
@@ -154,14 +154,14 @@ fn halves_of_a_text_make_the_whole_wherever_it_is_cut() {
 
 #[cfg(feature = "embedded-model")]
 #[test]
-fn generate_and_batch_go_on_within_a_character() {
+fn generate_and_batch_continue_within_a_character() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
     let vocab = wingbeat::vocab::Vocab::tiny();
     let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
     let bias = |byte: u8| format!("--logit-bias {}=1000", id(byte));
-    // Without a state to keep it in, an incomplete character is shown.
+    // without a state file, an incomplete character is shown as U+FFFD
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {}", bias(0xc3))))), "\u{fffd}");
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {} --save-state {state}", bias(0xc3))))), "");
     assert_eq!(stdout(&run(&words(&format!("generate --state {state} -n 1 --temp 0 {}", bias(0xa9))))), "\u{e9}");
@@ -176,16 +176,16 @@ fn generate_and_batch_go_on_within_a_character() {
     assert!(!text(2).contains('\u{fffd}'), "{}", text(2));
 }
 
-/// JSON of the tiny model, whatever the number of tokens.
+/// Checks JSON from the tiny model with different numbers of tokens.
 #[cfg(feature = "embedded-model")]
 #[test]
-fn json_that_runs_out_of_tokens_is_closed() {
+fn json_is_completed_when_tokens_run_out() {
     let folder = tempfile::tempdir().unwrap();
     let schema = br#"{"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1}}, "required": ["name", "tags"]}"#;
     let schema = crate::cli::put(&folder, "s.json", schema);
     let schema = schema.to_str().unwrap();
     for n in [1, 12, 20, 33] {
-        // Tokens of the shortest text that follows the rules: `{}`, a digit, and `{"name": "", "tags": [""]}` with a token per byte.
+        // the number of tokens of the shortest text: `{}`, a digit, and `{"name": "", "tags": [""]}` with one token per byte
         for (rules, shortest) in [("--json-object", 2), ("--json-value", 1), (&*format!("--json-schema {schema}"), 26)] {
             for draw in ["--temp 0", "--trials 4 --seed 1"] {
                 let report = json(&run(&words(&format!("generate In -n {n} {rules} {draw} --json"))));

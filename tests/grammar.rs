@@ -1,4 +1,4 @@
-//! Output that follows a grammar or a schema: it parses, whatever the seed, and the program says what is wrong with either.
+//! Tests output under grammars and schemas: it parses for every seed, and errors name the part that is wrong.
 
 use crate::support::{options, tiny};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use wingbeat::session::{Finish, Limits, Model, Session, Stream};
 
 const SLOTS: usize = 100;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
-/// Words and numbers in parentheses, one to three of them, within one another.
+/// Nested lists in parentheses, with one to three words, numbers or lists.
 const LISTS: &str = r#"
 root   ::= list
 list   ::= "(" item ("," " "? item){0,2} ")"
@@ -21,7 +21,7 @@ word   ::= [a-z]{1,4} "'"?
 number ::= "-"? ("0" | [1-9] [0-9]{0,3})
 "#;
 
-/// The texts of the embedded model with that many seeds, many at once, and how each ended.
+/// Generates texts with the embedded model, one per seed. Returns the texts and their finish reasons.
 fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Finish)> {
     let model = tiny(&options("cpu"));
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
@@ -50,11 +50,11 @@ fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Fin
     all
 }
 
-/// Every whole text passes, and most are whole.
+/// Checks that every complete text passes `check`, and that most texts are complete.
 fn all_pass(texts: &[(String, Finish)], check: impl Fn(&str) -> bool) {
     let whole: Vec<&str> = texts.iter().filter(|(_, finish)| *finish == Finish::Eos).map(|(text, _)| text.as_str()).collect();
     assert!(texts.iter().all(|(_, finish)| matches!(finish, Finish::Eos | Finish::Length)));
-    assert!(whole.len() * 10 > texts.len() * 8, "{} of {} are whole", whole.len(), texts.len());
+    assert!(whole.len() * 10 > texts.len() * 8, "{} of {} are complete", whole.len(), texts.len());
     whole.iter().for_each(|text| assert!(check(text), "{text:?}"));
     let mut different = whole.clone();
     different.sort_unstable();
@@ -86,7 +86,7 @@ fn a_thousand_seeds_give_json_that_the_schema_allows() {
     });
 }
 
-/// What is left behind a list of [`LISTS`].
+/// Reads a list of [`LISTS`]. Returns the text after it, or `None` if the text does not begin with a list.
 fn list(text: &str) -> Option<&str> {
     let mut rest = text.strip_prefix('(')?;
     for n in 1.. {
@@ -113,7 +113,7 @@ fn a_thousand_seeds_follow_a_grammar() {
     for (text, left) in
         [("(a)", Some("")), ("(abc',-12, (0,z))x", Some("x")), ("(a,b,c,d)", None), ("(01)", None), ("(abcde)", None), ("()", None)]
     {
-        assert_eq!(list(text), left, "the recogniser itself, of {text}");
+        assert_eq!(list(text), left, "the recogniser on {text}");
     }
     let texts = texts(&Grammar::gbnf(LISTS).unwrap(), 1000, 48);
     all_pass(&texts, |text| list(text) == Some(""));
@@ -123,11 +123,11 @@ fn a_thousand_seeds_follow_a_grammar() {
 fn the_example_grammar_gives_json() {
     let texts = texts(&Grammar::gbnf(&std::fs::read_to_string(JSON).unwrap()).unwrap(), 60, 100);
     let whole: Vec<&String> = texts.iter().filter(|(_, finish)| *finish == Finish::Eos).map(|(text, _)| text).collect();
-    assert!(whole.len() > 10, "{} are whole", whole.len());
+    assert!(whole.len() > 10, "{} are complete", whole.len());
     whole.iter().for_each(|text| assert!(serde_json::from_str::<Value>(text).is_ok_and(|v| v.is_object()), "{text:?}"));
 }
 
-/// Even ids only, three of them.
+/// A constraint that allows three even ids.
 struct ThreeEven(Vec<u32>);
 
 impl Constraint for ThreeEven {
@@ -149,19 +149,19 @@ fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&m
     set(&mut streams[0]);
     session.continue_many(&mut streams, limits, &mut |_| ControlFlow::Continue(()))?;
     let [stream] = streams;
-    assert_eq!(session.n_tokens(slot).unwrap(), 2 + stream.tokens.len(), "the slot stands behind its text");
+    assert_eq!(session.n_tokens(slot).unwrap(), 2 + stream.tokens.len(), "the slot has the tokens of its text");
     Ok(stream)
 }
 
 #[test]
-fn a_callers_constraint_comes_last() {
+fn a_callers_constraint_applies_after_the_processor() {
     let model = tiny(&options("cpu"));
     let limits = Limits::new(10);
     let three = |stream: &mut Stream| stream.constraint = Some(Box::new(ThreeEven(Vec::new())));
     let stream = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
     assert_eq!((stream.tokens.len(), stream.finish), (3, Some(Finish::Eos)));
     assert!(stream.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", stream.tokens);
-    // A processor that wants odd ids and one even id gets the even one; the tokens that it is shown are those of the text.
+    // a processor prefers odd ids, then one even id: the constraint leaves the even id. The processor gets the tokens of the text
     let stream = continued(&model, Sampling::greedy(0), &limits, |stream| {
         three(stream);
         stream.processor = Some(Box::new(|tokens, logits| {
@@ -170,14 +170,14 @@ fn a_callers_constraint_comes_last() {
         }));
     });
     assert_eq!(stream.unwrap().tokens, [10, 12, 14]);
-    // Bans that leave nothing are said, not passed over.
+    // bans that exclude every allowed token are an error
     let ban: Vec<u32> = (0..2048).step_by(2).collect();
     let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &limits, three).err().unwrap();
     assert!(error.to_string().contains("the grammar allows none"), "{error}");
 }
 
 #[test]
-fn stop_ids_belong_to_the_end_alone() {
+fn stop_ids_only_end_a_text() {
     let model = tiny(&options("cpu"));
     let vocab = model.vocab().unwrap();
     let a = vocab.encode(b"a").unwrap()[0];
@@ -188,25 +188,25 @@ fn stop_ids_belong_to_the_end_alone() {
         let limits = Limits { stop_ids, ..Limits::new(12) };
         continued(&model, sampling, &limits, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
     };
-    // The model wants to end at once and may only behind four digits.
+    // the model prefers to end at once, and may end only after four digits
     let stream = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
     assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
-    // Without stop ids the text goes on as long as it may.
+    // without stop ids the text continues until the limit
     let stream = run("root ::= [0-9]{4} [0-9]*", Some(Vec::new()), 0.0);
     assert_eq!((stream.tokens.len(), stream.finish), (12, Some(Finish::Length)));
     let stream = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
     assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
-    // A text is whole that ends where the limit is, and one that could go on is not.
+    // at the token limit, a text is complete only if the grammar allows no more tokens
     for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let set = |stream: &mut Stream| stream.constraint = Some(Box::new(follower.clone()));
         let stream = continued(&model, Sampling::greedy(0), &Limits::new(1), set).unwrap();
         assert_eq!((stream.tokens.len(), stream.finish), (1, Some(finish)), "{grammar}");
     }
-    // A stop id with text is not that text.
+    // the text of a stop id is not part of the output
     let stream = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
     assert_eq!((stream.text.as_str(), stream.finish), ("bbb", Some(Finish::Eos)));
-    // The empty text.
+    // the empty text
     assert!(run("root ::= \"\"", None, 0.0).tokens.is_empty());
 }
 
@@ -241,12 +241,12 @@ fn the_program_takes_grammars_and_schemas() {
 }
 
 #[test]
-fn the_program_says_what_is_wrong_with_them() {
+fn the_program_reports_errors_in_grammars_and_schemas() {
     let no_vocab = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
     assert!(Path::new(no_vocab).exists());
     for (args, text, code, said) in [
         (["--grammar", "f"], "root ::= [a", 1, "f: line 1, column 12: expected ]"),
-        (["--grammar", "f"], "root ::= x\nx ::= x \"a\"\n", 1, "f: expected a rule that some text follows, found x"),
+        (["--grammar", "f"], "root ::= x\nx ::= x \"a\"\n", 1, "f: rule x can never match"),
         (["--grammar", "g"], "", 1, "g: No such file"),
         (["--json-schema", "f"], "{", 1, "f: expected JSON: EOF"),
         (["--json-schema", "f"], "3", 1, "f: expected a JSON schema"),

@@ -1,6 +1,6 @@
-//! Loading streams: beside the file's map, the host never holds more than a few blocks of it. Decoding allocates nothing of its own.
+//! Tests host memory: loading holds only a few blocks of the file beside its memory map, and decoding allocates nothing.
 //!
-//! A binary of its own, because it counts every allocation of the process.
+//! This is a separate binary, because it counts every allocation of the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,10 +16,10 @@ use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Limits, Session, Stream};
 use wingbeat::session::{Model, ModelSource, Options};
 
-/// Counts what is allocated through Rust; device buffers are the driver's own.
+/// Counts allocations through Rust. The driver's device buffers are not counted.
 struct Counting;
 
-/// One test at a time: what is counted is the whole process.
+/// Held by a test while it runs, because the counts are of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -47,10 +47,10 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 thread_local! {
-    /// Whether this thread's allocations are looked at.
+    /// True if this thread's allocations are recorded.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
-/// Sizes of what was allocated while somebody watched, and the calls that led there.
+/// The sizes and call stacks of recorded allocations.
 static WATCHED_CALLS: Mutex<Vec<(usize, Vec<usize>)>> = Mutex::new(Vec::new());
 
 fn note(size: usize) {
@@ -58,7 +58,7 @@ fn note(size: usize) {
         return;
     }
     let mut calls = Vec::new();
-    // SAFETY: the only thread that watches; nobody else walks a stack through this crate.
+    // SAFETY: only one thread records allocations, and no other code walks stacks through this crate.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             calls.push(frame.ip() as usize);
@@ -69,7 +69,7 @@ fn note(size: usize) {
     WATCHED.set(true);
 }
 
-/// Allocations of ours: those whose innermost function, but for the standard library's, is wingbeat's.
+/// Returns the recorded allocations of wingbeat: the innermost function outside the standard library is wingbeat's.
 fn ours() -> Vec<String> {
     let name_of = |ip: &usize| {
         let mut found = String::new();
@@ -122,7 +122,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
     let mut devices = vec!["cpu"];
     match wingbeat::low_level::exec::gpu::adapters(Default::default()).is_empty() {
         false => devices.push("gpu"),
-        true => eprintln!("SKIPPED on gpu: there is no adapter"),
+        true => eprintln!("SKIPPED on gpu: no adapter found"),
     }
     for device in devices {
         let mut options = Options::default();
@@ -131,21 +131,21 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
         let before = NOW.load(Relaxed);
         let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
         let peak = PEAK.load(Relaxed) - before;
-        eprintln!("{device}: {:.1} MB at the most for a file of {:.0} MB", peak as f64 / 1e6, size as f64 / 1e6);
+        eprintln!("{device}: at most {:.1} MB for a file of {:.0} MB", peak as f64 / 1e6, size as f64 / 1e6);
         assert!(peak < 64_000_000, "{device}: {peak} bytes");
         drop(model);
     }
 }
 
 #[test]
-fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
+fn decoding_allocates_nothing_and_memory_does_not_grow() {
     let _alone = ALONE.lock();
     let folder = tempfile::tempdir().unwrap();
     let model = null::model(folder.path());
     WATCHED.set(true);
     let mut session = Session::new(&model, 1).unwrap();
     WATCHED.set(false);
-    assert!(ours().len() > 5, "the watch sees nothing");
+    assert!(ours().len() > 5, "no allocation was recorded");
     let slot = session.open().unwrap();
     session.prefill(slot, &[1]).unwrap();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(10_000) };
@@ -154,7 +154,7 @@ fn decoding_allocates_nothing_of_its_own_and_does_not_grow() {
     session
         .continue_many(&mut streams, &limits, &mut |_| {
             n += 1;
-            // Kernels, plans and buffers are there by then. The text and its ids double their memory now and then.
+            // kernels, plans and buffers exist by then. The buffers of text and ids sometimes double
             WATCHED.set((200..250).contains(&n));
             if n == 1000 {
                 at_1000 = NOW.load(Relaxed);

@@ -1,9 +1,9 @@
-//! Grammars, schemas and templates from strangers: each ends in an answer or in one line of error, and harms nobody else.
+//! Tests hostile grammars and schemas: each ends with an answer or an error of one line, and other requests are not affected.
 
 use super::cli::{code, feed, put, refused, run, stderr, words};
 use serde_json::{Value, json};
 
-/// A chain of rules, each of which needs the next.
+/// Returns a chain of rules, each of which refers to the next.
 fn chain() -> String {
     let rules: String = (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect();
     format!("root ::= r0\n{rules}r30000 ::= \"a\"")
@@ -53,7 +53,7 @@ fn an_error_of_a_schema_is_one_line_with_a_pointer() {
     refused(&run(&args), 1, "schema at /properties/a: \"minimum\" is larger than \"maximum\"");
 }
 
-/// In a process whose memory is bounded: where this test fails, nothing else does.
+/// Runs the program with limited memory, so that a failure does not affect other tests.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_chain_of_rules_ends_within_bounds() {

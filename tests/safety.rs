@@ -1,4 +1,4 @@
-//! The table of unsafe blocks in `docs/safety.md` names every file and line count of the source.
+//! Tests that the table in `docs/safety.md` has every file with unsafe blocks, and their number.
 
 use crate::layers::sources;
 use std::collections::BTreeMap;

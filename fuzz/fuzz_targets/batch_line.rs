@@ -1,4 +1,4 @@
-//! A line of the input of `batch`, up to where it needs a model.
+//! Reads a line of the input of `batch`, without a model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! A checkpoint of any kind: opens the file, determines the architecture, decodes small tensors.
+//! Opens a checkpoint of any kind, determines the architecture, decodes small tensors.
 //!
-//! An input that begins as a JSON object is the index of two fixed shards if it names a `weight_map`, else the `config.json`
-//! beside a fixed GLM. Any other input is the checkpoint itself.
+//! An input that begins as a JSON object is the index of two fixed shards if it names a `weight_map`, otherwise the `config.json`
+//! of a fixed GLM. Any other input is the checkpoint itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ use wingbeat_fuzz::{count, with_file, zeros};
 
 const KEY: &[u8] = b"weight_map";
 
-/// The folder with the shards `a.st` and `b.st`, and the folder with a GLM of one layer. Both are removed when the process ends well.
+/// The folder with the shards `a.st` and `b.st`, and the folder with a GLM of one layer. Both are removed when the process ends normally.
 struct Folders {
     shards: tempfile::TempDir,
     glm: tempfile::TempDir,
@@ -51,7 +51,7 @@ fn read(path: &Path) -> Result<()> {
             let _ = view.to_f32();
         }
     }
-    // Most inputs hold a part of a model only: that is a good answer, too.
+    // most inputs hold only a part of a model, so an error is expected
     let _ = wingbeat::low_level::report::inspect(&checkpoint, true, &Options::default());
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! A grammar in GBNF, or a JSON schema: follows it for a few tokens of the embedded vocabulary.
+//! Reads a grammar in GBNF or a JSON schema, and follows it for a few tokens of the embedded vocabulary.
 //!
-//! Of the first byte, bit 0 chooses JSON, bit 1 asks for the closing tokens at each step, and all of it chooses the tokens.
+//! The first byte of the input has options: bit 0 selects JSON, bit 1 asks for an ending at each step, and the whole byte seeds the tokens.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -37,7 +37,7 @@ fn read(bytes: &[u8]) -> Result<()> {
         }
         let mut logits = vec![0.0; *n_ids];
         allowed.mask(&mut logits, &[0]);
-        // Another token at each step, so that more than one way is tried.
+        // another token at each step, so that different texts are tried
         let open = |id: &usize| logits[*id].is_finite() && *id != 0;
         let Some(id) = (0..*n_ids).map(|i| (i + 97 * (step + kind.wrapping_mul(31) as usize)) % n_ids).find(open) else { break };
         follower.accept(id as u32)?;

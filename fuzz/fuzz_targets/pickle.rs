@@ -1,11 +1,11 @@
-//! The pickle within a `.pth`: the input is `data.pkl` of an archive with two storages.
+//! Reads the pickle in a `.pth`: the input is `data.pkl` of an archive with two storages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wingbeat::low_level::weights::Checkpoint;
 use wingbeat_fuzz::{count, with_file};
 
-/// A zip archive whose members are stored. Checksums are zero: no reader of checkpoints looks at them.
+/// Returns a zip archive with uncompressed members. Checksums are zero, because readers of checkpoints ignore them.
 fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in members {

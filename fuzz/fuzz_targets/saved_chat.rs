@@ -1,4 +1,4 @@
-//! A saved chat: the input is what the metadata of the state file say of the conversation.
+//! Loads a saved chat: the input is the record of the conversation in the metadata of the state file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use wingbeat::error::{Error, Result};
 use wingbeat::session::Session;
 use wingbeat_fuzz::{count, model, with_file};
 
-/// A conversation, and its file: the header, and the numbers after it.
+/// A conversation and its file: the header, and the numbers after it.
 struct Chat {
     conversation: Conversation,
     header: Value,

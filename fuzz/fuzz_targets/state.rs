@@ -1,7 +1,7 @@
-//! A state file: loads it into a slot of the embedded model and decodes one token.
+//! Loads a state file into a slot of the embedded model and decodes one token.
 //!
-//! A real state has 200 KB, most of it numbers. So an input that begins with `{` is only the header of such a file: its length goes
-//! before it, and numbers after it. Any other input is the file itself.
+//! A state has 200 KB, most of them numbers. So an input that begins with `{` is only the header of a file; the target adds the length
+//! and the numbers. Any other input is the file itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use wingbeat_fuzz::{count, with_file, with_session};
 
 const MOST: usize = 1 << 20;
 
-/// The file of a header: as many numbers follow as the header's tensors take, up to `MOST` bytes.
+/// Returns the file of a header: adds zeros for the header's tensors, up to `MOST` bytes.
 fn file(header: &[u8]) -> Vec<u8> {
     let end = |tensor: &Value| tensor["data_offsets"][1].as_u64();
     let json: Value = serde_json::from_slice(header).unwrap_or_default();

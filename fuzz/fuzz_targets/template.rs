@@ -1,4 +1,4 @@
-//! A chat template in Jinja: parses it and renders a conversation.
+//! Parses a chat template in Jinja and renders a conversation.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ fn read(bytes: &[u8]) -> Result<()> {
     let messages =
         [Message::system("Be brief."), Message::user("Who are you | what?]"), Message::assistant("A model."), Message::user("Why?")];
     let parts = Jinja::parse(source, Family::Glm4)?.render(&messages)?;
-    // About 400 bytes of messages: a template that makes this much of them is a bomb.
+    // a template that renders 64 MiB from about 400 bytes of messages is a bomb
     assert!(template::whole(&parts).len() < 64 << 20);
     Ok(())
 }

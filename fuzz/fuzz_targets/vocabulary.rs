@@ -1,4 +1,4 @@
-//! A vocabulary of any kind: parses the file, encodes some texts, decodes the ids.
+//! Parses a vocabulary of any kind, encodes some texts, decodes the ids.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

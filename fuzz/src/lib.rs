@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a count of accepted inputs, a file for readers that want a path, and a session of the embedded model.
+//! Shared code of the fuzz targets: a count of accepted inputs, a file for readers that need a path, and a session of the embedded model.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use wingbeat::low_level::weights::{Entry, write_safetensors};
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts an input. The counts are printed at each power of two and at the end: a target that accepts nothing tests only its
-/// first check.
+/// Counts an input. Prints the counts at each power of two and at the end, because a target that accepts nothing tests only its first
+/// check.
 pub fn count<T>(outcome: Result<T>) {
     if let Err(e) = &outcome {
         let text = e.to_string();
@@ -39,7 +39,7 @@ extern "C" fn print_counts() {
     eprintln!("accepted {} of {} inputs", ACCEPTED.load(Relaxed), RUNS.load(Relaxed));
 }
 
-/// Calls `read` with the path of a file that holds `bytes`. The file is in the folder for temporary files: memory, if TMPDIR says so.
+/// Calls `read` with the path of a file with `bytes`. The file is in the folder for temporary files, which TMPDIR sets.
 pub fn with_file<T>(bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
     let mut file = tempfile::Builder::new().prefix("wingbeat-fuzz-").tempfile().expect("a temporary file");
     file.write_all(bytes).expect("room for a temporary file");
@@ -59,7 +59,7 @@ pub fn model() -> Model {
     Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).expect("the embedded model")
 }
 
-/// Writes a safetensors file of tensors that are zero.
+/// Writes a safetensors file with tensors of zeros.
 pub fn zeros(path: &Path, tensors: &[(&str, &[usize])]) -> Result<()> {
     let entry = |(name, shape): &(&str, &[usize])| {
         let bytes = vec![0; 4 * shape.iter().product::<usize>()];

@@ -1,7 +1,7 @@
-//! Ways to the end of a text under rules: what is still to be written so that the text is whole.
+//! Endings of a text under a grammar: finds a short text that completes it.
 //!
-//! A second follower reads the text byte by byte, whatever the vocabulary, and looks for a short text that ends it. The tokens of the
-//! vocabulary that make up this text are counted: with so many tokens left, the text can still end whole.
+//! A second parser follows the text byte by byte, independent of the vocabulary, and searches a short ending. The number of tokens for
+//! this ending is the number of tokens that must remain to complete the text.
 
 #[cfg(test)]
 mod tests;
@@ -12,99 +12,100 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use toktrie::{TokEnv, TokTrie};
 
-/// The longest ending that is looked for, in bytes.
+/// The longest ending to search, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// Bytes that may be tried for a shorter ending, at the beginning of a text.
+/// The number of bytes to try for a shorter ending, at the beginning of a text.
 const TRIES: usize = 4000;
 
-/// Where more bytes may come, digits stand for one another, and letters do.
+/// If more bytes than this may come next, only some bytes of equal rank are tried.
 const CHOICES: usize = 8;
+/// The number of bytes of equal rank to try, such as two of the ten digits.
 const ALIKE: usize = 2;
 
-/// How much later a byte is tried that is part of tokens only.
+/// Added to the rank of a byte that is part of tokens, but no token itself.
 const WITHIN: usize = 5;
 
-/// How many bytes of an ending that begins with a value a written value may replace.
+/// The number of bytes of an ending that a written value may replace, if the ending begins with a value.
 const REPLACED: usize = 12;
 
-/// A text under rules with a known way to its end.
+/// A text under a grammar with a known ending.
 #[derive(Clone)]
 pub struct Closer {
-    /// Follows the text byte by byte: an id is a byte.
+    /// Parses the text byte by byte: an id is a byte.
     bytes: Parse,
     vocab: TokEnv,
     order: Arc<Order>,
-    way: Arc<Way>,
-    /// The way after a token that may come next.
-    next: Option<(u32, Arc<Way>)>,
+    ending: Arc<Ending>,
+    /// An id that may come next, and the ending after it.
+    next: Option<(u32, Arc<Ending>)>,
 }
 
-/// A text that makes another one whole.
+/// A text that completes another text, and its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Way {
+struct Ending {
     text: Vec<u8>,
     tokens: Vec<u32>,
 }
 
 impl Closer {
-    /// At the beginning of a text. `None` if no ending is found, or the vocabulary has no tokens for it.
+    /// Searches an ending from the beginning of a text. `None` if no ending is found, or the vocabulary has no tokens for it.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
-        let mut closer = Closer { bytes, vocab, order, way: Arc::default(), next: None };
-        let text = ending(closer.bytes.fork(), &closer.order, &[], LONGEST)?;
-        closer.way = Arc::new(closer.shorter(&closer.bytes, text)?);
+        let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
+        let text = search(closer.bytes.fork(), &closer.order, &[], LONGEST)?;
+        closer.ending = Arc::new(closer.shorter(&closer.bytes, text)?);
         Some(closer)
     }
 
-    /// The tokens of the shortest known ending.
+    /// Returns the tokens of the shortest known ending.
     pub fn tokens(&self) -> &[u32] {
-        &self.way.tokens
+        &self.ending.tokens
     }
 
-    /// Whether the text can end whole with `left` tokens after `id`, whose text is `bytes`.
+    /// Returns whether `left` tokens can complete the text after `id`, whose text is `bytes`.
     pub fn fits(&mut self, id: u32, bytes: &[u8], left: usize) -> bool {
-        let fits = |way: &Way| way.tokens.len() <= left;
-        match self.way_after(id, bytes) {
-            Some(way) if fits(&way) => {
-                self.next = Some((id, Arc::new(way)));
+        let fits = |ending: &Ending| ending.tokens.len() <= left;
+        match self.ending_after(id, bytes) {
+            Some(ending) if fits(&ending) => {
+                self.next = Some((id, Arc::new(ending)));
                 true
             }
             _ => false,
         }
     }
 
-    /// Goes on after a token. `None` if no ending is known any more.
+    /// Appends a token to the text. `None` if no ending is known any more.
     pub fn accept(mut self, id: u32, bytes: &[u8]) -> Option<Closer> {
-        let way = match self.next.take() {
-            Some((known, way)) if known == id => way,
-            _ => Arc::new(self.way_after(id, bytes)?),
+        let ending = match self.next.take() {
+            Some((known, ending)) if known == id => ending,
+            _ => Arc::new(self.ending_after(id, bytes)?),
         };
         self.bytes.read(bytes).ok()?;
-        Some(Closer { way, ..self })
+        Some(Closer { ending, ..self })
     }
 
-    /// A way after a token.
-    fn way_after(&mut self, id: u32, bytes: &[u8]) -> Option<Way> {
-        let known = self.way.clone();
+    /// Returns an ending after a token.
+    fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
+        let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
             let is_next = known.tokens.first() == Some(&id);
             let tokens = if is_next { known.tokens[1..].to_vec() } else { self.tokens_of(rest)? };
-            return Some(Way { text: rest.to_vec(), tokens });
+            return Some(Ending { text: rest.to_vec(), tokens });
         }
         match self.still_ends(bytes, &known.text) {
             Some(rest) if rest.len() == known.text.len() => Some((*known).clone()),
-            Some(rest) => self.way_of(rest.to_vec()),
+            Some(rest) => self.ending_of(rest.to_vec()),
             None => {
                 let mut after = self.bytes.fork();
                 after.read(bytes).ok()?;
-                self.way_of(ending(after, &self.order, &known.text, LONGEST)?)
+                self.ending_of(search(after, &self.order, &known.text, LONGEST)?)
             }
         }
     }
 
-    /// The part of a known ending that ends the text after more bytes, too. A value that is written takes the place of the value with which
-    /// the ending begins.
+    /// Returns the part of a known ending that also completes the text after `bytes`. If the ending begins with a value, a value in `bytes`
+    /// may replace it.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -116,16 +117,16 @@ impl Closer {
         })
     }
 
-    /// The way of a text; `None` if the vocabulary has no tokens for it.
-    fn way_of(&self, text: Vec<u8>) -> Option<Way> {
+    /// Converts a text to an ending. `None` if the vocabulary has no tokens for it.
+    fn ending_of(&self, text: Vec<u8>) -> Option<Ending> {
         let tokens = self.tokens_of(&text)?;
-        Some(Way { text, tokens })
+        Some(Ending { text, tokens })
     }
 
-    /// As few tokens as there are for a text.
+    /// Splits a text into the fewest tokens.
     fn tokens_of(&self, text: &[u8]) -> Option<Vec<u32>> {
         let trie = self.vocab.tok_trie();
-        // For each place in the text: how many tokens lead there, and the last one of them.
+        // for each offset in the text: the least number of tokens up to it, the last of these tokens, and where this token begins
         let mut best: Vec<Option<(usize, u32, usize)>> = vec![None; text.len() + 1];
         for from in 0..text.len() {
             let so_far = match best[from] {
@@ -154,11 +155,11 @@ impl Closer {
         Some(tokens)
     }
 
-    /// The way of a text, or one of fewer tokens, if there is one with another choice at one place after the other. `None` if the vocabulary
-    /// has tokens for none of these texts.
-    fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Way> {
-        let size = |way: &Way| (way.tokens.len(), way.text.len());
-        let (mut best, mut text) = (self.way_of(text.clone()), text);
+    /// Searches an ending with fewer tokens than `text`, by trying other bytes at each offset. `None` if the vocabulary has tokens for none of
+    /// these texts.
+    fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
+        let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
+        let (mut best, mut text) = (self.ending_of(text.clone()), text);
         let (mut at, mut from, mut left) = (start.fork(), 0, TRIES);
         while from < text.len() && left > 0 {
             let mut others = self.order.choices(&at.allowed().ok()?);
@@ -166,15 +167,15 @@ impl Closer {
             for byte in others {
                 let longest = left.min(text.len() - from + 8);
                 let mut other = at.fork();
-                let found = other.read(&[byte]).ok().and_then(|()| ending(other, &self.order, &[], longest));
+                let found = other.read(&[byte]).ok().and_then(|()| search(other, &self.order, &[], longest));
                 left = left.saturating_sub(1 + found.as_ref().map_or(longest, Vec::len));
-                let way = found.and_then(|rest| self.way_of([&text[..from], &[byte], &rest].concat()));
-                if way.as_ref().is_some_and(|way| best.as_ref().is_none_or(|best| size(way) < size(best))) {
-                    best = way;
+                let ending = found.and_then(|rest| self.ending_of([&text[..from], &[byte], &rest].concat()));
+                if ending.as_ref().is_some_and(|ending| best.as_ref().is_none_or(|best| size(ending) < size(best))) {
+                    best = ending;
                 }
             }
-            if let Some(way) = &best {
-                text.clone_from(&way.text);
+            if let Some(ending) = &best {
+                text.clone_from(&ending.text);
             }
             at.read(&[*text.get(from)?]).ok()?;
             from += 1;
@@ -183,11 +184,11 @@ impl Closer {
     }
 }
 
-/// A text that ends another one: byte by byte the choice that ends things soonest, as far as can be seen. `known` is tried at each step: an
-/// ending that was right before. `None` if no text of at most `longest` bytes is found.
-fn ending(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
+/// Searches a text that completes another text, byte by byte. At each step, takes the byte that is likely to end the text soonest. Tries
+/// `known`, an earlier ending, at each step. `None` if no ending of at most `longest` bytes is found.
+fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    // How often a text came by places that allow the same bytes.
+    // how often the text reached a state that allows the same bytes
     let mut visits: HashMap<Vec<u32>, usize> = HashMap::new();
     while text.len() <= longest {
         let allowed = at.allowed().ok()?;
@@ -199,8 +200,8 @@ fn ending(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
             text.extend_from_slice(known);
             return Some(text);
         }
-        // The first choice 16 times, the second 32 times, the third 64 times, and so on in a circle: what does not lead out is given up, and
-        // what does has the time to end what was begun before.
+        // the first choice 16 times, the second 32 times, the third 64 times and so on, cyclically: a choice that does not end the text is
+        // given up, and a choice that does has enough steps to close what is open
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -210,9 +211,9 @@ fn ending(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
     None
 }
 
-/// In which order bytes are tried, those first that end a text soonest.
+/// The order in which bytes are tried: bytes that end a text soonest are first.
 struct Order {
-    /// Whether a byte is a token, or part of one. Others cannot come.
+    /// For each byte, where it occurs in the vocabulary.
     found: [Found; 256],
 }
 
@@ -234,7 +235,7 @@ impl Order {
         Order { found }
     }
 
-    /// The bytes that may come next.
+    /// Returns the bytes to try next, in order.
     fn choices(&self, allowed: &Allowed<'_>) -> Vec<u8> {
         let may = |byte: u8| allowed.ids.get(usize::from(byte) / 32).is_some_and(|word| word >> (byte % 32) & 1 == 1);
         let is_text = may(b'q') && may(b'z');
@@ -254,7 +255,8 @@ impl Order {
     }
 }
 
-/// What ends things comes first, then short values. `is_text`: any letter may come, so a quote ends a text, and brackets are text.
+/// Returns the rank of a byte: bytes that close something are first, then short values. `is_text`: any letter may come, so a quote ends a
+/// text, and brackets are part of it.
 fn rank(byte: u8, is_text: bool) -> usize {
     match byte {
         b'"' if is_text => 0,

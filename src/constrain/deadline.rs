@@ -1,10 +1,10 @@
-//! A time limit for steps of a text: a grammar can be so ambiguous that one step takes minutes.
+//! A time limit for the steps of a parser: a grammar can be so ambiguous that one step takes minutes.
 
 use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often running steps are looked at.
+/// The interval between checks of running steps.
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -17,11 +17,12 @@ struct Watch {
 struct Running {
     steps: Vec<(u64, Instant, CancellationHandle)>,
     n_begun: u64,
-    /// The thread sleeps until it is woken.
+    /// True if the thread sleeps until a step begins.
     is_asleep: bool,
 }
 
-/// Runs a step of the crate. Cancels it through `handle` if it takes longer than `limit`. Where no thread can be started there is no limit.
+/// Runs a step of the parser. Cancels the step through `handle` if it takes longer than `limit`. Without a limit if no thread can be
+/// started.
 pub fn within<T>(limit: Duration, handle: Option<CancellationHandle>, step: impl FnOnce() -> T) -> T {
     static WATCH: OnceLock<Option<&Watch>> = OnceLock::new();
     let (Some(watch), Some(handle)) = (*WATCH.get_or_init(start), handle) else { return step() };
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_takes_too_long_is_cancelled_and_others_are_not() {
+    fn only_a_step_that_takes_too_long_is_cancelled() {
         let [slow, quick] = [(); 2].map(|()| CancellationHandle::default());
         within(Duration::from_secs(3600), Some(quick.clone()), || {
             within(Duration::from_millis(1), Some(slow.clone()), || {

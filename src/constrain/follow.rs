@@ -1,9 +1,9 @@
-//! Texts held to a grammar, token by token. What may follow is computed by llguidance over a trie of the vocabulary's bytes.
+//! Follows a grammar token by token. llguidance computes the allowed tokens over a trie of the vocabulary's bytes.
 
 use super::closing::Closer;
+use super::explain::{blame, explain};
 use super::parse::Parse;
 use super::parts::MAX_CHOICES;
-use super::told::{blame, told};
 use super::{Allowed, Constraint, Grammar};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
@@ -14,32 +14,32 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// For those who read a grammar: how deep its rules nest is the author's choice, and the crate goes down by calling itself.
+/// The stack of the thread that compiles a grammar, in bytes. The crate recurses as deep as the rules of the grammar are nested.
 const STACK_BYTES: usize = 256 << 20;
 
-/// A vocabulary's tokens as a trie of their bytes. Made once a model: some 100 ms for 65 536 tokens.
+/// A vocabulary's tokens as a trie of their bytes. Create it once per model: it takes some 100 ms for 65 536 tokens.
 #[derive(Clone)]
 pub struct Pieces {
-    /// Of the vocabulary.
+    /// Parses tokens of the vocabulary.
     tokens: Ids,
-    /// Of the 256 bytes: for endings, which are looked for byte by byte.
+    /// Parses single bytes, to search endings.
     bytes: Ids,
 }
 
-/// Makes parsers over texts with ids.
+/// Creates parsers of texts that are given as ids.
 #[derive(Clone)]
 struct Ids {
     factory: Arc<ParserFactory>,
-    /// Ids are below it; it stands for the end of the text itself.
+    /// The number of ids. The id `n_ids` itself is the end of the text.
     n_ids: u32,
 }
 
 impl Pieces {
-    /// Of the ids below `n_ids`, as many as the model has logits. An id without bytes, as special tokens and unassigned ids have none, is
-    /// never allowed.
+    /// Builds the trie of the ids below `n_ids`, the number of the model's logits. Ids without bytes, such as special tokens and unassigned
+    /// ids, are never allowed.
     ///
     /// # Errors
-    /// `Model`, where the crate does not take the vocabulary.
+    /// `Model` if llguidance refuses the vocabulary.
     pub fn new(vocab: &Vocab, n_ids: usize) -> Result<Pieces> {
         let bytes: Vec<u8> = (0..=u8::MAX).collect();
         let byte = |id: u32| bytes.get(id as usize..=id as usize).unwrap_or_default();
@@ -47,10 +47,11 @@ impl Pieces {
         Ok(Pieces { tokens, bytes: Ids::new(256, byte, &[])? })
     }
 
-    /// A text that is to follow a grammar, at its beginning. A clone of it is another text.
+    /// Returns a follower at the beginning of a text under `grammar`. Clone the follower for each text.
     ///
     /// # Errors
-    /// `Input`: what of a schema is not supported or contradicts itself, how a grammar is too large, or that no text begins as it wants.
+    /// `Input` if a part of a schema is unsupported or contradictory, the grammar is too large, or no token can begin a text. An error of a
+    /// schema has the JSON pointer of the part.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
         let refused = match self.tokens.parse(grammar)? {
             Ok(parse) => return Ok(self.follower(parse, grammar)),
@@ -58,7 +59,7 @@ impl Pieces {
         };
         match grammar.as_schema() {
             Some(schema) => Err(blame(schema, refused, |part| self.compile_error(part))),
-            None => Err(Error::input(format!("the grammar cannot be followed: {}", told(&refused)))),
+            None => Err(Error::input(format!("the grammar cannot be followed: {}", explain(&refused)))),
         }
     }
 
@@ -69,7 +70,7 @@ impl Pieces {
         Follower { parse, closer, vocab }
     }
 
-    /// What the crate says against a schema, if anything.
+    /// Returns the crate's error for a schema. `None` if the schema compiles.
     fn compile_error(&self, schema: &Value) -> Option<String> {
         self.tokens.parse(&Grammar::schema(schema)).ok()?.err()
     }
@@ -77,19 +78,19 @@ impl Pieces {
 
 impl Ids {
     fn new<'t>(n_ids: u32, text: impl Fn(u32) -> &'t [u8], slices: &[String]) -> Result<Ids> {
-        // Grammars speak of UTF-8, in which the byte does not occur; to the trie it would say that a token is special.
+        // the byte 0xff does not occur in UTF-8, and would mark a token as special in the trie
         let bytes = |id: u32| if id < n_ids { text(id) } else { &[] };
         let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
         let info = TokRxInfo::new(n_ids + 1, n_ids);
-        // Not its text but its tokens are drawn, so nobody has to split text here.
+        // the environment never needs to tokenize text, so an approximate one is enough
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &pieces)));
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices).map_err(|e| Error::model(told(&e)))?;
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices).map_err(|e| Error::model(explain(&e)))?;
         factory.quiet();
         *factory.limits_mut() = limits();
         Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
-    /// The error within is the crate's.
+    /// Compiles a grammar. The inner error is the crate's.
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
@@ -98,7 +99,7 @@ impl Ids {
             let reader = reader.spawn_scoped(scope, move || {
                 factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone())
             });
-            Ok(reader.map_err(|e| Error::memory(format!("a thread to read the grammar could not be started: {e}")).caused_by(e))?.join())
+            Ok(reader.map_err(|e| Error::memory(format!("cannot start a thread to compile the grammar: {e}")).caused_by(e))?.join())
         })?;
         let parser = match parser {
             Ok(Ok(parser)) => parser,
@@ -109,24 +110,24 @@ impl Ids {
     }
 }
 
-/// Larger than the crate's own for the work of a step: a slow mask is better than none.
+/// Returns the limits of the parser. The limits on the work of a step are larger than the crate's: a slow mask is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // The choices of one place, and what else may come there. The crate compares every new item with all others of its row.
+        // the alternatives of one place, and other items. The crate compares each new item with all items of its row
         max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()
     }
 }
 
-/// A text that follows a grammar. A clone goes on from the same place.
+/// The state of a text that follows a grammar. A clone continues from the same place.
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// Where the grammar asks for it and an end is known.
+    /// The known ending. `None` if the grammar is not closed, or no ending is known.
     closer: Option<Closer>,
     vocab: TokEnv,
 }

@@ -1,7 +1,7 @@
-//! GBNF, the grammars of llama.cpp: from text to rules.
+//! Reads GBNF, the grammar format of llama.cpp.
 //!
-//! A rule is `name ::= …`; the text has to follow the rule `root`. A line ends its rule, except behind `::=` and `|` and within
-//! parentheses. Whatever is refused is shown with its line and column.
+//! A rule is `name ::= …`. The output must match the rule `root`. The end of a line ends the rule, except after `::=` and `|` and within
+//! parentheses. Errors have line and column.
 
 #[cfg(test)]
 mod tests;
@@ -10,18 +10,18 @@ use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The longest text that is read: a grammar of a whole programming language takes a tenth of it.
+/// The limit on the bytes of a grammar. A grammar of a whole programming language takes a tenth of it.
 const MAX_BYTES: usize = 1 << 20;
-/// Parentheses within parentheses.
+/// The limit on nested parentheses.
 const MAX_NESTING: usize = 100;
-/// Repetitions of a repetition.
+/// The limit on nested repetitions.
 const MAX_REPEATED: usize = 10;
 /// The largest number in `{m,n}`.
 pub const MAX_REPEAT: u32 = 100_000;
-/// The rule that the text follows.
+/// The rule that the output must match.
 const ROOT: &str = "root";
 
-/// Rules by number.
+/// The rules of a grammar, by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     pub names: Vec<String>,
@@ -30,22 +30,22 @@ pub struct Rules {
     pub root: usize,
 }
 
-/// What a rule stands for.
+/// An expression of a grammar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     Char(Chars),
-    /// A rule, by its number.
+    /// A reference to a rule, by its number.
     Rule(usize),
-    /// One after the other; none of them is the empty text.
+    /// Expressions in sequence. An empty sequence is the empty text.
     Sequence(Vec<Expr>),
-    /// One of them.
+    /// Alternatives.
     Either(Vec<Expr>),
-    /// At least so often, at most so often.
+    /// A repetition: the least number, and the largest number or `None`.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
 impl Expr {
-    /// Of a repetition, what is repeated.
+    /// Returns the repeated expression of a repetition.
     fn repeated(&self) -> Option<&Expr> {
         match self {
             Expr::Repeat(one, ..) => Some(one),
@@ -54,12 +54,12 @@ impl Expr {
     }
 }
 
-/// One character out of some.
+/// A class of characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chars {
-    /// None of the ranges, not one of them.
+    /// True if the class has the characters outside the ranges.
     pub is_negated: bool,
-    /// From and to, both included.
+    /// First and last character of each range.
     pub ranges: Vec<(char, char)>,
 }
 
@@ -68,7 +68,7 @@ impl Chars {
         Chars { is_negated: false, ranges: vec![(c, c)] }
     }
 
-    /// The one character, if it is only one.
+    /// Returns the character of a class with one character, or `None`.
     pub fn only(&self) -> Option<char> {
         match self.ranges[..] {
             [(from, to)] if from == to && !self.is_negated => Some(from),
@@ -80,33 +80,32 @@ impl Chars {
 /// Reads a grammar.
 ///
 /// # Errors
-/// `Input`, at the line and column: what was expected there and what was found; a rule that is missing, is there twice or nests too
-/// deeply.
+/// `Input`, with line and column, for invalid syntax and for rules that are undefined, defined twice or nested too deeply.
 pub fn parse(text: &str) -> Result<Rules> {
     if text.len() > MAX_BYTES {
         return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {}", text.len())));
     }
     let mut reader = Reader { text, at: 0, names: HashMap::new(), rules: Vec::new() };
-    reader.blanks(Lines::Cross);
+    reader.blanks(LineEnds::Skip);
     while reader.at < text.len() {
         reader.rule()?;
-        reader.blanks(Lines::Cross);
+        reader.blanks(LineEnds::Skip);
     }
     reader.finish()
 }
 
-/// Whether a line's end is a blank like others.
+/// The treatment of line ends when white space is skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lines {
-    Cross,
-    Stay,
+enum LineEnds {
+    Skip,
+    Keep,
 }
 
-/// What is known of a rule by its name.
+/// A rule while it is read.
 struct Rule {
-    /// Where its name stands first.
+    /// The place where its name occurs first.
     named: Range<usize>,
-    /// What it stands for, and where that is said.
+    /// Its expression and the place of its definition. `None` before the definition.
     body: Option<(Expr, usize)>,
 }
 
@@ -123,21 +122,21 @@ impl<'t> Reader<'t> {
         if name.is_empty() {
             let error = self.expected("the name of a rule", self.at);
             return Err(match self.peek() {
-                Some('|') => error.hint("a rule goes on in the next line behind a | at the end of its line, or within parentheses"),
+                Some('|') => error.hint("to continue a rule on the next line, end the line with |, or use parentheses"),
                 _ => error,
             });
         }
         let rule = self.number(name.clone());
-        self.blanks(Lines::Stay);
+        self.blanks(LineEnds::Keep);
         if !self.text[self.at..].starts_with("::=") {
-            return Err(self.expected("::= behind the name of a rule", self.at));
+            return Err(self.expected("::= after the name of a rule", self.at));
         }
         if let Some((_, before)) = self.rules[rule].body {
-            let found = format!("the rule {} is given twice, first in line {}", &self.text[name.clone()], place(self.text, before).0);
+            let found = format!("rule {} is defined twice, first in line {}", &self.text[name.clone()], place(self.text, before).0);
             return Err(self.refuse(name, &found));
         }
         self.at += 3;
-        self.blanks(Lines::Cross);
+        self.blanks(LineEnds::Skip);
         let body = self.either(0)?;
         match self.peek() {
             None | Some('\n' | '\r') => {}
@@ -147,12 +146,12 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Sequences between `|`.
+    /// Reads alternatives separated by `|`.
     fn either(&mut self, nesting: usize) -> Result<Expr> {
         let mut all = vec![self.sequence(nesting)?];
         while self.peek() == Some('|') {
             self.at += 1;
-            self.blanks(Lines::Cross);
+            self.blanks(LineEnds::Skip);
             all.push(self.sequence(nesting)?);
         }
         Ok(alone(all, Expr::Either))
@@ -172,20 +171,20 @@ impl<'t> Reader<'t> {
                 '(' => all.push(self.group(nesting)?),
                 '*' | '+' | '?' | '{' => {
                     let Some(item) = all.pop() else {
-                        return Err(self.refuse(begin..begin + 1, &format!("expected something before {next} that it repeats")));
+                        return Err(self.refuse(begin..begin + 1, &format!("expected an element before {next}")));
                     };
                     let (least, most) = self.times()?;
-                    // Each would take some of the stack of whoever reads them.
+                    // each level takes stack in recursive code
                     if std::iter::successors(Some(&item), |e| e.repeated()).nth(MAX_REPEATED).is_some() {
-                        let text = format!("expected at most {MAX_REPEATED} repetitions of one another");
+                        let text = format!("repetitions are nested more than {MAX_REPEATED} deep");
                         return Err(self.refuse(begin..self.at, &text));
                     }
-                    // What comes never is the empty text, and so is that repeated.
+                    // an element that occurs 0 times is the empty text, also if it is repeated
                     if most == Some(0) {
-                        self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+                        self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
                         while matches!(self.peek(), Some('*' | '+' | '?' | '{')) {
                             self.times()?;
-                            self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+                            self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
                         }
                         continue;
                     }
@@ -200,7 +199,7 @@ impl<'t> Reader<'t> {
                     all.push(Expr::Rule(self.number(name)));
                 }
             }
-            self.blanks(if nesting > 0 { Lines::Cross } else { Lines::Stay });
+            self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
         }
         Ok(alone(all, Expr::Sequence))
     }
@@ -208,20 +207,20 @@ impl<'t> Reader<'t> {
     fn group(&mut self, nesting: usize) -> Result<Expr> {
         let open = self.at;
         if nesting == MAX_NESTING {
-            return Err(self.refuse(open..open + 1, &format!("expected at most {MAX_NESTING} parentheses within one another")));
+            return Err(self.refuse(open..open + 1, &format!("parentheses are nested more than {MAX_NESTING} deep")));
         }
         self.at += 1;
-        self.blanks(Lines::Cross);
+        self.blanks(LineEnds::Skip);
         let inner = self.either(nesting + 1)?;
         if self.peek() != Some(')') {
             let (line, column) = place(self.text, open);
-            return Err(self.expected(&format!("an element, | or ) for the ( in line {line}, column {column}"), self.at));
+            return Err(self.expected(&format!("an element, | or ) to close the ( in line {line}, column {column}"), self.at));
         }
         self.at += 1;
         Ok(inner)
     }
 
-    /// How often, behind an element.
+    /// Reads a repetition after an element. Returns the least and the largest number.
     fn times(&mut self) -> Result<(u32, Option<u32>)> {
         let begin = self.at;
         let sign = self.take();
@@ -231,18 +230,18 @@ impl<'t> Reader<'t> {
             Some('?') => return Ok((0, Some(1))),
             _ => {}
         }
-        self.blanks(Lines::Cross);
+        self.blanks(LineEnds::Skip);
         let least = self.count()?;
-        self.blanks(Lines::Cross);
+        self.blanks(LineEnds::Skip);
         let most = match self.peek() {
             Some(',') => {
                 self.at += 1;
-                self.blanks(Lines::Cross);
+                self.blanks(LineEnds::Skip);
                 if self.peek() == Some('}') { None } else { Some(self.count()?) }
             }
             _ => Some(least),
         };
-        self.blanks(Lines::Cross);
+        self.blanks(LineEnds::Skip);
         if self.peek() != Some('}') {
             return Err(self.expected("}, as in {2}, {2,} or {2,5}", self.at));
         }
@@ -304,13 +303,14 @@ impl<'t> Reader<'t> {
         Ok(Expr::Char(Chars { is_negated, ranges }))
     }
 
-    /// One character of a literal or class that began at `open`, escaped or not.
+    /// Reads a character of a text or class that begins at `open`, with escapes. `end` is the character that closes it.
     fn character(&mut self, open: usize, end: &str) -> Result<char> {
         let begin = self.at;
         let Some(c) = self.take().filter(|&c| c != '\n') else {
             self.at = begin;
             let (line, column) = place(self.text, open);
-            return Err(self.expected(&format!("{end} for what begins in line {line}, column {column}"), begin));
+            let what = if end == "]" { "class" } else { "text" };
+            return Err(self.expected(&format!("{end} to close the {what} from line {line}, column {column}"), begin));
         };
         if c != '\\' {
             return Ok(c);
@@ -333,15 +333,15 @@ impl<'t> Reader<'t> {
             return Err(self.expected(&format!("{n_digits} hexadecimal digits"), self.at));
         }
         let code = u32::from_str_radix(&self.text[from..self.at], 16).ok();
-        code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the number of a character"))
+        code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the code of a character"))
     }
 
-    /// Letters, digits, `-` and `_`; perhaps none.
+    /// Reads a name of letters, digits, `-` and `_`. Empty if none of them comes next.
     fn name(&mut self) -> Range<usize> {
         self.while_it(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     }
 
-    /// The rule of that name.
+    /// Returns the number of the rule with this name. Adds the rule if it is new.
     fn number(&mut self, name: Range<usize>) -> usize {
         *self.names.entry(&self.text[name.clone()]).or_insert_with(|| {
             self.rules.push(Rule { named: name, body: None });
@@ -349,10 +349,10 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Skips blanks and comments. The end of a line stays where it ends the rule.
-    fn blanks(&mut self, lines: Lines) {
+    /// Skips white space and comments.
+    fn blanks(&mut self, lines: LineEnds) {
         loop {
-            self.while_it(|c| c == ' ' || c == '\t' || lines == Lines::Cross && (c == '\n' || c == '\r'));
+            self.while_it(|c| c == ' ' || c == '\t' || lines == LineEnds::Skip && (c == '\n' || c == '\r'));
             if self.peek() != Some('#') {
                 return;
             }
@@ -379,12 +379,13 @@ impl<'t> Reader<'t> {
 
     fn finish(self) -> Result<Rules> {
         let Some(&root) = self.names.get(ROOT) else {
-            let found = if self.rules.is_empty() { "no rule at all" } else { "none of that name" };
-            return Err(Error::input(format!("expected a rule {ROOT} ::= …, which the text has to follow; found {found}")));
+            return Err(
+                Error::input(format!("the grammar has no rule {ROOT}")).hint(format!("define {ROOT} ::= …, which the output must match"))
+            );
         };
         if let Some(missing) = self.rules.iter().find(|r| r.body.is_none()) {
             let name = short(&self.text[missing.named.clone()], 60);
-            return Err(refuse(self.text, missing.named.clone(), &format!("expected a rule {name} ::= … somewhere, found none")));
+            return Err(refuse(self.text, missing.named.clone(), &format!("rule {name} is not defined")));
         }
         let names = self.rules.iter().map(|r| self.text[r.named.clone()].to_owned()).collect();
         let bodies = self.rules.into_iter().filter_map(|r| r.body).map(|(body, _)| body).collect();
@@ -405,7 +406,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// One of them stands for itself.
+/// Returns the only expression, or all expressions joined by `several`.
 fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     match all.pop() {
         Some(only) if all.is_empty() => only,
@@ -416,13 +417,13 @@ fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     }
 }
 
-/// Line and column, both from 1.
+/// Returns line and column of a byte offset, both from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let begin = text[..at].rfind('\n').map_or(0, |n| n + 1);
     (text[..at].matches('\n').count() + 1, text[begin..at].chars().count() + 1)
 }
 
-/// An error at a part of one line.
+/// Returns an error at a part of a line.
 fn refuse(text: &str, part: Range<usize>, message: &str) -> Error {
     let (line, column) = place(text, part.start);
     let begin = text[..part.start].rfind('\n').map_or(0, |n| n + 1);

@@ -1,4 +1,4 @@
-//! What output is to follow: a grammar, or a schema of JSON.
+//! Grammars and JSON schemas that output must follow.
 
 use super::{gbnf, lark, schema};
 use crate::error::{Error, Result};
@@ -6,55 +6,59 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// JSON on one line, spaced as Python writes it, which models have read most. With blanks where they like, those that know little JSON
-/// go on with blanks for ever.
+/// Returns the default spacing: JSON on one line, with spaces as Python writes them, which is the most common form in training data. With
+/// free white space, weak models write white space without end.
 fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
 }
 
-/// The schema in a wrapper. As a schema of its own a wrapper would allow any JSON: it has nothing that a schema knows.
+/// Returns the schema without its wrapper. A wrapper used as a schema would allow any JSON, because it has no keyword of a schema.
 fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// Rules that output is to follow, for any vocabulary: [`Pieces::follow`](super::Pieces::follow) holds a text to them.
+/// A grammar that output must follow, for any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies it to a text.
 #[derive(Debug, Clone)]
 pub struct Grammar {
-    /// In Lark; what the text follows is its rule `whole`.
+    /// The rules in Lark; the text must match the rule `whole`.
     rules: String,
-    /// Stands before what follows the rules.
+    /// The text before the text that follows the rules.
     lead: String,
-    /// The schema, where the rules are one.
+    /// The schema. `None` for a grammar in GBNF.
     schema: Option<Arc<Value>>,
-    /// Whether a text that runs out of tokens is closed.
+    /// True if a text is completed when its tokens run out.
     closes: bool,
 }
 
 impl Grammar {
-    /// A grammar in GBNF, as llama.cpp reads them; the text has to follow its rule `root`. It means here what it means there: any text
-    /// that the rules allow, however they are cut, left recursion included. Tokens in grammars (`<…>`) are refused.
+    /// Reads a grammar in GBNF, the format of llama.cpp. The text must match the rule `root`.
+    ///
+    /// Every text that the rules allow is possible, however ambiguous they are; left recursion is allowed. Tokens in grammars (`<…>`) are
+    /// refused.
     ///
     /// # Errors
-    /// `Input`, with line, column, what was expected and what was found.
+    /// `Input`, with line and column, if the grammar is invalid. `Input` if a rule can never match or exceeds a limit.
     pub fn gbnf(text: &str) -> Result<Grammar> {
         Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new(), schema: None, closes: false })
     }
 
-    /// JSON that a schema allows: properties in the order of the schema, all on one line, `, ` and `: ` between them. A schema may want
-    /// other spacing under `x-guidance`, as llguidance documents it: `{"whitespace_flexible": true}` allows blanks anywhere. It may stand in
-    /// the wrapper that OpenAI's interface wants: `{"name": …, "strict": …, "schema": …}`.
+    /// Returns the grammar of the JSON that a schema allows.
+    ///
+    /// Properties have the order of the schema. The JSON is on one line, with `, ` and `: ` as separators. `x-guidance` in the schema changes
+    /// the spacing, as llguidance documents: `{"whitespace_flexible": true}` allows white space anywhere. The schema may be in the wrapper of
+    /// OpenAI's interface: `{"name": …, "strict": …, "schema": …}`.
     ///
     /// # Errors
-    /// `Input`, with the JSON pointer of the part that is wrong, unsupported or too large. Parts that contradict one another are found by
-    /// [`Pieces::follow`](super::Pieces::follow).
+    /// `Input`, with the JSON pointer of a part that is invalid, unsupported or too large. [`Pieces::follow`](super::Pieces::follow) reports
+    /// parts that contradict each other.
     pub fn json_schema(schema: &Value) -> Result<Grammar> {
         let schema = unwrapped(schema);
         let mut schema = match schema {
             Value::Object(_) => schema.clone(),
             Value::Bool(true) => json!({}),
-            Value::Bool(false) => return Err(Error::input("expected a schema that some JSON follows, found false, which allows none")),
-            _ => return Err(Error::input("expected a JSON schema, which is an object, found another value")),
+            Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no JSON")),
+            _ => return Err(Error::input("expected a JSON schema, which is an object or true, found another value")),
         };
         if schema.get("x-guidance").is_none() {
             schema["x-guidance"] = spacing();
@@ -63,18 +67,18 @@ impl Grammar {
         Ok(Grammar::schema(&schema))
     }
 
-    /// Any JSON object, spaced as [`json_schema`](Self::json_schema) does.
+    /// Returns the grammar of any JSON object, with the spacing of [`json_schema`](Self::json_schema).
     pub fn json_object() -> Grammar {
         Grammar::schema(&json!({ "type": "object", "x-guidance": spacing() }))
     }
 
-    /// Any JSON value, spaced as [`json_schema`](Self::json_schema) does.
+    /// Returns the grammar of any JSON value, with the spacing of [`json_schema`](Self::json_schema).
     pub fn json_value() -> Grammar {
         Grammar::schema(&json!({ "x-guidance": spacing() }))
     }
 
-    /// Sets whether a text that runs out of tokens is closed: its last tokens are then taken so that the text ends whole, if as many tokens
-    /// as it may have are enough for that. JSON is closed by default, a text under a grammar in GBNF is not.
+    /// Sets whether a text is completed when its tokens run out. If true, the last tokens are chosen so that the text follows the whole
+    /// grammar, if the token limit allows it. The default is true for JSON and false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }
@@ -84,9 +88,9 @@ impl Grammar {
         self.closes
     }
 
-    /// The same behind a text that always comes first: the blank of a reply behind the name of who speaks, say.
+    /// Returns this grammar with a fixed text before it, such as the space between a speaker's name and the reply.
     #[must_use]
-    pub fn behind(&self, lead: &str) -> Grammar {
+    pub fn with_lead(&self, lead: &str) -> Grammar {
         Grammar { lead: format!("{lead}{}", self.lead), ..self.clone() }
     }
 
@@ -99,7 +103,7 @@ impl Grammar {
         Grammar { rules, lead: String::new(), schema: Some(Arc::new(schema.clone())), closes: true }
     }
 
-    /// As the crate takes it.
+    /// Converts the grammar to llguidance's type.
     pub(super) fn source(&self) -> TopLevelGrammar {
         let lead = if self.lead.is_empty() { String::new() } else { format!("{} ", lark::quoted(&self.lead)) };
         TopLevelGrammar::from_lark(format!("start: {lead}whole\n{}", self.rules))

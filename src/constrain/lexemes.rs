@@ -1,27 +1,28 @@
-//! Which parts of a grammar are read as a whole.
+//! Chooses the parts of a grammar that are lexemes.
 //!
-//! The crate that follows a grammar reads *lexemes*, regular expressions, and goes on with one as long as any that may stand here has a
-//! longer match. GBNF knows no lexemes: `[a-z]* "e"` is any word that ends in e, and a greedy reader would never let go of the e. So a
-//! part becomes a lexeme only where that makes no difference: where no match of it, with a byte behind it that may follow, begins a match
-//! of any lexeme. What fails that is taken apart; single characters never fail among themselves, since no character's UTF-8 begins
-//! another's. Long lexemes are what makes masks fast: strings and numbers of JSON pass, for example.
+//! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match. GBNF has no lexemes: `[a-z]* "e"` is
+//! any word that ends with e, but a greedy lexer would take the e as part of `[a-z]*`. So a part becomes a lexeme only if this does not
+//! change the language: no match of a lexeme, followed by a byte that may come next, is the beginning of a match of another lexeme.
+//! A part that fails this test is split into its own parts. Single characters never fail, because no character's UTF-8 begins another
+//! character's. Long lexemes make masks fast; the strings and numbers of JSON pass the test.
 
 use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
-/// Work for all comparisons of a grammar, in units of the crate: some 500 ms. A grammar that needs more is followed character by character.
+/// The limit on work for all comparisons of a grammar, in units of the crate: some 500 ms. A grammar above the limit is followed character
+/// by character.
 const WORK: u64 = 25_000_000;
-/// Work for one comparison: some 2 ms.
+/// The limit on work for one comparison: some 2 ms.
 const FUEL: u64 = 100_000;
-/// Work that every comparison takes: making its regular expressions.
+/// The work to build the regular expressions of one comparison.
 const MAKE: u64 = 2_500;
-/// Pairs of lexemes that are looked at, without comparing them, for one unit of work.
+/// The number of pairs of lexemes that can be skipped without a comparison for one unit of work.
 const LOOKS: usize = 16;
 /// The longest text, in characters, that is compared as a text.
 const MAX_TEXT: usize = 256;
 
-/// Whether each part is a lexeme of its own.
+/// Returns, for each part, whether the part is a lexeme.
 pub fn choose(parts: &Parts) -> Vec<bool> {
     let mut finder = Finder { parts, is_apart: vec![false; parts.all.len()], known: HashMap::new(), work: WORK };
     loop {
@@ -34,7 +35,7 @@ pub fn choose(parts: &Parts) -> Vec<bool> {
     }
 }
 
-/// The class of these characters as a regular expression.
+/// Converts a character class to a regular expression.
 pub fn class(part: &super::gbnf::Chars) -> String {
     let one = |c: char| format!("\\x{{{:x}}}", c as u32);
     if part.ranges.is_empty() {
@@ -46,16 +47,16 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 
 struct Finder<'p> {
     parts: &'p Parts,
-    /// Must not be a lexeme.
+    /// The parts that must not be lexemes.
     is_apart: Vec<bool>,
-    /// Whether a lexeme with one of these bytes behind it begins another.
+    /// Results of `begins`: (short lexeme, bytes that may follow, long lexeme).
     known: HashMap<(usize, Bytes, usize), bool>,
-    /// Work that is left.
+    /// The remaining work.
     work: u64,
 }
 
 impl Finder<'_> {
-    /// The lexemes that the root needs.
+    /// Returns, for each part, whether it is a lexeme that the root reaches.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -72,7 +73,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Lexemes that a match of some lexeme could be lost to.
+    /// Returns the lexemes that could take more than another lexeme that matches.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);
@@ -93,7 +94,7 @@ impl Finder<'_> {
         clashes
     }
 
-    /// The only text of a part, where it is a short one and not empty.
+    /// Returns the only text of a part. `None` if the part matches several texts, or its text is empty or too long.
     fn text(&self, part: usize) -> Option<Vec<u8>> {
         let (mut text, mut wait) = (Vec::new(), vec![part]);
         if self.parts.n_chars[part] > MAX_TEXT {
@@ -109,20 +110,20 @@ impl Finder<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Whether some match of `short` with one of these bytes behind it begins a match of `long`; also true where the work is used up.
-    fn begins(&mut self, short: usize, behind: Bytes, long: usize) -> bool {
+    /// Returns whether some match of `short`, followed by one of the bytes `next`, begins a match of `long`. Returns true if no work remains.
+    fn begins(&mut self, short: usize, next: Bytes, long: usize) -> bool {
         let (parts, work) = (self.parts, &mut self.work);
-        *self.known.entry((short, behind, long)).or_insert_with(|| {
+        *self.known.entry((short, next, long)).or_insert_with(|| {
             let size = MAKE + (parts.n_chars[short] + parts.n_chars[long]) as u64 * 10;
             let fuel = FUEL.min(work.saturating_sub(size));
-            let (meets, used) = if fuel == 0 { (true, 0) } else { meets(parts, short, behind, long, fuel) };
+            let (meets, used) = if fuel == 0 { (true, 0) } else { meets(parts, short, next, long, fuel) };
             *work = work.saturating_sub(size + used);
             meets
         })
     }
 }
 
-/// Lexemes of one text that begin with the text of another and a byte that may follow that.
+/// Returns the lexemes with a single text that begins with the text of another lexeme, followed by a byte that may follow this lexeme.
 fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[Bytes]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();
@@ -136,15 +137,16 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
     lost
 }
 
-/// The comparison itself: is there a text in both `short`, a byte, anything, and in `long`? Returns the work beside the answer.
-fn meets(parts: &Parts, short: usize, behind: Bytes, long: usize, fuel: u64) -> (bool, u64) {
-    let mut made = Made { parts, builder: RegexBuilder::new(), known: HashMap::new() };
+/// Returns whether a text exists that matches both `long` and the sequence of `short`, a byte of `next`, and any bytes. Also returns the
+/// work used.
+fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (bool, u64) {
+    let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };
     let set = |Bytes(bits): Bytes| RegexAst::ByteSet(bits.iter().flat_map(|b| [*b as u32, (*b >> 32) as u32]).collect());
     let any = |least: u32| RegexAst::Repeat(Box::new(set(Bytes([u64::MAX; 4]))), least, u32::MAX);
     let whole = |e: ExprRef| RegexAst::ExprRef(e);
-    // An empty match is no lexeme: what follows is looked for at the same place.
-    let begun = RegexAst::Concat(vec![RegexAst::And(vec![whole(short), any(1)]), set(behind), any(0)]);
+    // an empty match is not a lexeme: the next lexeme begins at the same place
+    let begun = RegexAst::Concat(vec![RegexAst::And(vec![whole(short), any(1)]), set(next), any(0)]);
     let both = made.builder.mk(&RegexAst::And(vec![begun, whole(long)]));
     match both.and_then(|both| made.builder.into_regex_limited(both, fuel)) {
         Ok(mut regex) => (!regex.always_empty(), regex.cost()),
@@ -152,14 +154,14 @@ fn meets(parts: &Parts, short: usize, behind: Bytes, long: usize, fuel: u64) -> 
     }
 }
 
-/// Parts as the crate's regular expressions, each once.
-struct Made<'p> {
+/// Converts parts to the crate's regular expressions, each part once.
+struct Converter<'p> {
     parts: &'p Parts,
     builder: RegexBuilder,
     known: HashMap<usize, ExprRef>,
 }
 
-impl Made<'_> {
+impl Converter<'_> {
     fn part(&mut self, part: usize) -> Option<ExprRef> {
         if let Some(known) = self.known.get(&part) {
             return Some(*known);

@@ -1,12 +1,46 @@
-//! Output that follows rules: which tokens may come next, given those that came.
+//! Constrained output: determines which tokens may come next, from the tokens so far.
 //!
-//! A [`Constraint`] may be a caller's own; a [`Grammar`] makes one for a vocabulary. Knows no logits and no samplers: the session
-//! masks what is not allowed before it draws.
+//! A [`Grammar`] makes a [`Constraint`] for a vocabulary; a caller can also implement [`Constraint`]. Must not know samplers: the session
+//! masks the logits of tokens that are not allowed before it draws.
+//!
+//! ```
+//! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
+//! # fn main() -> wingbeat::error::Result<()> {
+//! use serde_json::json;
+//! use std::ops::ControlFlow;
+//! use wingbeat::constrain::{Grammar, Pieces};
+//! use wingbeat::sample::{Sampler, Sampling};
+//! use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Stream};
+//!
+//! # let mut options = Options::default();
+//! # options.device = "cpu".parse()?;
+//! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! let pieces = Pieces::new(model.vocab().expect("the embedded vocabulary"), model.facts().n_vocab)?;
+//! let schema = json!({ "type": "object", "properties": { "age": { "type": "integer" } }, "required": ["age"] });
+//! let grammar = Grammar::json_schema(&schema)?; // or `Grammar::gbnf("root ::= …")`
+//!
+//! let mut session = Session::new(&model, 1)?;
+//! let slot = session.open()?;
+//! let prompt = session.encode(&"And this is the age of Methuselah:".into())?;
+//! session.prefill(slot, &prompt)?;
+//! let limits = Limits::new(24);
+//! let mut streams = [Stream::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
+//! streams[0].constraint = Some(Box::new(pieces.follow(&grammar)?));
+//! session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
+//! let value: serde_json::Value = serde_json::from_str(&streams[0].text).expect("JSON");
+//! assert!(value["age"].is_number());
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "grammar", feature = "embedded-model")))]
+//! # fn main() {}
+//! ```
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod closing;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod deadline;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+mod explain;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod follow;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
@@ -25,8 +59,6 @@ mod parts;
 mod schema;
 #[cfg(all(test, feature = "grammar", not(target_arch = "wasm32")))]
 mod tests;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-mod told;
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use follow::{Follower, Pieces};
@@ -35,47 +67,49 @@ pub use grammar::Grammar;
 
 use crate::error::Result;
 
-/// Says which tokens may come next.
+/// A constraint on text: determines which tokens may come next.
 pub trait Constraint: Send {
-    /// What may follow the tokens accepted so far.
+    /// Returns the tokens that may follow the accepted tokens.
     ///
     /// # Errors
-    /// Where nothing may follow and the text may not end either, or it takes too much work to tell.
+    /// If no token may follow and the text may not end, or if the computation exceeds a limit.
     fn allowed(&mut self) -> Result<Allowed<'_>>;
 
-    /// Takes the next token, one that was allowed. Ids that end the text are not told.
+    /// Accepts the next token, which must be allowed. Not called for ids that end the text.
     ///
     /// # Errors
-    /// Where the token was not allowed.
+    /// If the token is not allowed.
     fn accept(&mut self, id: u32) -> Result<()>;
 
-    /// Tokens that make the text whole from here, as few as are known; empty where the text may end here. `None` if no way is known.
+    /// Returns the shortest known sequence of tokens that completes the text. Empty if the text may end here. `None` if no such sequence is
+    /// known.
     fn closing(&mut self) -> Option<&[u32]> {
         None
     }
 
-    /// Whether `left` tokens are enough to make the text whole after `id`, which is allowed. Where that is not known it counts as true.
+    /// Returns whether `left` tokens are enough to complete the text after `id`, which is allowed. Returns true if this is not known.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true
     }
 }
 
-/// Which tokens may come next.
+/// The tokens that may come next.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowed<'a> {
-    /// A bit an id: bit `id % 32` of word `id / 32`. Ids beyond are not allowed.
+    /// One bit per id: bit `id % 32` of word `id / 32`. Ids beyond the last word are not allowed.
     pub ids: &'a [u32],
-    /// The text may end here. Where no id is allowed, it does.
+    /// True if the text may end here. If no id is allowed, the text ends.
     pub may_end: bool,
 }
 
 impl Allowed<'_> {
-    /// Nothing may follow: the text is complete.
+    /// Returns whether the text is complete: it may end here and no token may follow.
     pub fn is_complete(&self) -> bool {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
-    /// Makes every logit minus infinity that is not allowed. `ends` are the ids that end a text: allowed where it may end, and only there.
+    /// Sets the logits `[V]` of all ids that are not allowed to minus infinity. `ends` are the ids that end a text; they are allowed if and
+    /// only if the text may end.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -90,23 +124,25 @@ impl Allowed<'_> {
     }
 }
 
-/// How many tokens are drawn that leave no room for the end of the text, before the end itself is taken.
+/// The number of draws that may leave too few tokens for the end of the text, before the first token of the ending is taken instead.
 const DRAWS: usize = 4;
 
-/// What was drawn under rules.
+/// A token drawn under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// `None` where the text ends.
+    /// The token. `None` if the text ends.
     pub token: Option<u32>,
-    /// Another token was drawn first, one that left no room for the end of the text.
+    /// True if the first drawn token was replaced, because it left too few tokens for the end of the text.
     pub is_closing: bool,
 }
 
-/// Draws the next token of a text under rules, with `left` tokens to go: one after which the text can still end whole, if a way to the end
-/// is known that `left` tokens are enough for. `logits` are masked; `draw` draws from logits.
+/// Draws the next token of a text under a constraint, with at most `left` more tokens.
+///
+/// If an ending of at most `left` tokens is known, the drawn token leaves enough tokens to complete the text. `logits` `[V]` must be
+/// masked, and are changed. `ends` are the ids that end a text. `draw` draws from logits.
 ///
 /// # Errors
-/// Those of `draw`.
+/// The errors of `draw`.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],
@@ -116,8 +152,8 @@ pub fn draw(
 ) -> Result<Drawn> {
     let first = draw(logits)?;
     let free = |token| Drawn { token: Some(token), is_closing: token != first };
-    let way = constraint.closing().filter(|way| way.len() <= left).map(|way| way.first().copied());
-    let Some(way) = way else { return Ok(free(first)) };
+    let ending = constraint.closing().filter(|ending| ending.len() <= left).map(|ending| ending.first().copied());
+    let Some(ending) = ending else { return Ok(free(first)) };
     let mut token = first;
     for n in 1.. {
         if ends.contains(&token) || constraint.closes_within(token, left.saturating_sub(1)) {
@@ -129,9 +165,9 @@ pub fn draw(
             _ => break,
         }
     }
-    let Some(next) = way else { return Ok(Drawn { token: None, is_closing: true }) };
+    let Some(next) = ending else { return Ok(Drawn { token: None, is_closing: true }) };
     logits.iter_mut().for_each(|logit| *logit = f32::NEG_INFINITY);
     logits[next as usize] = 0.0;
-    // A setting may ban the token; then the text does not end whole.
+    // `draw` fails if a setting bans the token; then the text stays incomplete
     Ok(free(draw(logits).unwrap_or(first)))
 }

@@ -1,25 +1,25 @@
-//! A text that llguidance parses id by id, with what may come next.
+//! Parses a text id by id with llguidance, and computes the ids that may come next.
 
 use super::Allowed;
 use super::deadline::within;
-use super::told::told;
+use super::explain::explain;
 use crate::error::{Error, Result};
 use llguidance::Matcher;
 use std::time::Duration;
 use toktrie::SimpleVob;
 
-/// For one step of a text. Milliseconds are usual.
+/// The time limit of one step. Milliseconds are usual.
 const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-/// A text that is parsed id by id: tokens, or bytes.
+/// The parser state of a text. Ids are tokens or bytes.
 pub(super) struct Parse {
     matcher: Matcher,
-    /// What may come next, where it is known.
+    /// The ids that may come next, if they are computed.
     next: Option<Next>,
     n_ids: u32,
 }
 
-/// Deep: what one text makes the lexer learn, and where it fails, is nothing to another.
+/// Makes a deep copy: the copies share neither the lexer's cache nor its errors.
 impl Clone for Parse {
     fn clone(&self) -> Parse {
         Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
@@ -33,27 +33,29 @@ struct Next {
 }
 
 impl Parse {
-    /// Begins a text, with the mask that all texts begin with: an error here is known before any begins. The error is the crate's.
+    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is the crate's.
     pub fn new(matcher: Matcher, n_ids: u32) -> std::result::Result<Parse, String> {
         let mut parse = Parse { matcher, next: None, n_ids };
         parse.next = Some(parse.compute()?);
         Ok(parse)
     }
 
-    /// A second one for a look ahead: shares what the lexer learns, and where the lexer fails.
+    /// Makes a shallow copy for a look ahead: the copies share the lexer's cache and its errors.
     pub fn fork(&self) -> Parse {
         Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
     }
 
+    /// Returns the ids that may come next.
     pub fn allowed(&mut self) -> Result<Allowed<'_>> {
         let next = match self.next.take() {
             Some(next) => next,
-            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", told(&e))))?,
+            None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", explain(&e))))?,
         };
         let Next { ids, may_end } = self.next.insert(next);
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
     }
 
+    /// Appends an id to the text. Refuses an id that is not allowed.
     pub fn accept(&mut self, id: u32) -> Result<()> {
         self.next = None;
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
@@ -65,26 +67,26 @@ impl Parse {
         match is_taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::input(format!("the grammar does not allow token {id} here"))),
-            Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", told(&e)))),
+            Err(e) => Err(Error::input(format!("the grammar cannot be followed further: {}", explain(&e)))),
         }
     }
 
-    /// Goes on with ids that are known to be allowed.
+    /// Appends ids that are known to be allowed.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
-        within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(told(&e)))
+        within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Whether the text may end after more ids.
+    /// Returns whether the text may end after `ids`.
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
     }
 
-    /// The error is the crate's.
+    /// Computes the ids that may come next. The error is the crate's.
     fn compute(&mut self) -> std::result::Result<Next, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;

@@ -1,19 +1,20 @@
-//! A grammar's rules as parts that know each other: what may begin a part, what may follow it, which are regular expressions.
+//! The parts of a grammar: computes which bytes may begin and follow each part, and which parts are regular expressions.
 
 mod extent;
 
 use super::gbnf::{Chars, Expr, Rules};
 use crate::error::{Error, Result, short};
-use extent::{Made, NodeExtent, extents};
+use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// Choices between parts at one place, those apart that are one regular expression. The crate compares each with all others at every byte.
+/// The limit on alternatives of a rule; alternatives that are regular expressions count as one. The crate compares each alternative with
+/// all others at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
-/// Elements of one sequence, those apart that are one regular expression.
+/// The limit on elements of a sequence; adjacent regular expressions count as one.
 const MAX_ELEMENTS: usize = 2000;
 
-/// Bytes, a bit each.
+/// A set of bytes: one bit per byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Bytes(pub [u64; 4]);
 
@@ -42,7 +43,7 @@ impl Bytes {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
     Char(Chars),
-    /// A rule that needs itself, by its number, or one that needs such a rule.
+    /// A reference to a recursive rule, or to a rule that refers to one, by its number.
     Rule(usize),
     Sequence(Vec<usize>),
     Either(Vec<usize>),
@@ -50,7 +51,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// The parts it is made of.
+    /// Returns the parts of this part.
     pub fn children(&self) -> &[usize] {
         match self {
             Node::Char(_) | Node::Rule(_) => &[],
@@ -60,27 +61,29 @@ impl Node {
     }
 }
 
-/// Parts by number, equal ones once; what a part is made of comes before it, rules apart.
+/// The parts of a grammar, by number. Equal parts have one number. The children of a part have lower numbers, except for rules.
 pub struct Parts {
     pub all: Vec<Node>,
-    /// Whether a regular expression says the same.
+    /// True for a part that is a regular expression.
     pub is_regular: Vec<bool>,
-    /// What each rule stands for, by its number; only of those that [`Node::Rule`] names.
+    /// The part of each rule's body, by the number of the rule.
     pub bodies: Vec<usize>,
     pub root: usize,
-    /// Whether a part may be the empty text.
+    /// True for a part that may be the empty text.
     is_nullable: Vec<bool>,
-    /// Whether some text is such a part: a rule whose every choice needs itself stands for none.
+    /// True for a part that matches some text. A rule matches no text if every alternative refers back to it.
     has_text: Vec<bool>,
-    /// What may begin a part.
+    /// The bytes that may begin a part.
     pub first: Vec<Bytes>,
-    /// Characters of a part that is a regular expression, with what it refers to written out.
+    /// The number of characters of a part that is a regular expression, with references expanded.
     pub n_chars: Vec<usize>,
 }
 
 impl Parts {
+    /// Splits the rules into parts.
+    ///
     /// # Errors
-    /// `Input`, where a rule stands for no text, or there are too many choices.
+    /// `Input` if a rule can never match, or has too many alternatives or elements.
     pub fn of(rules: &Rules) -> Result<Parts> {
         let rule_extents = extents(rules);
         let made = vec![None; rules.bodies.len()];
@@ -96,11 +99,9 @@ impl Parts {
             None => Ok(parts),
             Some((Node::Rule(rule), _)) => {
                 let name = short(&rules.names[*rule], 60);
-                Err(Error::input(format!(
-                    "expected a rule that some text follows, found {name}, which never ends: it always needs itself again"
-                )))
+                Err(Error::input(format!("rule {name} can never match: every alternative refers back to it")))
             }
-            Some(_) => Err(Error::input("expected characters that there are, found a class [^…] that leaves none")),
+            Some(_) => Err(Error::input("a class [^…] excludes every character")),
         }
     }
 
@@ -117,7 +118,7 @@ impl Parts {
         }
     }
 
-    /// What a part is made of, with a rule's body for the rule.
+    /// Returns the parts of this part; for a reference to a rule, the rule's body.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
             Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
@@ -125,14 +126,14 @@ impl Parts {
         }
     }
 
-    /// Refuses what the crate takes the square of its length for.
+    /// Refuses parts that are too long, because the crate's work grows with the square of their length.
     fn check_lengths(&self) -> Result<()> {
         for (part, _) in self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular) {
             match part {
                 Node::Either(all) if all.len() > MAX_CHOICES => {
                     let text =
                         format!("a rule has {} alternatives that are not plain text, at most {MAX_CHOICES} are supported", all.len());
-                    return Err(Error::input(text).hint("group alternatives that begin alike"));
+                    return Err(Error::input(text).hint("group alternatives that have the same beginning"));
                 }
                 Node::Sequence(all) if all.len() > MAX_ELEMENTS => {
                     let text = format!("a rule has {} elements in a row, at most {MAX_ELEMENTS} are supported", all.len());
@@ -144,13 +145,13 @@ impl Parts {
         Ok(())
     }
 
-    /// Finds out which parts may be empty, which have a text, and what begins each. Every change is passed to the parts above once, so the
-    /// work grows with the size of the grammar.
+    /// Computes `is_nullable`, `has_text` and `first`. Each change is propagated once to the parts that use the changed part, so the work is
+    /// linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
         let users = self.users();
-        // Of a sequence: distinct parts without a known text, and how many at its beginning may be empty.
+        // for a sequence: the number of distinct parts without a known text, and the number of parts at its beginning that may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
@@ -196,7 +197,7 @@ impl Parts {
         }
     }
 
-    /// For each part, the parts that it is directly below, each once, and its first place there.
+    /// Returns, for each part, the parts that use it, each once, with the first place where it is used.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -210,8 +211,8 @@ impl Parts {
         users
     }
 
-    /// What may begin these parts one after the other, and then something else.
-    fn first_of(&self, all: &[usize], behind: Bytes) -> Bytes {
+    /// Returns the bytes that may begin a sequence of parts that is followed by `next`.
+    fn first_of(&self, all: &[usize], next: Bytes) -> Bytes {
         let mut first = Bytes::default();
         for &part in all {
             first = first.or(self.first[part]);
@@ -219,16 +220,16 @@ impl Parts {
                 return first;
             }
         }
-        first.or(behind)
+        first.or(next)
     }
 
-    /// What may follow each part, where only the parts that `is_open` are looked into.
+    /// Returns the bytes that may follow each part. Only parts for which `is_open` is true pass them on to their children.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
         while let Some(part) = wait.pop() {
-            let behind = follow[part];
-            let mut tell = |child: usize, bytes: Bytes| {
+            let after = follow[part];
+            let mut add = |child: usize, bytes: Bytes| {
                 let sum = follow[child].or(bytes);
                 if sum != follow[child] {
                     follow[child] = sum;
@@ -238,14 +239,14 @@ impl Parts {
             match &self.all[part] {
                 Node::Char(_) => {}
                 Node::Sequence(all) => {
-                    let mut next = behind;
+                    let mut next = after;
                     for &child in all.iter().rev() {
-                        tell(child, next);
+                        add(child, next);
                         next = self.first_of(&[child], next);
                     }
                 }
-                Node::Repeat(child, _, most) if *most != Some(1) => tell(*child, behind.or(self.first[*child])),
-                Node::Rule(_) | Node::Either(_) | Node::Repeat(..) => self.below(part).iter().for_each(|&c| tell(c, behind)),
+                Node::Repeat(child, _, most) if *most != Some(1) => add(*child, after.or(self.first[*child])),
+                Node::Rule(_) | Node::Either(_) | Node::Repeat(..) => self.below(part).iter().for_each(|&c| add(c, after)),
             }
         }
         follow
@@ -255,9 +256,9 @@ impl Parts {
 struct Maker<'r> {
     rules: &'r Rules,
     rule_extents: &'r [Option<NodeExtent>],
-    /// Of the parts.
+    /// The extents of the parts.
     extents: Vec<Option<NodeExtent>>,
-    /// The bodies of rules, where they were made.
+    /// The parts of rules' bodies that exist already.
     made: Vec<Option<usize>>,
     parts: Parts,
     numbers: HashMap<Node, usize>,
@@ -312,9 +313,9 @@ impl Maker<'_> {
             let extent = match part {
                 Node::Char(_) => Some(NodeExtent::CHAR),
                 Node::Rule(_) => None,
-                Node::Sequence(all) => NodeExtent::around(Made::Sequence, all.iter().map(|&c| extents[c])),
-                Node::Either(all) => NodeExtent::around(Made::Either, all.iter().map(|&c| extents[c])),
-                Node::Repeat(one, least, _) => NodeExtent::around(Made::repeated(*least), [extents[*one]]),
+                Node::Sequence(all) => NodeExtent::around(Operator::Sequence, all.iter().map(|&c| extents[c])),
+                Node::Either(all) => NodeExtent::around(Operator::Either, all.iter().map(|&c| extents[c])),
+                Node::Repeat(one, least, _) => NodeExtent::around(Operator::repeated(*least), [extents[*one]]),
             };
             extents.push(extent);
             parts.is_regular.push(extent.is_some());
@@ -324,7 +325,7 @@ impl Maker<'_> {
     }
 }
 
-/// What may begin the UTF-8 of one of these characters.
+/// Returns the first bytes of the UTF-8 of a class of characters.
 fn first_bytes(chars: &Chars) -> Bytes {
     let lead = |c: char| c.encode_utf8(&mut [0; 4]).as_bytes()[0];
     let mut bytes = Bytes::default();
@@ -335,7 +336,7 @@ fn first_bytes(chars: &Chars) -> Bytes {
     }
     let mut ranges = chars.ranges.clone();
     ranges.sort();
-    // The gaps between them.
+    // the gaps between the ranges
     let mut next = Some('\0');
     for (from, to) in ranges {
         if let Some(begin) = next.filter(|&n| n < from) {

@@ -1,4 +1,4 @@
-//! What a JSON schema may say, checked before it is compiled: an error names the part by its JSON pointer, and no schema takes long.
+//! Checks a JSON schema before it is compiled. Errors have a JSON pointer, and limits keep the compile time short.
 
 mod keyword;
 mod merge;
@@ -10,21 +10,21 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// Subschemas, and values of `enum` and `const`. The compiler may copy one half of them for each of the other half.
+/// The limit on subschemas, required names and values of `enum` and `const`. The compiler may copy one half for each of the other half.
 const MAX_PARTS: usize = 10_000;
-/// Subschemas within one another.
+/// The limit on nested subschemas.
 const MAX_DEPTH: usize = 64;
-/// The same through references: for every subschema that is referred to, its depth. The compiler calls itself for each level.
+/// The limit on nesting through references: the sum of the depths of all referenced subschemas. The compiler recurses for each level.
 const MAX_LEVELS: usize = 10_000;
-/// All texts of a schema: names, patterns, values.
+/// The limit on the bytes of all names, patterns and values.
 const MAX_BYTES: usize = 1 << 20;
-/// Of a text that a message quotes.
+/// The limit on the characters of a quoted text in a message.
 const QUOTED: usize = 60;
 
-/// Checks the parts of a schema that a text can meet.
+/// Checks the parts of a schema that apply to a text.
 ///
 /// # Errors
-/// `Input`: the JSON pointer of the part, what is wrong or unsupported there, and what to do.
+/// `Input`, with the JSON pointer of a part that is invalid, unsupported or too large.
 pub fn check(root: &Value) -> Result<()> {
     let mut walk = Walk { root, wait: Vec::new(), referred: HashSet::new(), n_parts: 0, n_bytes: 0, n_levels: 0 };
     walk.wait.push(Node { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
@@ -36,7 +36,7 @@ pub fn check(root: &Value) -> Result<()> {
     merge::check(root, &parts)
 }
 
-/// A JSON pointer. Where it is long, a message shows its beginning.
+/// A JSON pointer. Messages show only the beginning of a long pointer.
 #[derive(Debug, Clone, Default)]
 pub struct Pointer(Option<Rc<(Pointer, String)>>);
 
@@ -67,19 +67,19 @@ impl std::fmt::Display for Pointer {
     }
 }
 
-/// A subschema that a text can meet.
+/// A subschema that applies to a text.
 struct Node<'s> {
     at: Pointer,
     schema: &'s Value,
     depth: usize,
-    /// Its depth below the last reference.
+    /// The depth including references.
     levels: usize,
 }
 
 struct Walk<'s> {
     root: &'s Value,
     wait: Vec<Node<'s>>,
-    /// Targets of references, as they are written.
+    /// The targets of references, as written.
     referred: HashSet<&'s str>,
     n_parts: usize,
     n_bytes: usize,
@@ -118,7 +118,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Looks at a reference's target, once.
+    /// Adds the target of a reference to the parts to check, once.
     fn refer(&mut self, part: &Node, target: &'s str) -> Result<()> {
         if !self.referred.insert(target) {
             return Ok(());
@@ -140,7 +140,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Values of `enum` or `const`.
+    /// Counts the values of `enum` or `const`.
     fn values(&mut self, values: &'s Value) -> Result<()> {
         let mut wait = vec![values];
         while let Some(value) = wait.pop() {
@@ -172,7 +172,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The subschemas that are directly below one, by name and number; not the target of its reference.
+/// Returns the direct subschemas of a schema with their pointers, without the target of `$ref`.
 pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     let mut all = Vec::new();
     for (name, value) in schema.as_object().into_iter().flatten() {
@@ -191,7 +191,7 @@ pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     all
 }
 
-/// The target of a reference. Its steps are taken as they are written, as the compiler does.
+/// Returns the target of a reference. Like the compiler, uses the steps as written, without unescaping.
 pub fn find<'s>(root: &'s Value, target: &str) -> Option<(Pointer, &'s Value)> {
     let mut found = (Pointer::default(), root);
     let steps = target.strip_prefix('#')?;

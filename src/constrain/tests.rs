@@ -1,4 +1,4 @@
-//! What is allowed against a recogniser of the plainest kind, text by text; schemas; what is hostile.
+//! Tests the allowed tokens against a plain recogniser, schemas, and hostile grammars.
 
 use super::gbnf::{Chars, Expr, Rules, parse};
 use super::*;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// A vocabulary of these tokens, ids from 1; 0 ends the text.
+/// Returns a vocabulary of these tokens, with ids from 1. Id 0 ends the text.
 fn vocab(tokens: &[&str]) -> Vocab {
     let escaped = |token: &str| token.replace('\\', "\\\\").replace('\n', "\\n");
     let line = |(i, token): (usize, &&str)| format!("{} '{}' {}\n", i + 1, escaped(token), token.len());
@@ -23,7 +23,7 @@ fn is_allowed(follower: &mut Follower, id: u32) -> bool {
     allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// Where a rule's text may end that begins at some character; what is not known yet is empty and grows.
+/// For a rule and the character at which its text begins: the characters at which the text may end. The sets grow to a fixed point.
 type Known = HashMap<(usize, usize), BTreeSet<usize>>;
 
 fn is_char(chars: &Chars, c: char) -> bool {
@@ -41,7 +41,7 @@ fn ends(expr: &Expr, text: &[char], from: usize, known: &mut Known) -> BTreeSet<
         Expr::Either(all) => all.iter().flat_map(|e| ends(e, text, from, known)).collect(),
         Expr::Repeat(one, least, most) => {
             let (mut at, mut all) = (BTreeSet::from([from]), BTreeSet::new());
-            // A text is no longer than this, and an empty match changes nothing.
+            // more repetitions than characters cannot add a match
             for n in 0..=most.unwrap_or(u32::MAX).min(text.len() as u32 + *least) {
                 if n >= *least {
                     all.extend(&at);
@@ -53,7 +53,7 @@ fn ends(expr: &Expr, text: &[char], from: usize, known: &mut Known) -> BTreeSet<
     }
 }
 
-/// Whether the text follows the rules.
+/// Returns whether the text follows the rules, by a plain fixed-point iteration.
 fn follows(rules: &Rules, text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut known = Known::from([((rules.root, 0), BTreeSet::new())]);
@@ -69,13 +69,13 @@ fn follows(rules: &Rules, text: &str) -> bool {
     }
 }
 
-/// Every text of at most `longest` characters is allowed, character by character, where the rules say so, and only there.
+/// Checks every text of at most `longest` characters: the follower allows it if and only if the recogniser accepts it.
 fn agrees(grammar: &str, alphabet: &str, longest: usize) {
     let rules = parse(grammar).unwrap();
     let chars: Vec<String> = alphabet.chars().map(String::from).collect();
     let vocab = vocab(&chars.iter().map(String::as_str).collect::<Vec<_>>());
     let start = pieces(&vocab).follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
-    // None: not allowed.
+    // the follower of a text that is not allowed is `None`
     let mut wait = vec![(String::new(), Some(start))];
     let mut n_texts = 0;
     while let Some((text, mut follower)) = wait.pop() {
@@ -97,9 +97,9 @@ fn agrees(grammar: &str, alphabet: &str, longest: usize) {
 }
 
 #[test]
-fn grammars_mean_what_they_say() {
+fn followers_agree_with_a_plain_recogniser() {
     let grammars = [
-        // What a greedy lexer gets wrong.
+        // a greedy lexer fails on these
         r#"root ::= [a-c]* "c""#,
         r#"root ::= "a" "b" | "ab" "c""#,
         r#"root ::= ("a" | "ab") ("c" | "bc")"#,
@@ -107,7 +107,7 @@ fn grammars_mean_what_they_say() {
         "root ::= word (\"b\" word)*\nword ::= [ab]+",
         "root ::= s\ns ::= \"a\" s \"b\" | \"a\"* \"c\" | \"ab\"",
         "root ::= s\ns ::= s s | \"a\" | \"ab\" | \"b\" s \"c\"",
-        // Left and right recursion, empty parts, nested repeats.
+        // left and right recursion, empty parts, nested repetitions
         "root ::= root \"a\" | \"b\"",
         "root ::= \"a\" root | \"b\" |",
         "root ::= (\"a\"? \"b\"?){2,3}",
@@ -155,7 +155,7 @@ fn well_known_grammars_follow_texts_token_by_token() {
     }
 }
 
-/// Walks at random, seeded, until the text is complete; none where that takes too long.
+/// Generates a text of random allowed tokens. `None` if the text is not complete after `longest` tokens.
 fn walk(follower: &mut Follower, vocab: &Vocab, seed: u64, longest: usize) -> Option<String> {
     let mut numbers = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut text = Vec::new();
@@ -194,7 +194,7 @@ fn random_walks_through_json_parse() {
         for (which, follower) in [&of_schema, &of_gbnf, &any].into_iter().enumerate() {
             let Some(text) = walk(&mut follower.clone(), &vocab, seed, 60) else { continue };
             n_whole[which] += 1;
-            // Numbers of JSON have no bounds, those of the parser have.
+            // JSON numbers have no bounds, but the parser's have
             let value: Value = match serde_json::from_str(&text) {
                 Err(e) if e.to_string().contains("out of range") => continue,
                 other => other.unwrap_or_else(|e| panic!("{text:?}: {e}")),
@@ -211,7 +211,7 @@ fn random_walks_through_json_parse() {
 }
 
 #[test]
-fn a_text_is_complete_where_nothing_may_follow() {
+fn a_text_is_complete_if_no_token_may_follow() {
     let vocab = vocab(&["y", "e", "s", "yes", "no", "n"]);
     let pieces = pieces(&vocab);
     let mut follower = pieces.follow(&Grammar::gbnf("root ::= \"yes\" | \"no\"").unwrap()).unwrap();
@@ -224,7 +224,7 @@ fn a_text_is_complete_where_nothing_may_follow() {
     assert!(!other.allowed().unwrap().is_complete() && is_allowed(&mut other, 2) && !is_allowed(&mut other, 3));
     let mut empty = pieces.follow(&Grammar::gbnf("root ::=").unwrap()).unwrap();
     assert!(empty.allowed().unwrap().is_complete());
-    // No token of the vocabulary goes on.
+    // no token of the vocabulary continues the text
     let mut stuck = pieces.follow(&Grammar::gbnf("root ::= \"yet\"").unwrap()).unwrap();
     stuck.accept(1).unwrap();
     let error = stuck.accept(2).and_then(|()| stuck.allowed().map(|_| ())).unwrap_err();
@@ -244,7 +244,7 @@ fn logits_are_masked_and_ends_follow_the_grammar() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_pieces_of_it() {
+fn tokens_may_be_parts_of_characters() {
     // é as two tokens, a byte that never occurs in UTF-8, and a token with the last byte of one character and the first of the next.
     let vocab = Vocab::parse(b"1 b'\\xc3' 1\n2 b'\\xa9' 1\n3 b'\\xff' 1\n4 b'\\xa9\\xc3' 2\n5 'a' 1\n").unwrap();
     let mut follower = pieces(&vocab).follow(&Grammar::gbnf("root ::= .{2}").unwrap()).unwrap();
@@ -275,7 +275,7 @@ fn hostile_grammars_end_soon() {
         "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),
         format!("root ::= {}\"a\"", "\"a\"? ".repeat(3000)),
         format!("root ::= s\ns ::= \"b\" s \"b\" | {}", (0..1500).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ")),
-        // Chains without end for whoever calls itself for each rule.
+        // long chains for recursive code
         format!("root ::= r0\n{}r30000 ::= \"a\"", (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect::<String>()),
         format!(
             "root ::= r0\n{}",
@@ -283,7 +283,7 @@ fn hostile_grammars_end_soon() {
                 .map(|i| format!("r{i} ::= r{} \"a\" | r{} \"b\" | \"ab{i:b}\"\n", (i + 1) % 20_000, i * 7919 % 20_000))
                 .collect::<String>()
         ),
-        // What takes the square of its length.
+        // quadratic work
         format!("root ::= \"{}\"", "ab".repeat(100_000)),
         format!("root ::= s\ns ::= \"(\" s \")\" | {}", (0..10_000).map(|i| format!("\"{i:b}a\"")).collect::<Vec<_>>().join(" | ")),
         format!("root ::= s\ns ::= \"b\" | {}", (0..5000).map(|i| format!("[ab]+ s \"{i:b}\"")).collect::<Vec<_>>().join(" | ")),
@@ -292,7 +292,7 @@ fn hostile_grammars_end_soon() {
     ];
     for (i, grammar) in cases.iter().enumerate() {
         let started = Instant::now();
-        // Either is fine: it is read and followed, or refused in one line.
+        // the grammar is either followed, or refused in one line
         let followed = Grammar::gbnf(grammar).and_then(|g| pieces.follow(&g)).and_then(|mut f| {
             for _ in 0..3 {
                 let first = (1..6).find(|&id| f.allowed().is_ok_and(|a| a.ids[0] >> id & 1 == 1));
@@ -313,13 +313,13 @@ fn schemas_that_cannot_be_followed_are_refused() {
     let vocab = vocab(&["{", "}", "\"", "a", ":", "1"]);
     let pieces = pieces(&vocab);
     for (schema, said) in [
-        (json!(false), "allows none"),
+        (json!(false), "allows no JSON"),
         (json!(7), "an object"),
         (json!({ "type": "strin" }), "strin"),
         (json!({ "type": "object", "dependentSchemas": { "a": {} } }), "dependentSchemas"),
         (json!({ "$ref": "#/nowhere" }), "nowhere"),
         (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), "minimum"),
-        (json!({ "$ref": "#" }), "may come next"),
+        (json!({ "$ref": "#" }), "can come next"),
     ] {
         let error = Grammar::json_schema(&schema).and_then(|g| pieces.follow(&g)).err().unwrap_or_else(|| panic!("{schema} is taken"));
         assert!(error.to_string().contains(said) && !error.to_string().contains('\n'), "{schema}: {error}");
@@ -327,7 +327,7 @@ fn schemas_that_cannot_be_followed_are_refused() {
 }
 
 #[test]
-fn a_schema_in_its_wrapper_is_the_schema() {
+fn a_wrapper_around_a_schema_is_removed() {
     let vocab = vocab(&["7", "\"", "true"]);
     let pieces = pieces(&vocab);
     let first = |schema: Value| {
@@ -337,26 +337,26 @@ fn a_schema_in_its_wrapper_is_the_schema() {
     let schema = json!({ "type": "boolean" });
     assert_eq!(first(json!({ "name": "k", "description": "x", "strict": true, "schema": schema })), [3]);
     assert_eq!(first(json!({ "schema": schema })), [3]);
-    // A schema that knows the word for something else.
+    // `schema` beside a keyword is an unknown keyword, not a wrapper
     assert_eq!(first(json!({ "type": "integer", "schema": schema })), [1]);
     assert_eq!(first(json!({ "description": "x" })), [1, 2, 3]);
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_a_text_begins() {
+fn large_grammars_are_refused_before_a_text_begins() {
     let vocab = vocab(&["a", "b", "0", "1"]);
     let pieces = pieces(&vocab);
     let choices = |n: usize| (0..n).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ");
     let of = |n: usize| Grammar::gbnf(&format!("root ::= {}", choices(n)));
     let error = of(45_000).err().unwrap().to_string();
     assert!(error.starts_with("a rule has 45000 alternatives that are not plain text"), "{error}");
-    // Plain texts may be many.
+    // many alternatives that are plain texts are supported
     let mut follower = pieces.follow(&of(19_000).unwrap()).unwrap();
     for id in [1, 4, 4] {
         follower.accept(id).unwrap();
         assert!(is_allowed(&mut follower, 3));
     }
-    // Each choice goes on in another way.
+    // alternatives that refer to a recursive rule are not plain texts
     let refused = |grammar: &str| Grammar::gbnf(grammar).err().unwrap().to_string();
     let parts = (0..3000).map(|i| format!("\"a{i:b}\" s")).collect::<Vec<_>>().join(" | ");
     let error = refused(&format!("root ::= s\ns ::= \"b\" | {parts}"));
@@ -375,12 +375,12 @@ fn a_text_that_is_too_ambiguous_ends_with_an_error() {
     let mut follower = pieces(&vocab).follow(&Grammar::gbnf(&format!("root ::= s\ns ::= {many}| \"a\"")).unwrap()).unwrap();
     let started = Instant::now();
     let error = (0..20).find_map(|_| follower.accept(1).and_then(|()| follower.allowed().map(|_| ())).err()).unwrap().to_string();
-    assert_eq!(error, "the grammar cannot be followed further: there are too many ways to go on at once");
+    assert_eq!(error, "the grammar cannot be followed further: the grammar is too ambiguous here");
     assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
-fn what_cannot_be_compiled_is_blamed_on_the_smallest_part() {
+fn errors_name_the_smallest_part_that_does_not_compile() {
     let vocab = vocab(&["{", "}", "\"", "a", ":", "1"]);
     let pieces = pieces(&vocab);
     let within = |part: Value| {
@@ -391,17 +391,17 @@ fn what_cannot_be_compiled_is_blamed_on_the_smallest_part() {
     for (part, want) in [
         (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), "\"minimum\" is larger than \"maximum\""),
         (json!({ "type": "string", "minLength": 3, "maxLength": 2 }), "\"minLength\" is larger than \"maxLength\""),
-        (json!({ "allOf": [{ "type": "string" }, { "type": "null" }] }), "no JSON matches this schema: its parts contradict one another"),
+        (json!({ "allOf": [{ "type": "string" }, { "type": "null" }] }), "no JSON matches this schema: its parts contradict each other"),
         (
             json!({ "oneOf": [{ "type": "string" }, { "pattern": "a" }] }),
-            "\"oneOf\" is unsupported where several of its schemas may match (use \"anyOf\")",
+            "\"oneOf\" is unsupported if several of its schemas can match (use \"anyOf\")",
         ),
-        (json!({ "patternProperties": { "a": {}, "b": {} } }), "\"patternProperties\" has patterns that may match the same name"),
+        (json!({ "patternProperties": { "a": {}, "b": {} } }), "two patterns of \"patternProperties\" can match the same name"),
         (
             json!({ "type": "object", "properties": { "a": {}, "b": {} }, "maxProperties": 1 }),
-            "\"minProperties\" and \"maxProperties\" are unsupported beside",
+            "\"minProperties\" and \"maxProperties\" are unsupported with optional properties",
         ),
-        (json!({ "type": "string", "format": "email", "minLength": 1000 }), "a pattern with its bounds is too large to compile"),
+        (json!({ "type": "string", "format": "email", "minLength": 1000 }), "a pattern with its length bounds is too large to compile"),
     ] {
         let error =
             Grammar::json_schema(&within(part.clone())).and_then(|g| pieces.follow(&g)).err().unwrap_or_else(|| panic!("{part} is taken"));
@@ -414,7 +414,7 @@ fn a_lead_may_hold_any_character() {
     let vocab = vocab(&["\u{7f}", "a", "\"", "\n", "\\"]);
     let grammar = Grammar::gbnf("root ::= \"a\"").unwrap();
     for (id, lead) in [(1, "\u{7f}"), (3, "\""), (4, "\n"), (5, "\\")] {
-        let grammar = grammar.behind(lead);
+        let grammar = grammar.with_lead(lead);
         assert!(!grammar.source().grammars[0].lark_grammar.as_ref().unwrap().contains('\u{7f}'), "{lead:?}");
         let mut follower = pieces(&vocab).follow(&grammar).unwrap();
         assert!(is_allowed(&mut follower, id) && !is_allowed(&mut follower, 2), "{lead:?}");

@@ -43,7 +43,7 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
             pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
         }
     };
-    pieces.follow(&grammar.behind(lead))
+    pieces.follow(&grammar.with_lead(lead))
 }
 
 /// What was asked for last, so many at the most.

@@ -31,7 +31,9 @@ use web_time::Instant;
 /// use wingbeat::engine::{Engine, EngineOptions, Event, Request};
 /// use wingbeat::session::{Model, ModelSource, Options};
 ///
-/// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+/// let mut options = Options::default();
+/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let engine = Engine::start(&model, EngineOptions::default())?;
 /// let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
 /// for event in engine.submit(&request)? {

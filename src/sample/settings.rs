@@ -23,6 +23,23 @@ pub enum Order {
 ///
 /// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. With those the host draws instead, which
 /// happens automatically. Host and GPU draw the same ids. All filters ignore logits of negative infinity and never draw their ids.
+///
+/// ```
+/// # fn main() -> wingbeat::error::Result<()> {
+/// use wingbeat::sample::{Sampler, Sampling};
+///
+/// let mut settings = Sampling { temperature: 0.8, top_p: 0.9, seed: 7, ..Sampling::rwkv() };
+/// // The same by name, from text, as flags and JSON fields are read.
+/// settings.set("repeat_penalty", "1.1")?;
+/// settings.check(3)?;
+///
+/// let mut sampler = Sampler::new(settings);
+/// let id = sampler.sample(&[0.5, 3.0, f32::NEG_INFINITY])?;
+/// sampler.accept(id, 1.0);
+/// assert!(id < 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; values below 1 favour likely tokens. 0 is greedy: takes the largest logit, the lowest id among equals, and skips

@@ -26,7 +26,9 @@ use step::Flight;
 /// use wingbeat::sample::{Sampler, Sampling};
 /// use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
 ///
-/// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+/// let mut options = Options::default();
+/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let mut batcher = Batcher::new(Session::new(&model, 2)?)?;
 /// let mut waiting = vec!["In the beginning", "And Moses said", "Thou shalt not"].into_iter();
 /// let mut texts = Vec::new();

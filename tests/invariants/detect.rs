@@ -1,4 +1,4 @@
-//! Names and shapes decide the version, whatever their order; what does not run is refused by name.
+//! Tests that names and shapes of tensors determine the version, in any order, and that unsupported variants are refused by name.
 
 use wingbeat::low_level::arch::{Shapes, detect};
 
@@ -16,7 +16,7 @@ impl Shapes for Names {
     }
 }
 
-/// One layer of width 48; what all versions have, and `more`.
+/// Returns the tensors of one layer of width 48: the common ones, and `more`.
 fn names(more: &[(&'static str, &[usize])]) -> Names {
     let common: [(&'static str, &[usize]); 3] =
         [("emb.weight", &[40, 48]), ("blocks.0.att.key.weight", &[48, 48]), ("blocks.0.ffn.key.weight", &[100, 48])];
@@ -40,7 +40,7 @@ const V4: [(&str, &[usize]); 5] = [
     ("blocks.0.att.time_mix_r", &[1, 1, 48]),
 ];
 
-/// The time mix of a v5 with that decay and bonus.
+/// Returns the time mix of an RWKV-5 with this decay and bonus.
 fn v5(decay: &'static [usize], bonus: &'static str, gate: bool) -> Vec<(&'static str, &'static [usize])> {
     let mut more: Vec<(&'static str, &'static [usize])> = V4[2..].to_vec();
     more.extend([("blocks.0.att.time_decay", decay), (bonus, decay), ("blocks.0.att.ln_x.weight", &[48][..])]);
@@ -51,7 +51,7 @@ fn v5(decay: &'static [usize], bonus: &'static str, gate: bool) -> Vec<(&'static
 }
 
 #[test]
-fn every_row_of_the_table_whatever_the_order() {
+fn every_version_is_detected_in_any_order() {
     let (first, faaaa) = ("blocks.0.att.time_first", "blocks.0.att.time_faaaa");
     let rows: Vec<(Names, &str, &str, usize)> = vec![
         (names(&V7), "rwkv7", "x070", 3),

@@ -1,4 +1,4 @@
-//! What must hold whatever the weights: recurrences, heads as independent units, the equivalences between versions.
+//! Tests properties that hold for any weights: the recurrences, the independence of heads, and equivalences between versions.
 
 mod detect;
 mod rwkv4;
@@ -14,15 +14,15 @@ use wingbeat::low_level::tape::{Room, Run, Source, Step, Tape};
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
-/// Changes a tensor on its way: name, shape, numbers.
+/// Changes a tensor while it is loaded: name, shape, numbers.
 type Change<'a> = &'a (dyn Fn(&str, &[usize], &mut Vec<f32>) + Sync);
 
-/// Synthetic weights with some of them replaced.
+/// Synthetic weights with changes.
 struct Changed<'a>(Change<'a>);
 
 const SEED: u64 = 3;
 
-/// A tensor of the unchanged weights.
+/// Returns a tensor of the unchanged weights.
 fn plain(name: &str, shape: &[usize]) -> Vec<f32> {
     View::dense(DType::F16, shape, &Synthetic { seed: SEED }.bytes(name, shape)).unwrap().to_f32().unwrap()
 }
@@ -46,7 +46,7 @@ const HEADS: usize = 3;
 const SIZE: usize = 16;
 const C: usize = HEADS * SIZE;
 
-/// Three layers, three heads.
+/// Returns the sizes of a model with three layers and three heads.
 fn base() -> Base {
     Base { n_layer: 3, ..Base::new(C, 4 * C, SIZE, 40) }
 }
@@ -60,7 +60,7 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     (tape, executor)
 }
 
-/// All logits of a step from shift half `shift` to the other.
+/// Returns a step over `tokens` that reads token-shift half `shift`, writes the other half, and outputs the logits of all tokens.
 fn step(tokens: &[u32], shift: u32) -> Step {
     let run =
         Run { first_row: 0, len: tokens.len() as u32, page_in: 0, page_out: 0, shift_in: shift, shift_out: 1 - shift, ..Run::default() };
@@ -73,7 +73,7 @@ fn logits(model: &dyn Blueprint, change: Change<'_>, tokens: &[u32]) -> Vec<f32>
     out
 }
 
-/// The logits and the state of that name after every one of `tokens`, read one by one.
+/// Returns the state `name` after each of `tokens`, decoded one by one.
 fn states(model: &dyn Blueprint, change: Change<'_>, tokens: &[u32], name: &str) -> Vec<Vec<f32>> {
     let (tape, mut executor) = executor(model, change);
     let state = tape.find_state(name).unwrap();
@@ -89,12 +89,13 @@ fn is_one_of(name: &str, ends: &[&str]) -> bool {
     name.rsplit_once(".att.").is_some_and(|(_, n)| ends.contains(&n))
 }
 
-/// Channel c of the permuted model is channel turn(c) of the plain one.
-fn turn(c: usize) -> usize {
+/// Returns the channel of the plain model that becomes channel `c` of the permuted model.
+fn permuted(c: usize) -> usize {
     (c / SIZE + 1) % HEADS * SIZE + c % SIZE
 }
 
-/// Permutes the heads of tensors of the time mix: those with a row a channel, those with a column a channel, and vectors.
+/// Permutes the heads in a tensor of the time mix. `rows` are tensors with one row per channel, `columns` tensors with one column per
+/// channel, `flat` vectors.
 fn permute(name: &str, shape: &[usize], v: &mut [f32], rows: &[&str], columns: &[&str], flat: &[&str]) {
     let old = v.to_vec();
     let (by_row, by_column, is_flat) = (is_one_of(name, rows), is_one_of(name, columns), is_one_of(name, flat));
@@ -102,14 +103,14 @@ fn permute(name: &str, shape: &[usize], v: &mut [f32], rows: &[&str], columns: &
     for (i, v) in v.iter_mut().enumerate() {
         let (r, c) = (i / width, i % width);
         *v = match (by_row || is_flat, by_column) {
-            (true, _) => old[turn(r) * width + c],
-            (_, true) => old[r * width + turn(c)],
+            (true, _) => old[permuted(r) * width + c],
+            (_, true) => old[r * width + permuted(c)],
             _ => *v,
         };
     }
 }
 
-/// Layers 1 and 2 exchanged.
+/// Exchanges layers 1 and 2.
 fn swap_layers(name: &str, shape: &[usize], v: &mut Vec<f32>) {
     let other = if name.starts_with("blocks.1.") { name.replacen("1", "2", 1) } else { name.replacen("blocks.2.", "blocks.1.", 1) };
     if other != name {
@@ -119,7 +120,7 @@ fn swap_layers(name: &str, shape: &[usize], v: &mut Vec<f32>) {
 
 const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 35];
 
-/// Every version, for what all have in common.
+/// Returns a model of every version.
 fn every_version() -> Vec<Box<dyn Blueprint>> {
     vec![Box::new(rwkv4::model()), Box::new(rwkv56::v50()), Box::new(rwkv56::v52()), Box::new(rwkv56::v6()), Box::new(rwkv7::model())]
 }
@@ -133,7 +134,7 @@ fn permuting_layers_changes_the_logits() {
 }
 
 #[test]
-fn a_model_without_ln0_is_one_whose_table_is_normalised_already() {
+fn a_model_without_ln0_expects_a_normalised_table() {
     let normed = |v: &mut Vec<f32>, width: usize| {
         let (g, b) = (plain("blocks.0.ln0.weight", &[width]), plain("blocks.0.ln0.bias", &[width]));
         for row in v.chunks_exact_mut(width) {

@@ -1,4 +1,4 @@
-//! RWKV-7: the delta rule, the value residual.
+//! RWKV-7: the delta rule and the value residual.
 
 use super::*;
 use wingbeat::low_level::arch::{Ranks, Rwkv7};
@@ -35,8 +35,8 @@ fn permuting_heads_everywhere_changes_nothing() {
     assert!(error < 1e-10, "{error:.2e}");
 }
 
-/// From an empty state a token writes S = v k'ᵀ. With a = 1 the same token again takes out what is stored under its key before it
-/// writes: S becomes w S. With a = 0 nothing is taken out: S becomes (1 + w) S. Both need the old S, -kappa and the modified k.
+/// From an empty state, a token writes S = v k'ᵀ. With a = 1, the same token then removes the value stored under its key and writes it
+/// again: S becomes w S. With a = 0 nothing is removed: S becomes (1 + w) S. Both depend on the old S, -kappa and the modified key k'.
 #[test]
 fn the_delta_rule_replaces_what_is_stored_under_a_key() {
     const W0: f32 = 0.3;
@@ -48,7 +48,7 @@ fn the_delta_rule_replaces_what_is_stored_under_a_key() {
                 "k_a" => k_a,
                 "k_k" => 1.0,
                 "w0" => W0,
-                // Without a look at the token before, equal tokens have equal keys and values.
+                // without token shift, equal tokens have equal keys and values
                 "a2" | "w2" | "x_r" | "x_k" | "x_v" | "x_w" | "x_a" | "x_g" => 0.0,
                 _ => return,
             };

@@ -1,4 +1,4 @@
-//! Devices to test on, the official numbers, and the one number that judges.
+//! Shared code of the tests: devices, models with official logits, and the error measure `nmse`.
 
 pub mod made;
 pub mod null;
@@ -16,31 +16,31 @@ use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 
 pub use wingbeat::low_level::words::testing::nmse;
 
-/// `cpu` always; `gpu` where there is an adapter. Without one, tests say so, and fail where WINGBEAT_REQUIRE_GPU=1.
+/// Returns `cpu`, and `gpu` if an adapter exists. Without an adapter, prints SKIPPED, or fails if WINGBEAT_REQUIRE_GPU=1.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         if !wingbeat::low_level::exec::gpu::adapters(Default::default()).is_empty() {
             return vec!["cpu", "gpu"];
         }
-        assert_ne!(std::env::var("WINGBEAT_REQUIRE_GPU").as_deref(), Ok("1"), "WINGBEAT_REQUIRE_GPU=1, and there is no adapter");
-        eprintln!("SKIPPED on gpu: there is no adapter");
+        assert_ne!(std::env::var("WINGBEAT_REQUIRE_GPU").as_deref(), Ok("1"), "WINGBEAT_REQUIRE_GPU=1, but no adapter was found");
+        eprintln!("SKIPPED on gpu: no adapter found");
         vec!["cpu"]
     })
 }
 
-/// The adapter that tests use, or none.
+/// Returns the adapter that tests use. `None` without an adapter.
 pub fn adapter() -> Option<Adapter> {
     devices().contains(&"gpu").then(|| adapters(Default::default()).remove(0))
 }
 
-/// Caps of another family of kernels.
+/// Returns caps with another class of kernels.
 pub fn caps(base: Caps, class: Class) -> Caps {
     Caps { class, ..base }
 }
 
-/// A device with other caps whose steps may take any time: where a driver watches the clock, chunks get shorter on a busy machine, and other
-/// kernels round otherwise.
+/// Returns a device with other caps and no time limit for steps. With a limit, chunks get shorter on a busy machine, and other kernels
+/// round differently.
 pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
     let mut device = base.with_caps(caps);
     device.is_slow = false;
@@ -50,7 +50,7 @@ pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
 pub fn options(device: &str) -> Options {
     let mut options = Options::default();
     options.device = device.parse().unwrap();
-    // Keys and values of GLM keep every bit, as those of the official numbers do.
+    // GLM's keys and values in f32, as in the official logits
     options.cache_dtype = "f32".parse().unwrap();
     options
 }
@@ -61,15 +61,15 @@ pub fn tiny(options: &Options) -> Model {
 
 /// A tiny trained model with its official logits: the embedded RWKV-7 and its siblings under `tests/models`.
 pub struct Tiny {
-    /// As `ARCHS` has it.
+    /// The name in `ARCHS`.
     pub name: &'static str,
 }
 
-/// One of every architecture. The package has only the embedded one; a test that leaves out the others says so.
+/// Returns one model of every architecture. The package has only the embedded model; then prints SKIPPED for the others.
 pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").is_dir();
     if !all {
-        eprintln!("SKIPPED for all but rwkv7: the folder tests/models is in the repository only");
+        eprintln!("SKIPPED except for rwkv7: the folder tests/models is in the repository only");
     }
     GOLDENS.iter().filter(move |t| all || t.name == "rwkv7")
 }
@@ -77,12 +77,12 @@ pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
 const GOLDENS: &[Tiny] =
     &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }, Tiny { name: "glm4" }];
 
-/// The transformer among them; none where only the package is.
+/// Returns the transformer. `None` in the package.
 pub fn glm4() -> Option<&'static Tiny> {
     goldens().find(|t| t.name == "glm4")
 }
 
-/// Official logits of a tiny model for one prompt.
+/// The official logits of a tiny model for one prompt.
 pub struct Golden {
     pub tokens: Vec<u32>,
     /// `[T, V]`
@@ -91,7 +91,7 @@ pub struct Golden {
 }
 
 impl Golden {
-    /// `n` tokens of running text, different for different seeds.
+    /// Returns `n` tokens of the prompt, different for different seeds.
     pub fn prompt(&self, n: usize, seed: usize) -> Vec<u32> {
         (0..n).map(|i| self.tokens[(i * (1 + seed % 5) + 7 * seed) % self.tokens.len()]).collect()
     }
@@ -99,7 +99,7 @@ impl Golden {
 
 impl Tiny {
     pub fn path(&self) -> PathBuf {
-        // A GLM is a folder: no shape tells all that its config.json says.
+        // a GLM is a folder, because it needs its config.json
         let ending = if self.name == "glm4" { "" } else { ".safetensors" };
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}{ending}", self.name))
     }
@@ -123,20 +123,20 @@ impl Tiny {
     }
 }
 
-/// Official logits of the embedded model.
+/// Returns the official logits of the embedded model.
 pub fn golden() -> Golden {
     GOLDENS[3].golden()
 }
 
-/// A tensor of F32 to write.
+/// Returns an F32 tensor to write.
 pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Entry<'static> {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
     Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
-/// The CPU draws ahead only where the environment says so, which is of a process. True in such a one; elsewhere it runs the test of that
-/// name in one, which has to pass.
+/// Runs a test in a process where the CPU draws ahead, because an environment variable of the process selects this. Returns true in such a
+/// process. Otherwise starts one that runs the test `test`, checks that it passes, and returns false.
 pub fn draws_ahead(test: &str) -> bool {
     const INNER: &str = "WINGBEAT_TEST_INNER";
     if std::env::var_os(INNER).is_some() {
@@ -149,14 +149,14 @@ pub fn draws_ahead(test: &str) -> bool {
     false
 }
 
-/// The logits after a prompt that a fresh session reads.
+/// Returns the logits after a prompt, from a new session. `[V]`
 pub fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
-/// The logits after each of these tokens, `[T, V]`.
+/// Returns the logits after each token. `[T, V]`
 pub fn score(session: &mut Session, slot: Slot, tokens: &[u32]) -> Vec<f32> {
     let mut logits = Vec::new();
     let mut each = |_: usize, row: &[f32]| {

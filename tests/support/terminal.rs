@@ -1,4 +1,4 @@
-//! The program at a pseudo-terminal: keys go in, and a screen shows what a person would see.
+//! Runs the program at a pseudo-terminal: a test sends keys and reads the screen.
 
 use pty_process::blocking::{Command, Pty, open};
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ const ROWS: u16 = 50;
 const COLUMNS: u16 = 160;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the line editor sends when it waits for a line (bracketed paste on), and when it has one.
+/// The sequence that the line editor sends when it waits for a line: bracketed paste on.
 const READY: &str = "\x1b[?2004h";
 
-/// Keys that are no characters.
+/// Keys other than characters.
 pub const ENTER: &str = "\r";
 pub const UP: &str = "\x1b[A";
 pub const TAB: &str = "\t";
@@ -29,17 +29,17 @@ pub struct Terminal {
     pty: Arc<Pty>,
     child: Child,
     output: Receiver<Vec<u8>>,
-    /// All that came so far.
+    /// All output so far.
     seen: Vec<u8>,
-    /// How much of it was looked at.
+    /// The length of the output up to the end of the last wait.
     mark: usize,
 }
 
-/// How a program is started there.
+/// Options for starting the program.
 #[derive(Default)]
 pub struct Setting<'a> {
     pub env: &'a [(&'a str, &'a str)],
-    /// Where stdout goes, if not to the terminal.
+    /// The standard output. `None` is the terminal.
     pub stdout: Option<Stdio>,
 }
 
@@ -66,7 +66,7 @@ impl Terminal {
         let reader = pty.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // a terminal whose last program ended answers with an error
+            // reading fails when the program has ended
             while let Ok(n @ 1..) = (&*reader).read(&mut bytes) {
                 if send.send(bytes[..n].to_vec()).is_err() {
                     return;
@@ -76,29 +76,29 @@ impl Terminal {
         Terminal { pty, child, output, seen: Vec::new(), mark: 0 }
     }
 
-    /// The same, until the first prompt.
+    /// Starts `wingbeat ARGS` and waits for the first prompt.
     pub fn ready<S: AsRef<OsStr>>(args: &[S], home: &Path, setting: Setting<'_>) -> Terminal {
         let mut terminal = Terminal::start(args, home, setting);
         terminal.wait(READY);
         terminal
     }
 
-    /// The process id of the program.
+    /// Returns the process id of the program.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Presses keys.
+    /// Sends keys.
     pub fn keys(&mut self, keys: &str) {
         self.bytes(keys.as_bytes());
     }
 
-    /// The same with whatever a terminal may send.
+    /// Sends bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         (&*self.pty).write_all(bytes).unwrap();
     }
 
-    /// Waits for `text` in what came since the last wait, and gives what came before it, escape sequences and all.
+    /// Waits for `text` in the output since the last wait. Returns the output before it, with escape sequences.
     pub fn wait(&mut self, text: &str) -> String {
         let began = Instant::now();
         loop {
@@ -111,24 +111,24 @@ impl Terminal {
             let left = PATIENCE.saturating_sub(began.elapsed());
             match self.output.recv_timeout(left) {
                 Ok(bytes) => self.seen.extend(bytes),
-                Err(e) => panic!("{e} before {text:?} came; there was {:?}", String::from_utf8_lossy(&self.seen[self.mark..])),
+                Err(e) => panic!("{e} before {text:?}; the output was {:?}", String::from_utf8_lossy(&self.seen[self.mark..])),
             }
         }
     }
 
-    /// Presses keys that end a line, and gives what came until the next prompt, escape sequences and all.
+    /// Sends keys that end a line. Returns the output until the next prompt, with escape sequences.
     pub fn raw(&mut self, keys: &str) -> String {
         self.keys(keys);
         self.wait(READY)
     }
 
-    /// Types a message, and gives what is to be read until the next prompt: without escape sequences and what was typed.
+    /// Sends a message. Returns the text until the next prompt, without escape sequences and without the typed text.
     pub fn say(&mut self, line: &str) -> String {
         let raw = self.raw(&format!("{line}{ENTER}"));
         shown(raw.split_once("\x1b[?2004l").map_or(raw.as_str(), |(_, answer)| answer))
     }
 
-    /// What the screen shows now, since the program began.
+    /// Returns the screen after the output up to the last wait.
     pub fn screen(&self) -> vt100::Parser {
         let size = |n| NonZeroU16::new(n).unwrap();
         let mut parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
@@ -136,7 +136,7 @@ impl Terminal {
         parser
     }
 
-    /// Waits for the end: all that came, escape sequences and all.
+    /// Waits for the end of the program. Returns all output, with escape sequences.
     pub fn until_end(&mut self) -> String {
         self.child.wait().unwrap();
         while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(1)) {
@@ -145,7 +145,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.seen).replace("\r\n", "\n")
     }
 
-    /// Waits for the end: the exit code, and what came since the last wait.
+    /// Waits for the end of the program. Returns the exit code and the text since the last wait.
     pub fn end(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap();
         while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(1)) {
@@ -162,7 +162,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What a large screen shows of it.
+/// Returns the text of a large screen after the output `raw`.
 pub fn shown(raw: &str) -> String {
     let size = |n| NonZeroU16::new(n).unwrap();
     let mut parser = vt100::Parser::new(size(400), size(500), 0);

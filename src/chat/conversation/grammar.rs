@@ -22,7 +22,7 @@ impl Conversation {
         self.set_constraint(Some(Box::new(move |lead| {
             let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if !read.contains_key(lead) {
-                read.insert(lead.into(), pieces.follow(&grammar.behind(lead))?);
+                read.insert(lead.into(), pieces.follow(&grammar.with_lead(lead))?);
             }
             Ok(Box::new(read[lead].clone()))
         })));

@@ -98,7 +98,9 @@ pub struct Stats {
 /// use wingbeat::chat::{Conversation, Format};
 /// use wingbeat::session::{Model, ModelSource, Options, Session};
 ///
-/// let model = Model::load(&ModelSource::Embedded, &Options::default(), &mut |_done, _total| ())?;
+/// let mut options = Options::default();
+/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let session = Session::new(&model, Conversation::slots(&model))?;
 /// let format = Format::of(&model)?;
 /// let settings = format.settings();

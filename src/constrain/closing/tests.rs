@@ -1,4 +1,4 @@
-//! Texts that run out of tokens: whoever draws them, they end whole wherever their tokens allow it.
+//! Tests that texts with few tokens left are completed whenever the tokens are enough, whatever is drawn.
 
 use crate::constrain::{Constraint, Follower, Grammar, Pieces, draw};
 use crate::vocab::Vocab;
@@ -11,7 +11,7 @@ fn allowed(logits: &[f32]) -> Vec<u32> {
     (0..logits.len() as u32).filter(|&id| logits[id as usize] > f32::NEG_INFINITY).collect()
 }
 
-/// Any token, at random.
+/// Returns a drawer of random tokens.
 fn at_random(seed: u64) -> Drawer {
     let mut number = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Box::new(move |logits| {
@@ -21,7 +21,7 @@ fn at_random(seed: u64) -> Drawer {
     })
 }
 
-/// The token with most of these characters.
+/// Returns a drawer of the token with the most of these characters.
 fn fond_of(vocab: &Vocab, characters: &str) -> Drawer {
     let liked = |id: &u32| vocab.token(*id).iter().filter(|b| characters.as_bytes().contains(b)).count();
     let mut ids: Vec<u32> = (0..=vocab.max_id()).collect();
@@ -29,7 +29,7 @@ fn fond_of(vocab: &Vocab, characters: &str) -> Drawer {
     Box::new(move |logits| *ids.iter().find(|&&id| logits[id as usize] > f32::NEG_INFINITY).unwrap())
 }
 
-/// A text of at most so many tokens, and whether it is whole.
+/// Draws a text of at most `longest` tokens. Returns the text and whether it is complete.
 fn text(follower: &Follower, vocab: &Vocab, n_ids: usize, longest: usize, by: &mut Drawer) -> (String, bool) {
     let (mut follower, mut bytes) = (follower.clone(), Vec::new());
     for n in 0..longest {
@@ -56,17 +56,17 @@ fn drawers(vocab: &Vocab, n_seeds: u64) -> Vec<Drawer> {
     (0..n_seeds).map(at_random).chain(fond.map(|characters| fond_of(vocab, characters))).collect()
 }
 
-/// The number of tokens from which on every text is whole; it is checked that it is one, and that `check` holds of each text.
+/// Returns the number of tokens of the known ending. Checks that every text of at least as many tokens is complete and passes `check`.
 fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, check: &dyn Fn(&Value) -> bool) -> usize {
     let follower = Pieces::new(vocab, n_ids).unwrap().follow(grammar).unwrap();
-    let least = follower.clone().closing().unwrap_or_else(|| panic!("no way to the end of {grammar:?}")).len();
+    let least = follower.clone().closing().unwrap_or_else(|| panic!("no ending of {grammar:?}")).len();
     for longest in [1, 2, least.max(2) - 1, least, least + 1, least + 2, least + 5, least + 11, least + 40] {
         for (which, mut by) in drawers(vocab, n_seeds).into_iter().enumerate() {
             let (text, is_whole) = text(&follower, vocab, n_ids, longest, &mut by);
             assert!(is_whole || longest < least, "{longest} tokens, {least} are enough, drawer {which}: {text}");
             match serde_json::from_str::<Value>(&text) {
                 Ok(value) => assert!(!is_whole || check(&value), "{text}"),
-                // Numbers of JSON have no bounds, those of the parser have; and it nests no deeper than 128.
+                // JSON numbers have no bounds, but the parser's have; the parser nests at most 128 deep
                 Err(e) => {
                     assert!(!is_whole || e.to_string().contains("out of range") || e.to_string().contains("recursion"), "{text}: {e}")
                 }
@@ -76,7 +76,7 @@ fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, c
     least
 }
 
-/// Whether a value follows a schema.
+/// Returns whether a value follows a schema.
 type Check = fn(&Value) -> bool;
 
 fn schemas() -> Vec<(Value, Check)> {
@@ -119,7 +119,7 @@ fn schemas() -> Vec<(Value, Check)> {
 
 #[cfg(feature = "embedded-model")]
 #[test]
-fn json_ends_whole_wherever_its_tokens_allow_it() {
+fn json_is_completed_whenever_the_tokens_are_enough() {
     let vocab = Vocab::tiny();
     let least = |grammar: &Grammar, check: &dyn Fn(&Value) -> bool| from_which_on(grammar, &vocab, 2048, 5, check);
     let shortest = |text: &str| vocab.encode(text.as_bytes()).unwrap().len();
@@ -134,12 +134,12 @@ fn json_ends_whole_wherever_its_tokens_allow_it() {
 }
 
 #[test]
-fn any_vocabulary_will_do() {
+fn unusual_vocabularies_work() {
     let vocab = |tokens: &[&str]| {
         let line = |(i, t): (usize, &&str)| format!("{} {} {}\n", i + 1, json!(t), t.len());
         Vocab::parse(tokens.iter().enumerate().map(line).collect::<String>().as_bytes()).unwrap()
     };
-    // A brace closes only with what stands before it; a colon comes only with its quote.
+    // every closing brace is the end of a longer token; a colon comes only with its quote
     let odd = vocab(&["{\"", "{}", "\": ", "\"}", "\", \"", "a", "b", "\"\"}", "[", "]", "1", "1}", ", \"", "\"a\"", "[]", "}]", ", "]);
     assert_eq!(from_which_on(&Grammar::json_object(), &odd, 18, 30, &Value::is_object), 1);
     let letters: Vec<String> = (b' '..=b'~').map(|b| char::from(b).to_string()).collect();
@@ -148,14 +148,14 @@ fn any_vocabulary_will_do() {
     for (schema, check) in schemas() {
         from_which_on(&Grammar::json_schema(&schema).unwrap(), &letters, 96, 2, &check);
     }
-    // Without a closing brace there is no way.
+    // without a closing brace no ending exists
     let open = vocab(&["{", "\"", "a", ": ", "1", ", "]);
     let mut follower = Pieces::new(&open, 7).unwrap().follow(&Grammar::json_object()).unwrap();
     assert!(follower.closing().is_none() && follower.closes_within(1, 0));
 }
 
 #[test]
-fn grammars_are_closed_where_that_is_asked_for() {
+fn grammars_are_completed_if_requested() {
     let vocab = Vocab::parse(b"1 'a' 1\n2 'b' 1\n3 'c' 1\n4 '(' 1\n5 ')' 1\n6 'ab' 2\n7 '\\n' 1\n").unwrap();
     let pieces = Pieces::new(&vocab, 8).unwrap();
     for (rules, least) in [
@@ -167,7 +167,7 @@ fn grammars_are_closed_where_that_is_asked_for() {
         ("root ::= \"a\"*", 0),
     ] {
         let grammar = Grammar::gbnf(rules).unwrap();
-        assert_eq!(pieces.follow(&grammar).unwrap().closing(), None, "not asked for");
+        assert_eq!(pieces.follow(&grammar).unwrap().closing(), None, "not requested");
         let follower = pieces.follow(&grammar.close(true)).unwrap();
         assert_eq!(follower.clone().closing().map(<[u32]>::len), Some(least), "{rules}");
         for longest in least.max(1)..20 {
@@ -180,7 +180,7 @@ fn grammars_are_closed_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_ban_holds_at_the_end_too() {
+fn a_ban_also_applies_to_the_ending() {
     let vocab = Vocab::parse(b"1 'a' 1\n2 'b' 1\n").unwrap();
     let grammar = Grammar::gbnf("root ::= \"a\"* \"b\"").unwrap().close(true);
     let mut follower = Pieces::new(&vocab, 3).unwrap().follow(&grammar).unwrap();

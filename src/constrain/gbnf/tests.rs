@@ -1,4 +1,4 @@
-//! What is read, and what is refused, where and how.
+//! Tests the reader of GBNF and its errors.
 
 use super::*;
 
@@ -59,36 +59,36 @@ fn lines_and_names() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_where_it_is() {
+fn errors_have_line_and_column() {
     let deep = format!("root ::= {}\"a\"", "(".repeat(200));
     let large = format!("root ::= \"a\" #{}", " ".repeat(MAX_BYTES));
     for (text, said) in [
-        ("", "expected a rule root ::= …, which the text has to follow; found no rule at all"),
-        ("start ::= \"a\"", "expected a rule root ::= …, which the text has to follow; found none of that name"),
-        ("root ::= a\nb ::= \"b\"", "line 1, column 10: expected a rule a ::= … somewhere, found none"),
-        ("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: the rule root is given twice, first in line 1"),
-        ("root = \"a\"", "line 1, column 6: expected ::= behind the name of a rule; found '='"),
+        ("", "the grammar has no rule root (define root ::= …, which the output must match)"),
+        ("start ::= \"a\"", "the grammar has no rule root"),
+        ("root ::= a\nb ::= \"b\"", "line 1, column 10: rule a is not defined"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: rule root is defined twice, first in line 1"),
+        ("root = \"a\"", "line 1, column 6: expected ::= after the name of a rule; found '='"),
         ("root ::= \"a\"\n  | \"b\"", "line 2, column 3: expected the name of a rule; found '|'"),
-        ("root ::= \"a", "line 1, column 12: expected \" for what begins in line 1, column 10; found the end"),
-        ("root ::= \"a\n\"", "line 1, column 12: expected \" for what begins in line 1, column 10; found the end of the line"),
-        ("root ::= [a", "line 1, column 12: expected ] for what begins in line 1, column 10; found the end"),
+        ("root ::= \"a", "line 1, column 12: expected \" to close the text from line 1, column 10; found the end"),
+        ("root ::= \"a\n\"", "line 1, column 12: expected \" to close the text from line 1, column 10; found the end of the line"),
+        ("root ::= [a", "line 1, column 12: expected ] to close the class from line 1, column 10; found the end"),
         ("root ::= []", "line 1, column 10: expected characters between [ and ]"),
         ("root ::= [z-a]", "line 1, column 11: expected the smaller character first"),
         ("root ::= \"\\d\"", "line 1, column 11: expected one of \\n \\r"),
         ("root ::= \"\\x4\"", "line 1, column 14: expected 2 hexadecimal digits; found '\"'"),
-        ("root ::= \"\\ud800\"", "line 1, column 11: expected the number of a character"),
-        ("root ::= \"\\U00110000\"", "line 1, column 11: expected the number of a character"),
-        ("root ::= (\"a\" | (\"b\")", "line 1, column 22: expected an element, | or ) for the ( in line 1, column 10; found the end"),
+        ("root ::= \"\\ud800\"", "line 1, column 11: expected the code of a character"),
+        ("root ::= \"\\U00110000\"", "line 1, column 11: expected the code of a character"),
+        ("root ::= (\"a\" | (\"b\")", "line 1, column 22: expected an element, | or ) to close the ( in line 1, column 10; found the end"),
         ("root ::= \"a\")", "line 1, column 13: expected an element, |, or the end of the line; found ')'"),
-        ("root ::= *", "line 1, column 10: expected something before * that it repeats"),
-        ("root ::= \"é\" | +", "line 1, column 16: expected something before + that it repeats"),
+        ("root ::= *", "line 1, column 10: expected an element before *"),
+        ("root ::= \"é\" | +", "line 1, column 16: expected an element before +"),
         ("root ::= \"a\"{}", "line 1, column 14: expected a number, as in {2}, {2,} or {2,5}; found '}'"),
         ("root ::= \"a\"{1;2}", "line 1, column 15: expected }, as in {2}, {2,} or {2,5}; found ';'"),
         ("root ::= \"a\"{3,2}", "line 1, column 13: expected the smaller number first"),
         ("root ::= \"a\"{99999999999}", "line 1, column 14: expected a number up to 100000, found 99999999999"),
         ("root ::= <think>", "line 1, column 10: tokens in grammars"),
         ("root ::= 'a'", "line 1, column 10: expected an element, |, or the end of the line; found '\\''"),
-        (&deep, "line 1, column 110: expected at most 100 parentheses within one another"),
+        (&deep, "line 1, column 110: parentheses are nested more than 100 deep"),
         (&large, "expected a grammar of at most 1048576 bytes, found 1048590"),
     ] {
         let error = parse(text).unwrap_err();

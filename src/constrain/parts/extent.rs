@@ -1,39 +1,41 @@
-//! Whether a part of a grammar is a regular expression of a size that can be worked with.
+//! Decides which parts of a grammar are regular expressions of a supported size.
 
 use super::super::gbnf::{Expr, Rules};
 
-/// How large a regular expression is, with what it refers to written out.
+/// The size of a regular expression, with references expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeExtent {
     depth: usize,
     pub n_chars: usize,
-    /// Parts that may be left out. A sequence of many takes the square of their number.
+    /// The number of optional parts. The work for a sequence grows with the square of this number.
     n_optional: usize,
     form: Form,
 }
 
-/// What a regular expression is made of, from the simplest to the most general.
+/// The form of a regular expression, from the simplest to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     Text,
-    /// One of several texts.
+    /// Alternatives that are texts.
     Texts,
     Any,
 }
 
 impl NodeExtent {
-    /// A regular expression nests no deeper: whoever works with one goes down by calling itself.
+    /// The limit on nesting, because the code that handles regular expressions is recursive.
     const MAX_DEPTH: usize = 120;
-    /// Nor is it longer: rules of two rules each double it with every line. A repeated one counts once.
+    /// The limit on characters. Rules that refer to two rules each double the number with every rule. A repeated part counts once.
     const MAX_CHARS: usize = 20_000;
-    /// Of all texts, where it is one of several.
+    /// The limit on characters of alternatives that are texts.
     const MAX_TEXTS: usize = 500_000;
+    /// The limit on optional parts.
     const MAX_OPTIONAL: usize = 300;
+    /// The extent of a single character.
     pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
 
-    /// Of what is made of these; none where it is too large or one of them is.
-    pub fn around(made: Made, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
-        let n_optional = usize::from(made == Made::Optional);
+    /// Returns the extent of an expression made of others. `None` if it is too large, or one of the others has no extent.
+    pub fn around(made: Operator, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
+        let n_optional = usize::from(made == Operator::Optional);
         let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
         for extent in below {
             let extent = extent?;
@@ -41,8 +43,8 @@ impl NodeExtent {
             all.n_chars += extent.n_chars;
             all.n_optional += extent.n_optional;
             all.form = match (made, extent.form.max(all.form)) {
-                (Made::Sequence, Form::Text) => Form::Text,
-                (Made::Either, Form::Text | Form::Texts) => Form::Texts,
+                (Operator::Sequence, Form::Text) => Form::Text,
+                (Operator::Either, Form::Text | Form::Texts) => Form::Texts,
                 _ => Form::Any,
             };
             let longest = if all.form == Form::Texts { Self::MAX_TEXTS } else { Self::MAX_CHARS };
@@ -54,27 +56,27 @@ impl NodeExtent {
     }
 }
 
-/// How an expression is made of others.
+/// The way in which an expression combines others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum Operator {
     Sequence,
     Either,
-    /// Repeated, at least once.
+    /// A repetition of at least one.
     Repeated,
-    /// Repeated, perhaps not at all.
+    /// A repetition that may be empty.
     Optional,
 }
 
-impl Made {
-    pub fn repeated(least: u32) -> Made {
-        if least == 0 { Made::Optional } else { Made::Repeated }
+impl Operator {
+    pub fn repeated(least: u32) -> Operator {
+        if least == 0 { Operator::Optional } else { Operator::Repeated }
     }
 }
 
-/// Of every rule; none where it needs a rule that needs itself, or is too large.
+/// Returns the extent of every rule. `None` if the rule is recursive, refers to a recursive rule, or is too large.
 pub fn extents(rules: &Rules) -> Vec<Option<NodeExtent>> {
     let mut known: Vec<Option<NodeExtent>> = vec![None; rules.bodies.len()];
-    // A rule's is known one round after those that it needs.
+    // the extent of a rule is known one round after the extents of the rules it refers to
     for _ in 0..NodeExtent::MAX_DEPTH {
         let before = known.clone();
         for (rule, body) in rules.bodies.iter().enumerate() {
@@ -91,8 +93,8 @@ fn extent(expr: &Expr, rules: &[Option<NodeExtent>]) -> Option<NodeExtent> {
     match expr {
         Expr::Char(_) => Some(NodeExtent::CHAR),
         Expr::Rule(rule) => rules[*rule],
-        Expr::Sequence(all) => NodeExtent::around(Made::Sequence, all.iter().map(|e| extent(e, rules))),
-        Expr::Either(all) => NodeExtent::around(Made::Either, all.iter().map(|e| extent(e, rules))),
-        Expr::Repeat(one, least, _) => NodeExtent::around(Made::repeated(*least), [extent(one, rules)]),
+        Expr::Sequence(all) => NodeExtent::around(Operator::Sequence, all.iter().map(|e| extent(e, rules))),
+        Expr::Either(all) => NodeExtent::around(Operator::Either, all.iter().map(|e| extent(e, rules))),
+        Expr::Repeat(one, least, _) => NodeExtent::around(Operator::repeated(*least), [extent(one, rules)]),
     }
 }

@@ -1,4 +1,4 @@
-//! Keywords of JSON Schema, one at a time.
+//! Checks single keywords of JSON Schema.
 
 use super::QUOTED;
 use crate::error::{Error, Result, short};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-/// Keywords of JSON Schema that output cannot be held to, and what to do instead.
+/// Unsupported keywords of JSON Schema, and what to do instead.
 const UNSUPPORTED: [(&str, &str); 18] = [
     ("not", REMOVE),
     ("if", "write the cases under \"anyOf\""),
@@ -28,18 +28,18 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("$recursiveAnchor", REMOVE),
 ];
 const REMOVE: &str = "remove it";
-/// The largest number of characters, items or properties. It is the compiler's bound of a repetition.
+/// The largest number of characters, items or properties: the compiler's limit of a repetition.
 const MAX_COUNT: u64 = 1_000_000_000;
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 64 << 10;
-/// The largest number of digits before the point, and the smallest number's after it, that ranges are written out for.
+/// The largest bound of a number. The smallest bound other than 0 is 1 / `MAX_NUMBER`.
 const MAX_NUMBER: f64 = 1e15;
-/// The largest divisor, without its decimal point: the lexer has a state for each remainder.
+/// The largest divisor, counted without the decimal point: the lexer has a state for each remainder.
 pub const MAX_DIVISOR: u64 = 10_000;
-/// The longest text of a setting under `x-guidance`.
+/// The longest text of a setting in `x-guidance`, in bytes.
 const MAX_SETTING: usize = 100;
 
-/// Checks one keyword and the type of its value. `all` are the keywords of its schema.
+/// Checks one keyword and the type of its value. `all` are the keywords of the same schema.
 pub fn check(name: &str, value: &Value, all: &Map<String, Value>, is_root: bool) -> Result<()> {
     if let Some((_, instead)) = UNSUPPORTED.iter().find(|(known, _)| *known == name) {
         return Err(Error::input(format!("keyword \"{name}\" is unsupported")).hint(*instead));
@@ -117,21 +117,21 @@ fn patterns(name: &str, value: &Value) -> Result<()> {
     all.keys().try_for_each(|text| pattern(name, text))
 }
 
-/// Whether a text is a regular expression, of the kind that output can be held to.
+/// Checks that a text is a supported regular expression.
 fn pattern(name: &str, text: &str) -> Result<()> {
     let shown = short(text, QUOTED);
     if text.len() > MAX_PATTERN {
         return Err(Error::input(format!("a \"{name}\" of {} bytes is too long, at most {MAX_PATTERN} are supported", text.len())));
     }
     if ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|look| text.contains(look)) {
-        let e = Error::input(format!("\"{name}\" looks ahead or behind, which is unsupported: {shown}"));
-        return Err(e.hint("write it without (?=, (?!, (?<= and (?<!"));
+        let e = Error::input(format!("\"{name}\" uses look-around, which is unsupported: {shown}"));
+        return Err(e.hint("remove (?=, (?!, (?<= and (?<!"));
     }
     let lark = llguidance::regex_to_lark(text, "dw");
     match llguidance::derivre::RegexBuilder::new().mk_regex_for_serach(&lark) {
         Ok(_) => Ok(()),
         Err(e) => {
-            // The last line of the parser's message says what is wrong; the others show the pattern.
+            // the last line of the parser's message has the reason; the other lines show the pattern
             let said = e.to_string();
             let why = said.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it is unsupported");
             Err(Error::input(format!("\"{name}\" is not a valid regular expression: {}: {shown}", short(why, 100))))
@@ -151,22 +151,22 @@ fn bound(name: &str, value: &Value, all: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// The number of `multipleOf` without its decimal point.
+/// Returns the number of `multipleOf` without its decimal point.
 pub fn divisor(value: &Value) -> Result<u64> {
     let number = value.as_f64().filter(|n| *n > 0.0 && n.is_finite());
     let Some(number) = number else { return expected("multipleOf", "a number larger than 0", value).map(|()| 1) };
-    // Rust writes numbers without an exponent, as short as they can be read again.
+    // Rust formats floats without an exponent, with the fewest digits that read back to the same number
     let digits: String = number.to_string().chars().filter(char::is_ascii_digit).collect();
     match digits.parse() {
         Ok(n) if n <= MAX_DIVISOR && digits.len() <= 9 => Ok(n),
         _ => {
             let e = Error::input(format!("\"multipleOf\" is {}, which is too large or too fine", short(&value.to_string(), QUOTED)));
-            Err(e.hint(format!("use a number of at most {MAX_DIVISOR}, its decimal point left out; or remove it")))
+            Err(e.hint(format!("use at most {MAX_DIVISOR}, counted without the decimal point, or remove it")))
         }
     }
 }
 
-/// How JSON is spaced and compiled: llguidance's options.
+/// Checks the settings of `x-guidance`: llguidance's options for spacing and compiling.
 fn settings(value: &Value) -> Result<()> {
     const TEXTS: [&str; 4] = ["item_separator", "key_separator", "whitespace_pattern", "json_allowed_escapes"];
     const FLAGS: [&str; 4] = ["whitespace_flexible", "coerce_one_of", "lenient", "json_allow_general_unicode_escapes"];

@@ -1,4 +1,4 @@
-//! What several schemas want together: `allOf`, `anyOf`, `oneOf` and `$ref` are merged into the schema that has them.
+//! Checks the size of merged schemas: the compiler merges `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that has them.
 
 use super::keyword::{MAX_DIVISOR, divisor};
 use super::{Node, find};
@@ -6,16 +6,16 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Patterns and formats that one text has to follow together. The compiler looks for a text that follows all of them.
+/// The limit on patterns and formats of one text. The compiler searches a text that matches all of them.
 const MAX_PATTERNS: usize = 4;
-/// Properties of an object, and names that it requires. The compiler takes the square of their number.
+/// The limit on properties of an object, and on required names. The compiler's work grows with the square of their number.
 const MAX_PROPERTIES: usize = 1000;
-/// Properties of an object that bounds their number: the compiler writes out a list for each of them.
+/// The limit on properties of an object with `minProperties` or `maxProperties`: the compiler writes a list for each property.
 const MAX_COUNTED: usize = 50;
-/// Patterns of names. Each is compared with every other.
+/// The limit on patterns of property names. The compiler compares each pair.
 const MAX_NAMES: usize = 50;
 
-/// Checks every part together with what it is merged with.
+/// Checks every part together with the schemas that are merged into it.
 pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
@@ -32,21 +32,21 @@ pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
             }
         }
         if sum.divisor > MAX_DIVISOR {
-            let e = Error::input("the numbers of \"multipleOf\" that have to hold together are too large").at(&part.at);
+            let e = Error::input("the combined numbers of \"multipleOf\" are too large").at(&part.at);
             return Err(e.hint("merge them into one number"));
         }
     }
     Ok(())
 }
 
-/// What a schema and those merged into it want.
+/// The size of a schema with the schemas that are merged into it.
 #[derive(Clone, Copy)]
 struct Sum {
     n_patterns: usize,
     n_properties: usize,
-    /// Patterns of properties' names.
+    /// The number of patterns of property names.
     n_names: usize,
-    /// `minProperties` or `maxProperties`.
+    /// True with `minProperties` or `maxProperties`.
     is_counted: bool,
     /// The product of the divisors.
     divisor: u64,
@@ -55,7 +55,7 @@ struct Sum {
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Both at once.
+    /// Returns the size of both schemas together.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),
@@ -66,7 +66,7 @@ impl Sum {
         }
     }
 
-    /// One of both, the larger in every respect.
+    /// Returns the maximum of both schemas in every field.
     fn or(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.max(other.n_patterns),
@@ -80,14 +80,14 @@ impl Sum {
 
 struct Merger<'s> {
     root: &'s Value,
-    /// By the address of the schema.
+    /// The known sizes, by the address of the schema.
     known: HashMap<*const Value, Sum>,
 }
 
 impl<'s> Merger<'s> {
-    /// References may go round: each schema counts once within itself.
+    /// Returns the size of a schema. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// Chains of references longer than this count from here on as nothing: the compiler's stack has been checked before.
+        /// The limit on chains of references; longer chains count as nothing from there. `MAX_LEVELS` protects the compiler's stack.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

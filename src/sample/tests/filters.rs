@@ -63,7 +63,7 @@ fn draws_follow_the_twin() {
     }
 }
 
-/// Tests the extreme values of each setting: those that keep all tokens and those that keep the fewest.
+/// Tests the values of each setting that keep all tokens, and the values that keep the fewest.
 #[test]
 fn filters_at_extreme_values() {
     let mut many = logits(500, 5, 3.0);

@@ -1,14 +1,14 @@
-//! What the crate that follows grammars says when it gives up, in the words of whoever wrote the grammar. Its own words name its parts and
-//! repeat the grammar, so none of them is shown.
+//! Explains errors of llguidance to the author of a grammar. The crate's own messages name its internals and repeat the grammar, so they
+//! are not shown.
 
 use super::schema::{Pointer, below, find};
 use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// What the crate says, and what it means for a grammar.
+/// Parts of the crate's messages, and their meaning for a grammar.
 const MEANT: [(&str, &str); 9] = [
-    ("NoExtensionBias", "no token of the vocabulary may come next, and the text may not end"),
+    ("NoExtensionBias", "no token of the vocabulary can come next, and the text cannot end here"),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),
     ("cancelled", AMBIGUOUS),
@@ -18,42 +18,43 @@ const MEANT: [(&str, &str); 9] = [
     ("symbols", "the grammar has too many different parts"),
     ("too many states", TOO_LARGE),
 ];
-const AMBIGUOUS: &str = "there are too many ways to go on at once";
-const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large together";
+const AMBIGUOUS: &str = "the grammar is too ambiguous here";
+const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large";
 
-/// What the crate says about a schema, what it means, and what to do.
+/// Parts of the crate's messages about a schema, their meaning, and what to do.
 const OF_SCHEMA: [(&str, &str, &str); 7] = [
-    ("oneOf constraints", "\"oneOf\" is unsupported where several of its schemas may match", "use \"anyOf\""),
+    ("oneOf constraints", "\"oneOf\" is unsupported if several of its schemas can match", "use \"anyOf\""),
     (
         "min/maxProperties",
-        "\"minProperties\" and \"maxProperties\" are unsupported beside properties that may be left out",
-        "list them under \"required\"",
+        "\"minProperties\" and \"maxProperties\" are unsupported with optional properties",
+        "list the properties under \"required\"",
     ),
     (
         "circular references",
-        "\"$ref\" leads back to itself beside other keywords, which is unsupported",
-        "move the keywords into the schema that is referred to",
+        "a circular \"$ref\" with other keywords beside it is unsupported",
+        "move the keywords into the target of the \"$ref\"",
     ),
-    ("disjoint", "\"patternProperties\" has patterns that may match the same name", "write patterns that cannot, or merge them"),
+    ("disjoint", "two patterns of \"patternProperties\" can match the same name", "change the patterns, or merge them"),
     (
         "Unable to determine",
-        "a pattern with its bounds is too large to compile",
-        "write it shorter, or remove \"minLength\" and \"maxLength\"",
+        "a pattern with its length bounds is too large to compile",
+        "shorten the pattern, or remove \"minLength\" and \"maxLength\"",
     ),
-    ("too large", "the schema is too large to compile", "split it"),
-    ("stack level", "the schemas to be merged are nested too deeply", "merge them by hand"),
+    ("too large", "the schema is too large to compile", "split the schema"),
+    ("stack level", "the schemas to merge are nested too deeply", "merge the schemas by hand"),
 ];
 
-/// What an error of the crate means.
-pub fn told(error: &dyn std::fmt::Display) -> String {
+/// Returns the meaning of an error of the crate.
+pub fn explain(error: &dyn std::fmt::Display) -> String {
     let said = error.to_string();
     MEANT.iter().find(|(known, _)| said.contains(known)).map_or("the grammar is too complex to compile", |(_, meant)| meant).into()
 }
 
-/// The smallest part of a schema that cannot be compiled, and why. `said` is the error of the whole; `compile` gives that of a schema, or
-/// `None`.
+/// Finds the smallest part of a schema that does not compile. Returns its error, with its JSON pointer.
+///
+/// `said` is the crate's error for the whole schema. `compile` returns the crate's error for a schema, or `None` if the schema compiles.
 pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Option<String>) -> Error {
-    /// For finding the part: a message is not worth more.
+    /// The time limit of the search.
     const LIMIT: Duration = Duration::from_secs(3);
     const STEPS: usize = 100;
     let begun = Instant::now();
@@ -61,14 +62,14 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     'deeper: for _ in 0..STEPS {
         let mut parts = below(&at, schema);
         parts.extend(schema.get("$ref").and_then(Value::as_str).and_then(|target| find(root, target)));
-        // Halves of the parts, until one part is left.
+        // bisect the parts until one part remains
         while !parts.is_empty() {
             let half = parts.split_off(parts.len() / 2);
             for some in [half, std::mem::take(&mut parts)].into_iter().filter(|some| !some.is_empty()) {
                 if begun.elapsed() > LIMIT {
                     break 'deeper;
                 }
-                // Where it fails in another way, it refers to what has been left out.
+                // another kind of error comes from a reference to a part that is missing in the reduced schema
                 let Some(error) = compile(&alone(root, &some)).filter(|e| kind(e) == kind(&said)) else { continue };
                 if let [(pointer, part)] = some.as_slice() {
                     (at, schema, said) = (pointer.clone(), part, error);
@@ -83,7 +84,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     meaning(schema, &said).at(at)
 }
 
-/// A schema that needs each of these parts.
+/// Returns a schema that requires each of these parts, and nothing else.
 fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     let below: Map<String, Value> = parts.iter().enumerate().map(|(i, (_, part))| (i.to_string(), (*part).clone())).collect();
     let names: Vec<&String> = below.keys().collect();
@@ -97,6 +98,7 @@ fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     schema
 }
 
+/// Returns the error for a part of a schema from the crate's message.
 fn meaning(schema: &Value, said: &str) -> Error {
     if said.contains("nsatisfiable") {
         let names = ["imum", "Length", "Items", "Properties"];
@@ -108,15 +110,15 @@ fn meaning(schema: &Value, said: &str) -> Error {
                 return Error::input(format!("\"{least}\" is larger than \"{most}\""));
             }
         }
-        return Error::input("no JSON matches this schema: its parts contradict one another");
+        return Error::input("no JSON matches this schema: its parts contradict each other");
     }
     match OF_SCHEMA.iter().find(|(known, ..)| said.contains(known)) {
         Some((_, meant, hint)) => Error::input(*meant).hint(*hint),
-        None => Error::input(told(&said).replace("the grammar", "the schema")),
+        None => Error::input(explain(&said).replace("the grammar", "the schema")),
     }
 }
 
-/// What the crate says, apart from names and numbers.
+/// Returns the kind of the crate's message: the message without names and numbers.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))
