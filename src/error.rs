@@ -18,6 +18,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// The result type of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Who can act.
@@ -73,6 +74,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Error {
+    /// Who can act on the error.
     pub kind: Kind,
     /// What was expected and what was found.
     pub message: String,
@@ -92,25 +94,32 @@ pub struct Error {
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
+    /// Creates an error from its kind and a message of one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         let message = one_line(message.into(), MAX_MESSAGE);
         Error { kind, message, place: None, field: None, hint: None, excerpt: None, cause: None }
     }
+    /// Creates an error of kind [`Kind::Input`].
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
     }
+    /// Creates an error of kind [`Kind::File`].
     pub fn file(message: impl Into<String>) -> Self {
         Self::new(Kind::File, message)
     }
+    /// Creates an error of kind [`Kind::Model`].
     pub fn model(message: impl Into<String>) -> Self {
         Self::new(Kind::Model, message)
     }
+    /// Creates an error of kind [`Kind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
+    /// Creates an error of kind [`Kind::Device`].
     pub fn device(message: impl Into<String>) -> Self {
         Self::new(Kind::Device, message)
     }
+    /// Creates an error of kind [`Kind::Memory`].
     pub fn memory(message: impl Into<String>) -> Self {
         Self::new(Kind::Memory, message)
     }

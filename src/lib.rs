@@ -136,6 +136,8 @@
 //! `cli` (default) is the command line. It implies `embedded-model`: the tiny trained model with its vocabulary, and the World vocabulary.
 //! `grammar` has grammars and JSON schemas. Without `cli` the crate has no argument parser and no logger.
 
+#![deny(missing_docs)]
+
 pub mod chat;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -143,6 +145,7 @@ pub mod cli;
 pub mod constrain;
 pub mod engine;
 pub mod error;
+#[allow(missing_docs)]
 pub mod low_level;
 pub mod sample;
 #[cfg(all(test, feature = "cli"))]

@@ -18,6 +18,7 @@ use std::ops::ControlFlow;
 /// answers end at a blank line with all that ChatRWKV does to logits.
 #[derive(Debug, Clone)]
 pub struct Question {
+    /// The tokens of the prompt.
     pub tokens: Vec<u32>,
     /// How the format draws, unless told otherwise.
     pub sampling: Sampling,

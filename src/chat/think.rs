@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 /// A piece of an answer while it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPart<'a> {
+    /// Text of the answer.
     Text(&'a str),
     /// Of what the model thinks before it answers.
     Thought(&'a str),

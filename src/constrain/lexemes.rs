@@ -73,7 +73,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that could take more than another lexeme that matches.
+    /// Returns the lexemes whose longer match could hide a match of another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);

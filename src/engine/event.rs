@@ -10,22 +10,55 @@ use crate::session::{Finish, Logprobs};
 pub enum Event {
     /// The request has a slot, and its prompt is being read.
     Started {
+        /// The number of tokens in the prompt.
         prompt_tokens: usize,
         /// Tokens of the prompt that need not be read, because a state holds them.
         cached_tokens: usize,
     },
     /// Log-probabilities of the prompt's tokens but the first, where the request asks for `echo` and for log-probabilities.
-    Prompt { logprobs: Vec<Logprobs> },
+    Prompt {
+        /// One entry for each token.
+        logprobs: Vec<Logprobs>,
+    },
     /// More of a continuation's text. An answer to messages comes without blanks around it.
-    Text { index: usize, text: String },
+    Text {
+        /// The continuation, from 0.
+        index: usize,
+        /// The text.
+        text: String,
+    },
     /// More of what the model thinks before it answers messages.
-    Thought { index: usize, text: String },
+    Thought {
+        /// The continuation, from 0.
+        index: usize,
+        /// The text.
+        text: String,
+    },
     /// The model calls a tool: the call's number within the answer, and the tool's name.
-    Call { index: usize, call: usize, name: String },
+    Call {
+        /// The continuation, from 0.
+        index: usize,
+        /// The number of the call in the answer, from 0.
+        call: usize,
+        /// The name of the tool.
+        name: String,
+    },
     /// More of a call's arguments, as the model writes them.
-    Arguments { index: usize, call: usize, text: String },
+    Arguments {
+        /// The continuation, from 0.
+        index: usize,
+        /// The number of the call in the answer, from 0.
+        call: usize,
+        /// The text.
+        text: String,
+    },
     /// Log-probabilities of the next token, where the request asks for them. Its text may come later: a character can be several tokens.
-    Logprobs { index: usize, logprobs: Logprobs },
+    Logprobs {
+        /// The continuation, from 0.
+        index: usize,
+        /// The log-probabilities.
+        logprobs: Logprobs,
+    },
     /// A continuation has ended.
     Done(Box<Completion>),
     /// The request has failed; nothing follows.
@@ -61,9 +94,11 @@ fn logprobs_bytes(logprobs: &Logprobs) -> usize {
 pub struct Completion {
     /// Which of the request's continuations, from 0.
     pub index: usize,
+    /// The text.
     pub text: String,
     /// What the model thought before it answered.
     pub thought: Option<String>,
+    /// The calls of tools.
     pub calls: Vec<Call>,
     /// As drawn; the id that ended the text is none of them.
     pub tokens: Vec<u32>,
@@ -71,6 +106,7 @@ pub struct Completion {
     pub logprobs: Vec<Logprobs>,
     /// One for each token of the prompt but the first, where the request asks for `echo` and for log-probabilities; else none.
     pub prompt_logprobs: Vec<Logprobs>,
+    /// The reason why the continuation ended.
     pub finish: Finish,
     /// Whether the text is all that its rules want; `None` without rules.
     pub complete: Option<bool>,
@@ -78,13 +114,16 @@ pub struct Completion {
     pub state: Option<Result<StateInfo>>,
     /// The seed that this continuation was drawn with.
     pub seed: u64,
+    /// The numbers of tokens.
     pub usage: Usage,
+    /// The time that the continuation took.
     pub timings: Timings,
 }
 
 /// A call of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Call {
+    /// The name of the tool.
     pub name: String,
     /// As the model wrote them.
     pub arguments: String,
@@ -93,9 +132,11 @@ pub struct Call {
 /// Tokens of one continuation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
     /// Of the prompt's tokens: those that were not read, because a state holds them.
     pub cached_tokens: usize,
+    /// The number of generated tokens.
     pub completion_tokens: usize,
 }
 

@@ -17,6 +17,7 @@ pub struct Followers {
 }
 
 impl Followers {
+    /// Creates an empty cache of followers for a model.
     pub fn new(model: &Model) -> Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }

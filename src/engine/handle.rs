@@ -97,6 +97,7 @@ impl Engine {
         Ok((Engine { commands, wake, shared }, scheduler))
     }
 
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.shared.model
     }

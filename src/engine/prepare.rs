@@ -14,10 +14,13 @@ pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 
 /// A request that a model can run.
 pub struct Prepared {
+    /// The tokens of the prompt.
     pub prompt: Vec<u32>,
     /// Tokens of the prompt up to the ends of some messages, for snapshots of a recurrent state.
     pub ends: Vec<usize>,
+    /// The sampling settings.
     pub sampling: Sampling,
+    /// The limits of the text.
     pub limits: Limits,
     /// What the text has to follow.
     pub constraint: Option<MakeConstraint>,

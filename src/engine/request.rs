@@ -20,7 +20,9 @@ pub(super) const MAX_LOGPROBS: usize = 20;
 /// What to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
+    /// A text.
     Text(String),
+    /// Token ids.
     Tokens(Vec<u32>),
     /// A conversation, written in the model's own format up to where it answers.
     Messages(Vec<Message>),
@@ -40,6 +42,7 @@ impl Input {
 /// What a text has to follow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
+    /// A grammar or a JSON schema.
     Rules(Rules),
     /// `json_object: false`: takes back a default of that kind.
     NoObject,
@@ -51,6 +54,7 @@ pub enum Follows {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Request {
+    /// The input to continue.
     pub input: Input,
     /// At most so many tokens; [`UNLIMITED`] is no limit.
     pub max_tokens: Option<usize>,
@@ -58,6 +62,7 @@ pub struct Request {
     pub stop: Option<Vec<String>>,
     /// Goes on after the ids that end a text.
     pub ignore_eos: Option<bool>,
+    /// The grammar or JSON schema that the text must follow.
     pub follows: Option<Follows>,
     /// Whether a text under rules that runs out of tokens is closed.
     pub close: Option<bool>,
@@ -89,6 +94,7 @@ pub struct Request {
 }
 
 impl Request {
+    /// Creates a request with all other fields unset.
     pub fn new(input: Input) -> Request {
         Request {
             input,
@@ -127,6 +133,7 @@ impl Request {
         Request::new(Input::Messages(messages.into()))
     }
 
+    /// Sets the largest number of tokens to generate.
     pub fn max_tokens(self, n: usize) -> Request {
         Request { max_tokens: Some(n), ..self }
     }

@@ -25,7 +25,9 @@ pub enum Close {
     /// As the kind of rules has it: JSON is closed, a text under a grammar in GBNF is not.
     #[default]
     ByKind,
+    /// Texts are completed when their tokens run out.
     Yes,
+    /// Texts are not completed.
     No,
 }
 
@@ -48,6 +50,7 @@ impl Close {
         }
     }
 
+    /// Applies the choice to a grammar.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn on(self, grammar: Grammar) -> Grammar {
         match self {

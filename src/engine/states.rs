@@ -65,6 +65,7 @@ impl State {
 /// A named state, for a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateInfo {
+    /// The name of the state.
     pub name: String,
     /// Tokens that it has read.
     pub n_tokens: usize,

@@ -152,6 +152,7 @@ impl Batcher {
         })
     }
 
+    /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -169,6 +170,7 @@ impl Batcher {
         self.session.n_free()
     }
 
+    /// Returns the number of running jobs.
     pub fn n_running(&self) -> usize {
         let waiting: usize = self.sequences.iter().map(|sequence| sequence.continuations.len()).sum();
         self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting

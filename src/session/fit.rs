@@ -19,6 +19,7 @@ use crate::error::{Error, Result, size};
 pub struct Candidate {
     /// As a strategy names it: `fp16`, `fp16i8`.
     pub dtype: String,
+    /// The bytes of the model by layer.
     pub footprint: Footprint,
 }
 
@@ -30,6 +31,7 @@ pub struct Machine {
     pub adapters: Vec<(String, Option<u64>)>,
     /// Free bytes of the host's memory; none as above.
     pub host: Option<u64>,
+    /// The speeds of memory and transfers.
     pub speeds: Speeds,
 }
 

@@ -23,6 +23,7 @@ pub struct LayerBytes {
 /// What a session makes room for.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
+    /// The numbers of pages and blocks.
     pub room: Room,
     /// Tokens of a step, at the most.
     pub tokens: usize,
@@ -107,12 +108,16 @@ impl Footprint {
 /// What a device holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceBytes {
+    /// Bytes of weights.
     pub weights: u64,
+    /// Bytes of slots.
     pub slots: u64,
+    /// Bytes of working memory.
     pub scratch: u64,
 }
 
 impl DeviceBytes {
+    /// Returns the sum of all bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }

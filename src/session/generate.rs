@@ -11,7 +11,9 @@ use web_time::Instant;
 /// What to read before generating.
 #[derive(Debug, Clone)]
 pub enum Prompt<'a> {
+    /// A text.
     Text(&'a str),
+    /// Token ids.
     Tokens(&'a [u32]),
 }
 
@@ -33,6 +35,7 @@ pub struct Event<'a> {
     pub stream: usize,
     /// `None` for text that was held back and is certain now.
     pub token: Option<u32>,
+    /// The text that is now certain. It may be empty.
     pub piece: &'a str,
     /// Tokens of this stream that were drawn together, this one among them: they come at once, fewer where the text ends.
     pub n_together: usize,
@@ -100,18 +103,25 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Numbers of tokens and the time that they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
+    /// The time of prefill in milliseconds.
     pub prefill_ms: f64,
+    /// The number of prefilled tokens.
     pub prefill_tokens: usize,
+    /// The time of decode in milliseconds.
     pub decode_ms: f64,
+    /// The number of decoded tokens.
     pub decode_tokens: usize,
 }
 
 impl Timings {
+    /// Returns the speed of prefill in tokens/s, 0 if no time was measured.
     pub fn prefill_tokens_per_second(&self) -> f64 {
         rate(self.prefill_tokens, self.prefill_ms)
     }
+    /// Returns the speed of decode in tokens/s, 0 if no time was measured.
     pub fn decode_tokens_per_second(&self) -> f64 {
         rate(self.decode_tokens, self.decode_ms)
     }
@@ -124,10 +134,15 @@ fn rate(n: usize, ms: f64) -> f64 {
 /// What [`Session::generate`] gives.
 #[derive(Debug, Clone)]
 pub struct Generated {
+    /// The tokens of the prompt.
     pub prompt: Vec<u32>,
+    /// The generated tokens.
     pub tokens: Vec<u32>,
+    /// The generated text.
     pub text: String,
+    /// The reason why the text ended.
     pub finish: Finish,
+    /// The time that prefill and decode took.
     pub timings: Timings,
 }
 

@@ -7,7 +7,9 @@ use std::cmp::Ordering;
 /// biases and rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
+    /// The drawn token.
     pub token: u32,
+    /// The log-probability of the drawn token.
     pub logprob: f32,
     /// As many as were asked for, the likeliest first; of equal ones the lower id first.
     pub top: Vec<(u32, f32)>,

@@ -70,6 +70,7 @@ use work::{Cut, Scratch};
 /// Slots that only remember, beside those that step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
+    /// The number of slots.
     pub slots: usize,
     /// Tokens whose keys and values they hold together, for a model with attention. [`Session::held_tokens`] counts them; its caller closes
     /// slots in time.
@@ -148,6 +149,7 @@ impl Session {
         })
     }
 
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }

@@ -108,6 +108,7 @@ impl Model {
         })))
     }
 
+    /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -123,9 +124,11 @@ impl Model {
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
+    /// Returns the architecture and the sizes of the model.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
+    /// Returns the vocabulary. `None` if none was found: see [`vocab_hint`](Self::vocab_hint).
     pub fn vocab(&self) -> Option<&Vocab> {
         match &self.0.vocab {
             Choice::Found(vocab) => Some(vocab),
@@ -139,6 +142,7 @@ impl Model {
             Choice::Missing { hint } => Some(hint),
         }
     }
+    /// Returns the device that holds the weights.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -146,6 +150,7 @@ impl Model {
     pub fn dtype(&self) -> &str {
         &self.0.dtype
     }
+    /// Returns the number of parameters.
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }
@@ -196,6 +201,7 @@ impl Model {
         let Device { backend, name, .. } = self.device();
         format!("{} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
     }
+    /// Returns the time that loading took, in milliseconds.
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }

@@ -28,7 +28,9 @@ pub enum ModelSource {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
+    /// The device: `auto`, `cpu` or a GPU.
     pub device: DeviceChoice,
+    /// The graphics API for GPUs.
     pub backend: Backend,
     /// Several devices that share the layers, in order; where it is empty, all are on `device`.
     pub parts: Vec<PartOn>,
@@ -106,11 +108,13 @@ impl Options {
 pub struct Device {
     /// `cpu` or `gpu:N`, as the option takes it; `own` for the caller's. Several, in this and in the others, have an arrow between them.
     pub id: String,
+    /// The name of the adapter.
     pub name: String,
     /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for our own executor.
     pub backend: String,
     /// `discrete`, `integrated`, `virtual`, `cpu`, `other`, or `builtin` for our own executor.
     pub kind: String,
+    /// The name and version of the driver.
     pub driver: String,
     /// Why it was chosen, in one line.
     pub why: String,
@@ -139,8 +143,10 @@ pub enum StateOrientation {
 }
 
 impl StateOrientation {
+    /// All orientations.
     pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
 
+    /// Returns the name of the orientation.
     pub fn name(self) -> &'static str {
         match self {
             StateOrientation::ValueKey => "value-key",

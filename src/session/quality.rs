@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 pub struct Windows<'a> {
     /// What stands before every window and is never predicted. Where nothing does, a window's first token has no probability.
     pub start: &'a [u32],
+    /// The tokens to predict.
     pub tokens: &'a [u32],
     /// Tokens of a window at the most, those of `start` among them.
     pub len: usize,
@@ -48,10 +49,13 @@ pub struct Quality {
     pub n: usize,
     /// exp of the mean of −log p(token): the reference's, and the model's.
     pub reference_perplexity: f64,
+    /// The perplexity of the model.
     pub perplexity: f64,
     /// KL(p of the reference || p of the model), in nats a token: the mean, what 99 % of the tokens do not exceed, the largest.
     pub kl_mean: f64,
+    /// The 99th percentile of the divergence.
     pub kl_p99: f64,
+    /// The largest divergence.
     pub kl_max: f64,
     /// Percent of the tokens before which both find the same one likeliest.
     pub agreement_percent: f64,

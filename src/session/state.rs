@@ -27,6 +27,7 @@ const PENDING: &str = "pending_bytes";
 pub struct StateExtras<'a> {
     /// Those that led here.
     pub tokens: Option<&'a [u32]>,
+    /// The memory of the sampler.
     pub sampler: Option<&'a sample::Memory>,
     /// What a text kept back at its end ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
@@ -240,9 +241,11 @@ fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
 pub struct SavedTokens {
     /// Empty where they were not saved.
     pub tokens: Vec<u32>,
+    /// The number of tokens in the state.
     pub n_tokens: usize,
     /// Whether the next token can be drawn without reading one.
     pub has_logits: bool,
+    /// The metadata of the file.
     pub metadata: BTreeMap<String, String>,
 }
 

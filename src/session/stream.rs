@@ -12,6 +12,7 @@ use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 /// When to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// The largest number of tokens to generate.
     pub max_tokens: usize,
     /// The text ends before any of these.
     pub stop_texts: Vec<String>,
@@ -43,6 +44,7 @@ pub enum Finish {
 }
 
 impl Finish {
+    /// Returns the name of the reason, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Finish::Eos => "eos",
@@ -59,11 +61,15 @@ pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
 /// One continuation: a slot, its sampler, and what came of it.
 pub struct Stream {
+    /// The slot.
     pub slot: Slot,
+    /// The sampler.
     pub sampler: Sampler,
+    /// The generated tokens.
     pub tokens: Vec<u32>,
     /// Text so far; empty without a vocabulary.
     pub text: String,
+    /// The reason why the text ended. `None` while it continues.
     pub finish: Option<Finish>,
     /// Whether the text, which has ended, is all that its constraint wants. `None` without a constraint. A stop text cuts a text, so
     /// the text before it counts as incomplete.
@@ -103,6 +109,7 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Creates a stream that continues a slot.
     pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Stream {
         Stream {
             slot,

@@ -48,6 +48,7 @@ pub struct Answer {
     pub call: Option<ToolCall>,
     /// Drawn and read. What ends a text without being read is none of them.
     pub tokens: Vec<u32>,
+    /// The reason why the answer ended.
     pub finish: Finish,
     /// Whether the answer follows its grammar or schema to the end. `None` without one.
     pub complete: Option<bool>,
@@ -57,13 +58,16 @@ pub struct Answer {
     pub n_prompt: usize,
     /// Tokens that GLM's guard against broken logits drew: above 0 the model's numbers fail.
     pub n_guarded: u64,
+    /// The time that the answer took.
     pub timings: Timings,
 }
 
 /// Settings of the sampler for one answer alone, in place of the conversation's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Overrides {
+    /// The temperature. `None` keeps the conversation's.
     pub temperature: Option<f32>,
+    /// The `top_p`. `None` keeps the conversation's.
     pub top_p: Option<f32>,
 }
 
@@ -288,6 +292,7 @@ impl Conversation {
         begun
     }
 
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         self.core.session.model()
     }
@@ -296,6 +301,7 @@ impl Conversation {
         self.mode.view().format
     }
 
+    /// Returns the settings of the conversation.
     pub fn settings(&self) -> &Settings {
         &self.core.settings
     }
@@ -386,6 +392,7 @@ impl Conversation {
         self.mode.load(&mut self.core, path)
     }
 
+    /// Returns the size of the conversation and its timings.
     pub fn stats(&self) -> Stats {
         let Conversation { core, mode, last, total } = self;
         let (View { n_turns, tokens, .. }, n_free) = (mode.view(), core.session.n_free());

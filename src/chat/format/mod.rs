@@ -51,7 +51,9 @@ impl Messages {
 /// Who speaks in a format of lines, and the conversation before the first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialPrompt {
+    /// The name of the user.
     pub user: String,
+    /// The name of the model.
     pub bot: String,
     /// What is after both names: as a rule a colon.
     pub interface: String,
@@ -120,6 +122,7 @@ impl Format {
         KNOWN.iter().map(|known| (known.name, known.about)).chain([TEMPLATE]).collect()
     }
 
+    /// Returns the name of the format.
     pub fn name(&self) -> &'static str {
         self.name
     }

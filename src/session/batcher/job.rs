@@ -12,6 +12,7 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// Is told the prompt when the job is added.
     pub sampler: Sampler,
+    /// The limits of the text.
     pub limits: Limits,
     /// Changes logits before each draw; all texts then draw on the host.
     pub processor: Option<Processor>,
@@ -45,7 +46,9 @@ pub struct Keeps {
 /// A slot that a job left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSlot {
+    /// The job.
     pub job: JobId,
+    /// The slot, which the caller closes.
     pub slot: Slot,
     /// It stands after the text; else within the prompt or after it.
     pub is_end: bool,
@@ -76,6 +79,7 @@ pub struct JobId(pub(super) u64);
 /// A job that ended.
 #[derive(Debug)]
 pub struct Done {
+    /// The job.
     pub job: JobId,
     /// An error is the job's alone: nothing can be drawn from its logits.
     pub output: Result<JobOutput>,
@@ -84,9 +88,11 @@ pub struct Done {
 /// What came of a job.
 #[derive(Debug, Clone)]
 pub struct JobOutput {
+    /// The generated tokens.
     pub tokens: Vec<u32>,
     /// Empty without a vocabulary.
     pub text: String,
+    /// The reason why the text ended.
     pub finish: Finish,
     /// As [`Stream::complete`].
     pub complete: Option<bool>,
