@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What an engine has to do at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
+    /// The number of slots.
     pub slots: usize,
     /// Slots that no generation has.
     pub free_slots: usize,
