@@ -72,6 +72,8 @@ struct Kept {
     id: Id,
     line: Option<u64>,
     finish: Option<IgnoredAny>,
+    /// The continuations of a line that asked for several.
+    choices: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
 }
 
@@ -204,7 +206,7 @@ fn is_blank(byte: u8) -> bool {
 
 /// Returns the fields of a line. `None` if the line is not a result.
 fn result(line: &[u8]) -> Option<Kept> {
-    serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.error.is_some())
+    serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.choices.is_some() || k.error.is_some())
 }
 
 /// Replaces the file by a copy without the error lines that `errors` removes, and opens the copy for appending.
@@ -264,6 +266,14 @@ mod tests {
             // The error of a line without an id is removed.
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n{ERROR}\n{{\"id\":8}}\n"));
         }
+    }
+
+    #[test]
+    fn a_result_with_several_choices_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        std::fs::write(&path, "{\"id\":\"b\",\"choices\":[{\"text\":\"x\",\"finish\":\"eos\"}],\"usage\":{}}\n").unwrap();
+        assert_eq!(open(&path, Errors::Keep).unwrap().was(key("\"b\"")), Some(Was::Text));
     }
 
     #[test]
