@@ -262,7 +262,9 @@ impl Sampling {
     /// As `set`.
     pub fn with(mut self, asked: &[(&str, &[&str])]) -> Result<Sampling> {
         let (presets, rest): (Vec<_>, Vec<_>) = asked.iter().partition(|(name, _)| *name == "preset");
-        let all = |s: &mut Sampling, of: &[&(&str, &[&str])]| of.iter().try_for_each(|(name, values)| s.set_each(name, values));
+        // An error names the field as JSON has it; the program turns that into a flag.
+        let set = |s: &mut Sampling, name: &str, values: &[&str]| s.set_each(&name.replace('-', "_"), values);
+        let all = |s: &mut Sampling, of: &[&(&str, &[&str])]| of.iter().try_for_each(|(name, values)| set(s, name, values));
         all(&mut self, &presets)?;
         let mut s = self.clone();
         all(&mut s, &rest)?;
