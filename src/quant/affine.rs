@@ -1,28 +1,34 @@
-//! Scales and offsets of whole rows and columns, as the official Python package finds them.
+//! Scales and offsets of whole rows and columns, computed as in the official Python package (`fp16i8`).
 //!
-//! RWKV specification, section 10.5. For a matrix with more columns (inputs) than rows (outputs):
-//!   my = min of each column of W;  mx = min of each row of W − my;  rx = max of each row of W − my − mx;  ry = max of each column
-//!   of (W − my − mx) / rx
-//! and the same with mx before my otherwise.
+//! If a matrix has more columns (inputs) than rows (outputs):
+//!
+//! ```text
+//! my = min of each column of W
+//! mx = min of each row of W − my
+//! rx = max of each row of W − my − mx
+//! ry = max of each column of (W − my − mx) / rx
+//! ```
+//!
+//! Otherwise mx is computed before my.
 
 use crate::error::{Error, Result};
 use half::f16;
 
-/// `[rows]` and `[columns]`.
+/// The scales and offsets of a matrix: rx and mx `[rows]`, ry and my `[columns]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Affine {
     pub rx: Vec<f32>,
     pub mx: Vec<f32>,
     pub ry: Vec<f32>,
     pub my: Vec<f32>,
-    /// Which offset is taken off first.
+    /// Whether my is subtracted before mx. The order determines the rounding.
     columns_first: bool,
-    /// Of the transposed matrix: columns are divided by their scales before rows are, so that codes are the same to the bit.
+    /// Whether the matrix is transposed. Then columns are divided by their scales before rows, so that codes are equal to the bit.
     is_transposed: bool,
 }
 
 impl Affine {
-    /// From what was stored of a matrix: see [`stored`](Self::stored). Of use where there are codes, too.
+    /// Reads scales and offsets from halves in the layout of [`stored`](Self::stored). `halves` belong to all `rows` of a matrix.
     pub fn from_stored(halves: &[f16], rows: usize, columns: usize) -> Affine {
         let k = (halves.len() - 2 * rows) / 2;
         let some = |at: usize, n: usize, factor: f32| halves[at..at + n].iter().map(|h| h.to_f32() * factor).collect();
@@ -36,7 +42,7 @@ impl Affine {
         }
     }
 
-    /// Of the transposed matrix.
+    /// Returns the scales and offsets of the transposed matrix.
     pub fn transposed(self) -> Affine {
         Affine {
             rx: self.ry,
@@ -48,13 +54,13 @@ impl Affine {
         }
     }
 
-    /// Of `n` columns from `first` on; there may be fewer.
+    /// Returns the scales and offsets of `n` columns from `first` on, or fewer if the matrix ends before.
     pub fn columns(&self, first: usize, n: usize) -> Affine {
         let some = |of: &[f32]| of[first..of.len().min(first + n)].to_vec();
         Affine { ry: some(&self.ry), my: some(&self.my), ..self.clone() }
     }
 
-    /// 256 · (W − mx − my) / rx / ry of row `i`.
+    /// Replaces row `i` of W by 256 · (W − mx − my) / rx / ry.
     pub fn normalise(&self, i: usize, row: &mut [f32]) {
         for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
             let (rx, ry) = (divisor(self.rx[i]), divisor(*ry));
@@ -63,12 +69,14 @@ impl Affine {
         }
     }
 
+    /// Subtracts both offsets in the matrix's order.
     fn shift(&self, x: f32, i: usize, my: f32) -> f32 {
         if self.columns_first { x - my - self.mx[i] } else { x - self.mx[i] - my }
     }
 
-    /// What is kept for rows `first ..` of so many, and for `k` columns: halves, scales divided by 16, so that their product is a
-    /// 256th. `[rows] rx, [rows] mx, [k] ry, [k] my`, padded with zeros.
+    /// Returns the halves to store for `rows` rows from `first` on and for all columns, padded with zeros to `k` columns.
+    ///
+    /// The layout is `[rows] rx / 16, [rows] mx, [k] ry / 16, [k] my`. The product of the stored scales is rx · ry / 256.
     pub fn stored(&self, first: usize, rows: usize, k: usize) -> Vec<f16> {
         let mut halves = Vec::with_capacity(2 * (rows + k));
         let mut add = |numbers: &[f32], n: usize, factor: f32| {
@@ -84,12 +92,13 @@ impl Affine {
     }
 }
 
-/// Looks at a matrix twice, row by row, and knows its scales and offsets then.
+/// Computes the scales and offsets of a matrix in two passes over its rows.
 pub struct Survey {
     found: Affine,
 }
 
 impl Survey {
+    /// Starts a survey of a matrix `[rows, columns]`.
     pub fn new(rows: usize, columns: usize) -> Survey {
         let found = Affine {
             rx: vec![0.0; rows],
@@ -102,10 +111,10 @@ impl Survey {
         Survey { found }
     }
 
-    /// Every row once: offsets of columns, and of rows where those come first.
+    /// Takes row `i` in the first pass, which computes my, and mx if that comes first.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        // Comparisons pass over what is no number.
+        // min and max ignore NaN. A NaN or an infinity is kept in mx, so that `done` reports it.
         if let Some(x) = row.iter().find(|x| !x.is_finite()) {
             found.mx[i] = *x;
         }
@@ -116,7 +125,7 @@ impl Survey {
         found.my.iter_mut().zip(row).for_each(|(my, x)| *my = my.min(x - mx));
     }
 
-    /// Every row a second time, after all have been looked at once.
+    /// Takes row `i` in the second pass. All rows must have been in the first pass.
     pub fn second(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
         if found.columns_first && found.mx[i].is_finite() {
@@ -129,19 +138,26 @@ impl Survey {
         }
     }
 
-    /// Fails where a number is not finite, or a scale or an offset too large for a half.
+    /// Returns the scales and offsets.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a number is not finite, or if a scale or an offset is too large for a half.
     pub fn done(self) -> Result<Affine> {
         let Affine { rx, mx, ry, my, .. } = &self.found;
         let scales = rx.iter().chain(ry).map(|s| s / 16.0);
         let misfit = scales.chain(mx.iter().chain(my).copied()).find(|x| !f16::from_f32(*x).is_finite());
         match misfit {
-            Some(x) => Err(Error::model(format!("scales or offsets of i8rc cannot hold {x}")).hint("leave out `quant`")),
+            Some(x) => {
+                Err(Error::model(format!("a scale or an offset of {x} does not fit i8rc, which stores both as f16"))
+                    .hint("leave out `quant`"))
+            }
             None => Ok(self.found),
         }
     }
 }
 
-/// A row of equal numbers has no scale: it is its offset.
+/// Returns the divisor for a scale. A row of equal numbers has scale 0 and is all offset.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

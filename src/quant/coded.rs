@@ -1,4 +1,4 @@
-//! A whole matrix in a format, as files hold it: the codes of all rows, then what they are multiplied by.
+//! A whole encoded matrix in the layout of files: the codes of all rows, then the scales.
 
 use super::{Axis, Format, Scales, Scaling, padded};
 use crate::error::{Error, Result};
@@ -6,19 +6,19 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// How a matrix is coded.
+/// The encoding of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
-    /// Rows of codes are columns of the tensor that the matrix is of.
+    /// Whether the matrix is the transposed tensor: rows of codes are columns of the tensor.
     pub transposed: bool,
-    /// Of rows under one another, as many each, whose scales were found one by one.
+    /// Slices of equally many consecutive rows. Each slice has its own scales.
     pub slices: usize,
 }
 
 impl Coding {
-    /// Rows and width of the matrix that a tensor of this shape is kept as.
+    /// Returns rows and columns of the encoded matrix for a tensor of this shape.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,
@@ -27,7 +27,7 @@ impl Coding {
         (shape.iter().product::<usize>() / k.max(1), k)
     }
 
-    /// Halves that go with the codes of a slice.
+    /// Returns the number of halves that store the scales of a slice `[rows, k]`.
     fn n_scales(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
@@ -36,15 +36,15 @@ impl Coding {
         }
     }
 
-    /// Bytes of `[rows, k]`: codes of padded rows, then halves. None where no address holds so many.
+    /// Returns the bytes of a matrix `[rows, k]`: codes of padded rows, then halves. Returns `None` if the number overflows `usize`.
     pub fn size_bytes(&self, rows: usize, k: usize) -> Option<usize> {
-        // No code has more than four bytes, and no matrix more halves than eight numbers a row and a column.
+        // An upper bound: a code has at most 4 bytes, and a padded row or column at most a few halves.
         k.checked_add(8)?.checked_mul(rows.checked_add(8)?)?.checked_mul(32)?;
         Some(rows * self.format.size_bytes(padded(k)) + 2 * self.slices * self.n_scales(rows / self.slices, k))
     }
 }
 
-/// A matrix `[rows, k]` over bytes that someone else owns.
+/// An encoded matrix `[rows, k]` over borrowed bytes.
 #[derive(Debug, Clone)]
 pub struct Coded<'a> {
     pub coding: Coding,
@@ -52,47 +52,53 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All numbers, made when somebody jumps about in them: only small matrices are read so.
+    /// All numbers, decoded at the first [`at`](Coded::at). Only small matrices are read by single numbers.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
 impl<'a> Coded<'a> {
+    /// Checks sizes and wraps the bytes of a matrix `[rows, k]`.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the matrix is empty, if slices do not divide the rows, or if the number of bytes is wrong.
     pub fn new(coding: Coding, rows: usize, k: usize, bytes: &'a [u8]) -> Result<Coded<'a>> {
         if rows == 0 || k == 0 || coding.slices == 0 || !rows.is_multiple_of(coding.slices) {
-            return Err(Error::file(format!("expected rows that {} slices share, found {rows} of {k} numbers", coding.slices)));
+            return Err(Error::file(format!("expected rows that divide into {} slices, found a matrix [{rows}, {k}]", coding.slices)));
         }
         match coding.size_bytes(rows, k) {
             Some(expected) if expected == bytes.len() => {}
             expected => {
                 let name = coding.format.name();
-                let expected = expected.map_or("fewer numbers".to_string(), |n| format!("{n} bytes"));
-                return Err(Error::file(format!("expected {expected} of {name} for {rows} rows of {k}, found {} bytes", bytes.len())));
+                let expected = expected.map_or("fewer elements".to_string(), |n| format!("{n} bytes"));
+                return Err(Error::file(format!("expected {expected} for {rows} rows of {k} in {name}, found {} bytes", bytes.len())));
             }
         }
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// What the codes stand for before anything is multiplied: encoded again without scales, they are the same codes.
+    /// Returns the same matrix without its scales: [`read`](Self::read) returns the values of codes. Encoded again without scales, the
+    /// values give the same codes.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }
 
-    /// Bytes of the codes of a row.
+    /// Returns the bytes of the codes of a row.
     pub fn row_bytes(&self) -> usize {
         self.coding.format.size_bytes(padded(self.k))
     }
 
-    /// `[rows, padded k]`
+    /// Returns all codes, `[rows, padded k]`.
     pub fn codes(&self) -> &'a [u8] {
         &self.bytes[..self.rows * self.row_bytes()]
     }
 
-    /// Rows of a slice.
+    /// Returns the rows of a slice.
     fn slice_rows(&self) -> usize {
         self.rows / self.coding.slices
     }
 
-    /// The halves of a slice: of blocks as [`Axis`] says, or as [`super::Affine::stored`] has them.
+    /// Returns the halves of a slice, in the layout of [`Axis`] or, with affine scaling, of [`super::Affine::stored`].
     pub fn scales(&self, slice: usize) -> Vec<f16> {
         let n = self.coding.n_scales(self.slice_rows(), self.k);
         self.halves(slice * n..(slice + 1) * n)
@@ -103,7 +109,7 @@ impl<'a> Coded<'a> {
         scales[2 * range.start..2 * range.end].chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect()
     }
 
-    /// Row `i` and what pads it.
+    /// Decodes row `i` with its padding.
     fn read_row(&self, i: usize, out: &mut [f32]) {
         let Coding { format, axis, .. } = self.coding;
         format.decode(&self.codes()[i * self.row_bytes()..][..self.row_bytes()], out);
@@ -132,7 +138,7 @@ impl<'a> Coded<'a> {
         Scales::new(format.scaling(), axis, &own, 1).apply(0, out);
     }
 
-    /// Numbers from row-major index `start` on.
+    /// Decodes numbers from row-major index `start` on, without padding.
     pub fn read(&self, start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;
@@ -148,7 +154,7 @@ impl<'a> Coded<'a> {
         }
     }
 
-    /// One number by its row-major index.
+    /// Returns one number by its row-major index. The first call decodes the whole matrix.
     pub fn at(&self, index: usize) -> f32 {
         self.whole.get_or_init(|| {
             let mut all = vec![0.0; self.rows * self.k];
@@ -163,7 +169,7 @@ mod tests {
     use super::super::{Affine, Encoded, FORMATS, Survey, encode_rows};
     use super::*;
 
-    /// Rows of odd width, coded in slices.
+    /// Encodes a matrix of odd width in slices. Returns its coding, its bytes and the decoded numbers.
     fn coded(format: &'static dyn Format, axis: Axis, slices: usize, rows: usize, k: usize) -> (Coding, Vec<u8>, Vec<f32>) {
         let numbers: Vec<f32> = (0..rows * k).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
         let (mut codes, mut halves, mut expected) = (Vec::new(), Vec::new(), Vec::new());
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_scale_is_encoded_to_the_same_codes() {
+    fn unscaled_values_encode_to_the_same_codes() {
         for format in FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None) {
             let (coding, bytes, _) = coded(format, Axis::Row, 1, 16, 64);
             let matrix = Coded::new(coding, 16, 64, &bytes).unwrap();
@@ -223,7 +229,7 @@ mod tests {
     #[test]
     fn sizes_are_checked() {
         let (coding, bytes, _) = coded(FORMATS[2], Axis::Row, 1, 8, 64);
-        assert!(Coded::new(coding, 8, 64, &bytes[1..]).unwrap_err().to_string().contains("i8 for 8 rows of 64"));
+        assert!(Coded::new(coding, 8, 64, &bytes[1..]).unwrap_err().to_string().contains("8 rows of 64 in i8"));
         assert!(Coded::new(Coding { slices: 0, ..coding }, 8, 64, &bytes).is_err());
         assert!(Coded::new(Coding { slices: 3, ..coding }, 8, 64, &bytes).is_err());
         assert!(Coded::new(coding, usize::MAX, 64, &bytes).is_err());

@@ -1,7 +1,7 @@
-//! The inner loops that all formats share: units of eight codes to numbers, and their dot products with f32 activations.
+//! The inner loops that all formats share: decoding units of eight codes, and dot products of codes with f32 activations.
 //!
-//! Thirty-two partial sums, combined in a fixed order, so that a result never depends on who else is in the batch. On x86-64
-//! the AVX2 body is chosen at run time; elsewhere the compiler vectorises the portable one.
+//! A dot product has 32 partial sums, combined in a fixed order, so that a result never depends on the rest of the batch. On x86-64
+//! the AVX2 body is chosen at run time. Elsewhere the compiler vectorises the portable body.
 
 use super::{PAD, WEIGHTS_PER_BLOCK};
 
@@ -10,10 +10,10 @@ pub trait Codes {
     /// Bytes of a unit.
     const BYTES: usize;
 
-    /// What the codes of a unit stand for, unscaled.
+    /// Returns the unscaled values of a unit's codes.
     fn eight(unit: &[u8]) -> [f32; PAD];
 
-    /// The same in a register.
+    /// Loads the unscaled values of a unit into a register.
     ///
     /// # Safety
     /// The CPU has AVX2, FMA and F16C, and `unit` points to a whole unit.
@@ -21,7 +21,7 @@ pub trait Codes {
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
 }
 
-/// The loops over the codes of a format.
+/// The inner loops of a format.
 pub struct Loops {
     pub(super) decode: fn(&[u8], &mut [f32]),
     pub(super) dot: fn(&[u8], &[f32]) -> f32,
@@ -29,19 +29,20 @@ pub struct Loops {
 }
 
 impl Loops {
+    /// Returns the loops of the format whose units `C` decodes.
     pub(super) fn of<C: Codes>() -> Loops {
         Loops { decode: decode::<C>, dot: dot::<C>, dot_blocks: dot_blocks::<C> }
     }
 }
 
-/// Numbers of whole units.
+/// Decodes whole units to unscaled values.
 fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
     for (out, unit) in out.chunks_exact_mut(PAD).zip(bytes.chunks_exact(C::BYTES)) {
         out.copy_from_slice(&C::eight(unit));
     }
 }
 
-/// Σ code·x. x may be shorter than the row: the rest is padding.
+/// Returns Σ code·x. `x` may be shorter than the row, whose remainder is padding.
 fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
@@ -51,7 +52,7 @@ fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     portable::<C>(row, x)
 }
 
-/// Σ over blocks of scale · Σ code·x.
+/// Returns Σ over blocks of scale · Σ code·x.
 fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
@@ -62,10 +63,10 @@ fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
 }
 
-/// Partial sums kept apart: four registers of eight lanes hide the latency of the multiply-add.
+/// The number of partial sums. Four registers of eight lanes hide the latency of the multiply-add.
 const LANES: usize = 32;
 
-/// The unit that begins here; a row that was not padded may end within.
+/// Decodes the unit at the start of `bytes`. A row without padding may end within the unit, which zeros complete.
 fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     if bytes.len() >= C::BYTES {
         return C::eight(bytes);
@@ -75,6 +76,7 @@ fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     C::eight(&unit)
 }
 
+/// Returns Σ code·x without CPU-specific instructions.
 fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     for (u, (unit, x)) in row.chunks(C::BYTES).zip(x.chunks(PAD)).enumerate() {
@@ -86,6 +88,7 @@ fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
+/// Returns true if the CPU has the features of the AVX2 body.
 #[cfg(target_arch = "x86_64")]
 fn avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
@@ -98,7 +101,7 @@ mod x86 {
 
     const REGISTERS: usize = LANES / PAD;
 
-    // SAFETY of all: callers have checked the CPU's features; all loads stay within whole units that row and x both hold.
+    // SAFETY of all functions here: callers have checked the CPU's features. All loads stay within whole units of both row and x.
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub unsafe fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
@@ -127,7 +130,7 @@ mod x86 {
         unsafe { total(sums) + rest }
     }
 
-    /// Adds whole units to the registers in turn; gives the sum of what is left.
+    /// Adds the products of whole units to the registers in turn. Returns the sum of the remainder, less than one unit.
     #[inline(always)]
     unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
         let units = (x.len() / PAD).min(row.len() / C::BYTES);
@@ -150,6 +153,7 @@ mod x86 {
         if left.is_empty() { 0.0 } else { super::eight::<C>(&row[units * C::BYTES..]).iter().zip(left).map(|(w, x)| w * x).sum() }
     }
 
+    /// Adds up the four registers and their lanes in a fixed order.
     #[inline(always)]
     unsafe fn total(sums: [__m256; REGISTERS]) -> f32 {
         let mut lanes = [0f32; PAD];

@@ -1,21 +1,31 @@
-//! Rows of numbers to codes and scales, on all of the host's threads.
+//! Encodes rows of numbers to codes and scales, on all threads of the host.
 
 use super::{Affine, Axis, Format, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use half::f16;
 use rayon::prelude::*;
 
-/// Rows in a format.
+/// Encoded rows.
 #[derive(Default)]
 pub struct Encoded {
-    /// `[rows, k]`, row after row.
+    /// `[rows, k]`, row-major.
     pub codes: Vec<u8>,
-    /// As [`Axis`] says; none where scales belong to the whole matrix.
+    /// Scales of blocks in the layout of [`Axis`], empty for a format without blocks.
     pub scales: Vec<f16>,
 }
 
-/// Encodes rows `first ..` of `k` elements, a multiple of [`super::PAD`]; where blocks lie along columns, `first` is a multiple of
-/// [`WEIGHTS_PER_BLOCK`]. `affine`: of the whole matrix, for formats that have such.
+/// Encodes rows from `first` on, of `k` elements each. A format with scales overwrites `rows` with the divided numbers.
+///
+/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` holds scales and
+/// offsets of the whole matrix.
+///
+/// # Errors
+///
+/// `Model` if a number is not finite or too large for the format.
+///
+/// # Panics
+///
+/// Panics if the format is affine and `affine` is `None`.
 pub fn encode_rows(
     format: &dyn Format,
     axis: Axis,
@@ -52,7 +62,7 @@ pub fn encode_rows(
     Ok(())
 }
 
-/// Divides numbers by the scale that suits them, as it is stored.
+/// Divides a block by its scale and returns the scale. The scale is rounded to f16 before the division.
 fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
     let scale = scale(format, block)?;
     let inverse = inverse(scale);
@@ -60,7 +70,7 @@ fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
     Ok(scale)
 }
 
-/// The same for every column of some rows.
+/// Divides every column of up to [`WEIGHTS_PER_BLOCK`] rows by its scale. Returns `k` scales.
 fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec<f16>> {
     let mut column = Vec::with_capacity(WEIGHTS_PER_BLOCK);
     let one = |j: usize| {
@@ -76,9 +86,10 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
     Ok(scales)
 }
 
+/// Computes the scale of a block.
 fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
-        return Err(Error::model(format!("{x} has no place in {}", format.name())).hint("leave out `quant`"));
+        return Err(Error::model(format!("{x} cannot be stored in {}", format.name())).hint("leave out `quant`"));
     }
     let scale = f16::from_f32(format.scale(numbers));
     match scale.is_finite() {
@@ -90,7 +101,7 @@ fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     }
 }
 
-/// Numbers too small for any scale become zero.
+/// Returns 1 / scale. Numbers too small for any scale become zero.
 fn inverse(scale: f16) -> f32 {
     if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() }
 }

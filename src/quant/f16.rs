@@ -1,4 +1,4 @@
-//! IEEE half precision: what most checkpoints are, or can be without loss.
+//! IEEE half precision. Most checkpoints are stored in it or convert to it without loss.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD};
@@ -52,7 +52,7 @@ impl Format for F16 {
 
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         match bytemuck::try_cast_slice::<u8, f16>(bytes) {
-            // Uses F16C and NEON where they are.
+            // The crate uses F16C or NEON if the CPU has them.
             Ok(halves) if cfg!(target_endian = "little") && halves.len() == out.len() => halves.convert_to_f32_slice(out),
             _ => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = f16::from_le_bytes([b[0], b[1]]).to_f32()),
         }

@@ -1,11 +1,11 @@
-//! The floats that weights, caches and states can be kept in, as an option.
+//! The floating-point formats as an option, for weights, caches and states.
 
 use super::{Format, f16::F16, f32::F32};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// A number type with a sign, an exponent and a fraction.
+/// A floating-point format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Float {
     F16,
@@ -15,7 +15,7 @@ pub enum Float {
 impl Float {
     pub const ALL: [Float; 2] = [Float::F16, Float::F32];
 
-    /// Returns the format of that name.
+    /// Returns the weight format.
     pub fn format(self) -> &'static dyn Format {
         match self {
             Float::F16 => &F16,
@@ -23,6 +23,7 @@ impl Float {
         }
     }
 
+    /// Returns `f16` or `f32`.
     pub fn name(self) -> &'static str {
         self.format().name()
     }

@@ -1,7 +1,7 @@
-//! Four bits, a scale for 64 numbers, either sign.
+//! Four bits, and one scale of either sign per 64 numbers.
 //!
-//! A code c stands for (c − 8) / 8, from −1 to 7/8. The scale is the one that leaves the smallest squared error, among those
-//! that give the largest magnitude a code near −8 or 8.
+//! A code c has the value (c − 8) / 8, from −1 to 7/8. Several scales are tried that map the largest magnitude to a value near −1 or 1.
+//! The scale with the smallest squared error is chosen.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
@@ -9,6 +9,7 @@ use crate::error::Result;
 
 pub struct I4;
 
+/// The number of steps from 0 to 1.
 const ONE: f32 = 8.0;
 
 impl Codes for I4 {
@@ -28,6 +29,7 @@ impl Codes for I4 {
     }
 }
 
+/// Returns the nearest code minus 8, from −8 to 7.
 fn nearest(x: f32) -> f32 {
     (x * ONE).round().clamp(-ONE, ONE - 1.0)
 }
@@ -49,8 +51,8 @@ impl Format for I4 {
         (ONE - 1.0) / ONE
     }
 
-    /// Tries some codes for the largest magnitude, each with the scale that fits best what all codes are then: Σ xq / Σ q², which
-    /// takes (Σ xq)² / Σ q² off the squared error.
+    /// Tries several codes for the largest magnitude. Each determines the values q of all numbers x; the best scale for these is
+    /// Σ xq / Σ q², which reduces the squared error by (Σ xq)² / Σ q².
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });

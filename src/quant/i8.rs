@@ -1,7 +1,7 @@
-//! Eight bits, symmetric, a scale for 64 numbers: nearly lossless.
+//! Eight bits, symmetric, and one scale per 64 numbers: nearly lossless.
 //!
-//! A byte c stands for (c − 128) / 128, from −127/128 to 127/128; the scale is 128/127 of the largest magnitude. A fraction
-//! rather than an integer, so that the scale is about as large as the numbers, and an f16 holds it.
+//! A byte c has the value (c − 128) / 128, from −127/128 to 127/128. The scale is 128/127 of the largest magnitude. Values are fractions
+//! and not integers, so that the scale is about as large as the numbers and fits an f16.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
@@ -57,7 +57,7 @@ impl Format for I8 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // A rounded scale may be a little too small for the largest number.
+        // The scale is rounded to f16 and may be slightly too small for the largest number: clamp.
         out.extend(row.iter().map(|x| ((x * ONE).round().clamp(-LARGEST, LARGEST) + ONE) as u8));
         Ok(())
     }

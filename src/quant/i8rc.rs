@@ -1,7 +1,7 @@
-//! The int8 of the official Python package: a scale and an offset for every row and for every column of the whole matrix.
-//! For parity with its `fp16i8`.
+//! The int8 of the official Python package (`fp16i8`): one scale and one offset per row and per column of the whole matrix.
 //!
-//! W = (c + 1/2) · rx · ry + mx + my, where rx and mx belong to a row of W (an output) and ry and my to a column (an input).
+//! W = (c + 1/2) · rx · ry / 256 + mx + my. rx and mx belong to a row of W (an output), ry and my to a column (an input). [`super::Affine`]
+//! computes them.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
@@ -49,7 +49,7 @@ impl Format for I8rc {
         255.5
     }
 
-    /// Of numbers from 0 to 256.
+    /// Encodes numbers from 0 to 256.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
         out.extend(row.iter().map(|x| x.floor().clamp(0.0, 255.0) as u8));
         Ok(())

@@ -1,8 +1,8 @@
 //! Weight formats: how a row of a matrix is stored, on the host and on the device.
 //!
-//! One file a format here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, one line in [`FORMATS`]. A format says what
-//! a code stands for; what codes are multiplied by, [`Scaling`] says for all of them. Rows are padded with zeros to a multiple of
-//! [`PAD`] elements. Knows nothing of models, tensors, files or devices.
+//! A format is one file here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, and one line in [`FORMATS`]. A format
+//! defines the value of a code. Its [`Scaling`] defines the scales by which values are multiplied. Rows are padded with zeros to a
+//! multiple of [`PAD`] elements. This module knows no models, tensors, files or devices.
 
 mod affine;
 mod coded;
@@ -29,62 +29,66 @@ pub use scales::{Axis, Scales, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// Every row of a matrix, and every row of activations, is padded with zeros to a multiple of this many elements: a unit.
+/// The elements of a unit. Every row of a matrix and of activations is padded with zeros to whole units.
 pub const PAD: usize = 8;
 
-/// `n` rounded up to whole [`PAD`]s.
+/// Rounds `n` up to a multiple of [`PAD`].
 pub const fn padded(n: usize) -> usize {
     n.div_ceil(PAD) * PAD
 }
 
-/// How numbers of a matrix are stored.
+/// A weight format: the encoding of a matrix's numbers.
 pub trait Format: Send + Sync {
-    /// Its name in options, in JSON and of `shaders/weight/<name>.wgsl`.
+    /// Returns the name in options and in JSON, which is also the stem of `shaders/weight/<name>.wgsl`.
     fn name(&self) -> &'static str;
 
-    /// Returns what help says of it, in a few words; empty if the name says it all.
+    /// Returns a few words for help texts, empty if the name is enough.
     fn about(&self) -> &'static str {
         ""
     }
 
-    /// Of a code.
+    /// Returns the bits of a code.
     fn bits(&self) -> usize;
 
-    /// What codes are multiplied by.
+    /// Returns the kind of scales that the format has.
     fn scaling(&self) -> Scaling {
         Scaling::None
     }
 
-    /// Bytes of `n` codes; `n` is a multiple of [`PAD`].
+    /// Returns the bytes of `n` codes. `n` is a multiple of [`PAD`].
     fn size_bytes(&self, n: usize) -> usize {
         n * self.bits() / 8
     }
 
-    /// The largest number that a code stands for.
+    /// Returns the largest value of a code, unscaled.
     fn largest(&self) -> f32;
 
-    /// The scale for numbers that share one.
+    /// Returns the scale for the numbers of one block.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
 
-    /// Appends the codes nearest to numbers that are divided by their scales already. Fails where a finite number does not fit.
+    /// Appends the nearest codes of a row. The caller has divided the numbers by their scales.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a finite number is too large for the format.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
-    /// What reads the codes.
+    /// Returns the inner loops that decode and multiply codes.
     fn loops(&self) -> Loops;
 
-    /// What the codes stand for, to the last bit what the shader computes.
+    /// Decodes whole units to unscaled values. The shader computes the same bits.
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         (self.loops().decode)(bytes, out);
     }
 
-    /// Σ code·x, accumulated in f32, always in the same order for the same length.
+    /// Returns Σ code·x, accumulated in f32. The order of the sum depends on the length only.
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
         (self.loops().dot)(bytes, x)
     }
 
-    /// Σ over blocks of [`WEIGHTS_PER_BLOCK`] of scale · Σ code·x.
+    /// Returns Σ over blocks of [`WEIGHTS_PER_BLOCK`] numbers of scale · Σ code·x.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }
@@ -102,24 +106,30 @@ impl PartialEq for dyn Format {
     }
 }
 
-/// All formats. Parser, help, tests and benches walk this list.
+/// All formats. The parser, help, tests and benches walk this list.
 pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
 
-/// Formats that hold any activation as it is.
+/// Returns the formats without scales, in which activations, caches and states can be stored.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// A row, with what does not fit as large as can be: keys and values, of which an infinite one would end all attention to come.
+/// Encodes a row of keys or values. Numbers beyond the format's range are clamped: one infinite key would make all later attention NaN.
+///
+/// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {
     let largest = format.largest();
     let within: Vec<f32> = row.iter().map(|x| x.clamp(-largest, largest)).collect();
     let mut out = Vec::with_capacity(format.size_bytes(row.len()));
-    format.encode(&within, &mut out).expect("all of these fit");
+    format.encode(&within, &mut out).expect("clamped numbers fit");
     out
 }
 
-/// The format of that name.
+/// Finds a format by its name.
+///
+/// # Errors
+///
+/// `Usage` if no format has this name.
 pub fn find(name: &str) -> Result<&'static dyn Format> {
     FORMATS.iter().copied().find(|f| f.name() == name).ok_or_else(|| {
         let known: Vec<_> = FORMATS.iter().map(|f| f.name()).collect();

@@ -1,5 +1,5 @@
-//! NormalFloat: four bits that name one of sixteen quantiles of a normal distribution, times the largest magnitude of 64 numbers.
-//! QLoRA paper, appendix E, has the table.
+//! NormalFloat: a code of four bits is an index into sixteen quantiles of a normal distribution. The scale is the largest magnitude of
+//! 64 numbers. The table is from the QLoRA paper, appendix E.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
@@ -7,7 +7,7 @@ use crate::error::Result;
 
 pub struct Nf4;
 
-/// What a code stands for. `shaders/weight/nf4.wgsl` has the same; a test compares them.
+/// The values of codes. `shaders/weight/nf4.wgsl` has the same table; a test compares both.
 const TABLE: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -44,7 +44,7 @@ impl Codes for Nf4 {
             let codes = nibbles::lanes(unit);
             let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr()), codes);
             let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr().add(PAD)), codes);
-            // Bit 3 of a code becomes the sign that chooses.
+            // Bit 3 of a code selects the register: shifted to the sign bit, it is the mask of the blend.
             _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
         }
     }
@@ -72,7 +72,7 @@ impl Format for Nf4 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // The number of middles between neighbours that lie below.
+        // The nearest code is the number of midpoints of adjacent table entries below x.
         let nearest = |x: f32| TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u32;
         nibbles::pack(row.iter().map(|&x| nearest(x)), out);
         Ok(())

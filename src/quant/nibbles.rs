@@ -1,19 +1,21 @@
-//! Codes of four bits: eight in a little-endian u32, the first one lowest.
+//! Codes of four bits: eight in a little-endian u32, the first in the lowest bits.
 
 use super::PAD;
 
+/// The bytes of a unit.
 pub const BYTES: usize = PAD / 2;
 
+/// Reads a unit as one word.
 pub fn word(unit: &[u8]) -> u32 {
     u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])
 }
 
-/// Code `i` of a unit.
+/// Returns code `i` of a unit.
 pub fn code(word: u32, i: usize) -> u32 {
     word >> (4 * i) & 15
 }
 
-/// Appends whole units.
+/// Packs codes and appends whole units. The number of codes is a multiple of [`PAD`].
 pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut word = 0;
     for (i, code) in codes.enumerate() {
@@ -25,7 +27,7 @@ pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Codes of a unit, one a lane.
+/// Loads the codes of a unit, one per lane.
 ///
 /// # Safety
 /// The CPU has AVX2, and `unit` points to a whole unit.

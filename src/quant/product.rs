@@ -1,14 +1,14 @@
 //! Matrix products on the CPU: rows in any format, activations in f32.
 //!
-//! A few tokens: one dot product a row and token, rows over threads, each row read once. Many tokens: rows are decoded in
-//! blocks and multiplied by a well-kept crate. The first is the only class where results must not depend on the batch.
+//! A few tokens: one dot product per row and token; threads share the rows, and each row is read once. Many tokens: rows are decoded in
+//! blocks, and the crate `matrixmultiply` multiplies them. Batch-invariant products always take the first way.
 
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
-/// From so many tokens on, decoding a block of rows and calling the dense product pays.
+/// The smallest number of tokens for which decoding a block of rows and a dense product are faster.
 const DENSE_FROM: usize = 6;
-/// Rows a task takes: all of them share the scales of their columns.
+/// The rows of a task. They share the scales of their columns.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
@@ -16,7 +16,7 @@ const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     pub format: &'a dyn Format,
-    /// Elements of a stored row.
+    /// Elements of a stored row, including padding.
     pub k: usize,
     /// `[rows, k]`
     pub codes: &'a [u8],
@@ -24,19 +24,20 @@ pub struct Weights<'a> {
 }
 
 impl Weights<'_> {
+    /// Returns the bytes of the codes of a row.
     fn row_bytes(&self) -> usize {
         self.format.size_bytes(self.k)
     }
 
-    /// Row `i`, decoded.
+    /// Decodes row `i` with its scales.
     pub fn row(&self, i: usize, out: &mut [f32]) {
         let size = self.row_bytes();
         self.format.decode(&self.codes[i * size..(i + 1) * size], out);
         self.scales.apply(i, out);
     }
 
-    /// `out[t][row] = Σ over k of W[row, k] x[t][k]` (`x[t]` may be shorter than a row: the rest of that is padding). Every `out[t]`
-    /// has one element a row.
+    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]`. Every `out[t]` has one element per row. `x[t]` may be shorter than a row,
+    /// whose remainder is padding.
     pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
         let Some(rows) = out.first().map(|o| o.len()) else { return };
         let n = x.len();
@@ -54,7 +55,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Dot products of codes with x, x scaled where columns have scales.
+    /// Computes dot products of codes with x into `sums [rows, n]`. If columns have scales, x is multiplied by them first.
     fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
         let n = x.len();
         let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();
@@ -91,6 +92,7 @@ impl Weights<'_> {
         });
     }
 
+    /// Decodes blocks of rows and computes dense products into `sums [rows, n]`.
     fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
         let (n, k) = (x.len(), self.k);
         let width = x[0].len().min(k);

@@ -1,32 +1,33 @@
-//! What the codes of a matrix are multiplied by.
+//! The scales and offsets of a matrix, which turn values of codes into numbers.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// Numbers that share a scale.
+/// The number of consecutive numbers that share a scale.
 pub const WEIGHTS_PER_BLOCK: usize = 64;
 
+/// The kind of scales of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// Codes are the numbers.
+    /// No scales: values of codes are the numbers.
     None,
-    /// An f16 for [`WEIGHTS_PER_BLOCK`] numbers.
+    /// One f16 per [`WEIGHTS_PER_BLOCK`] numbers.
     Blocks,
-    /// A scale and an offset for every row, and for every column.
+    /// One scale and one offset per row and per column of the matrix.
     Affine,
 }
 
-/// Along which the numbers of a block lie.
+/// The direction of a block's numbers in the matrix, and so the layout of scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// Numbers of one row: `[rows, blocks of columns]`.
+    /// A block is consecutive numbers of one row. Scales are `[rows, blocks of columns]`.
     Row,
-    /// Numbers of one column, for matrices that are read by columns: `[blocks of rows, columns]`.
+    /// A block is consecutive numbers of one column, for matrices that are read by columns. Scales are `[blocks of rows, columns]`.
     Column,
 }
 
 impl Axis {
-    /// Scales of so many rows of `k` elements.
+    /// Returns the number of scales of a matrix `[rows, k]`.
     pub fn n_scales(self, rows: usize, k: usize) -> usize {
         match self {
             Axis::Row => rows * k.div_ceil(WEIGHTS_PER_BLOCK),
@@ -34,7 +35,8 @@ impl Axis {
         }
     }
 
-    /// The scales of some rows of a matrix; `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or the rows share one block.
+    /// Returns the scales of `rows` rows from `first` on. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or all
+    /// rows are in one block.
     pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
@@ -43,7 +45,7 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// The same axis of the transposed matrix.
+    /// Returns the axis in the transposed matrix.
     pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,
@@ -61,12 +63,12 @@ pub enum Scales {
     Rows(Vec<f32>),
     /// `[blocks of rows, columns]`
     Columns(Vec<f32>),
-    /// Scale and offset of rows, then of columns.
+    /// Scales and offsets of rows (rx, mx), then of columns (ry, my). rx · ry includes the division by 256.
     Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
 }
 
 impl Scales {
-    /// From halves as they are stored, of so many rows: see [`Axis`] and [`super::Affine::stored`].
+    /// Converts the stored halves of `rows` rows. Their layout is described at [`Axis`] and [`super::Affine::stored`].
     pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (scaling, axis) {
@@ -81,7 +83,7 @@ impl Scales {
         }
     }
 
-    /// Multiplies what the codes of row `i` stand for.
+    /// Applies scales and offsets to the unscaled values of row `i`.
     pub fn apply(&self, i: usize, row: &mut [f32]) {
         match self {
             Scales::None => {}

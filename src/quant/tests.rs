@@ -15,7 +15,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
     Some(survey.done().unwrap())
 }
 
-/// Codes and scales of a whole matrix.
+/// Encodes a whole matrix. Returns its codes and scales.
 fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
     let affine = affine(format, numbers, rows, k);
     let mut out = Encoded::default();
@@ -26,14 +26,15 @@ fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usi
     (out.codes, Scales::new(format.scaling(), axis, &out.scales, rows))
 }
 
-/// How far a number may be off, by the largest one that shares its scale.
+/// Returns the largest error of number `x`. `most` is the largest magnitude in its block.
 fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
     match format.name() {
         "f32" => 0.0,
         "f16" => x.abs() / 2048.0 + 1e-7,
         "i8" => most * (0.5 / 127.0 + 2e-3),
-        // Half of the widest gap of the table; half a step where the largest magnitude has the smallest code that is tried.
+        // Half of the widest gap in the table.
         "nf4" => most * 0.153,
+        // More than half a step: the scale minimises the squared error of the block, not the largest error.
         "i4" => most * (1.6 / 8.0),
         other => panic!("{other} has no bound"),
     }
@@ -89,7 +90,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
                 assert!((row[j] - w[i * k + j]).abs() <= bound, "{rows}x{k} {i},{j}: {} for {}", row[j], w[i * k + j]);
             }
         }
-        // Transposed, the same codes belong to the same numbers.
+        // The transposed matrix gives every number the same code.
         let mut columns = Encoded::default();
         encode_rows(format, Axis::Row, Some(&affine.transposed()), 0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
@@ -104,7 +105,7 @@ fn products_agree_with_a_plain_loop() {
                 let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
                 let (codes, scales) = encoded(format, axis, &w, rows, k);
                 let weights = Weights { format, k, codes: &codes, scales: &scales };
-                // Shorter than the row: what pads it counts nothing.
+                // x is shorter than the row: padding must not contribute.
                 let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
                 let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
                 for batch_invariant in [false, true] {
@@ -117,7 +118,7 @@ fn products_agree_with_a_plain_loop() {
                         let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
                         let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
                         let error = (f64::from(out[t][r]) - expected).abs();
-                        // Offsets of rows and columns are summed apart, and cancel.
+                        // Offsets of rows and of columns are summed separately, and cancel.
                         let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
                         assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
                     }
@@ -169,7 +170,7 @@ fn i8rc_refuses_what_its_halves_cannot_hold() {
 }
 
 #[test]
-fn nothing_stays_nothing_and_the_smallest_numbers_do_no_harm() {
+fn zeros_stay_zero_and_the_smallest_numbers_stay_near() {
     for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
         for x in [0.0, 1e-9, 1e-6, 1e-40] {
             let (codes, scales) = encoded(format, Axis::Row, &[x; 8], 1, 8);
