@@ -47,7 +47,7 @@ pub struct Glm4 {
 #[derive(Debug, Clone)]
 pub struct Labels {
     pub names: Vec<String>,
-    /// Whether the head has a bias.
+    /// True if the head has a bias.
     pub has_bias: bool,
 }
 

@@ -34,10 +34,10 @@ use crate::words::{Activation, Decay, Wkv6};
 #[derive(Debug, Clone)]
 pub struct Rwkv5 {
     pub base: Base,
-    /// Whether every channel has its own decay and bonus (5.2), or every head (5.0 and 5.1).
+    /// True if every channel has its own decay and bonus (5.2). Otherwise every head has its own (5.0 and 5.1).
     pub per_channel: bool,
     pub bonus: Bonus,
-    /// Whether the time mix has a gate (from 5.1 on).
+    /// True if the time mix has a gate (from 5.1 on).
     pub is_gated: bool,
 }
 

@@ -26,11 +26,11 @@ pub struct Base {
     pub head_size: usize,
     /// The epsilon of the group norm over a head.
     pub group_norm_eps: f32,
-    /// Whether the model has a norm after the embedding. A file whose embedding is normalised already has none.
+    /// True if the model has a norm after the embedding. A file whose embedding is normalised already has none.
     pub has_ln0: bool,
-    /// Whether the file has tuned initial states of the time mix.
+    /// True if the file has tuned initial states of the time mix.
     pub has_time_state: bool,
-    /// Whether the file has tuned initial token shifts.
+    /// True if the file has tuned initial token shifts.
     pub has_ts_state: bool,
 }
 

@@ -21,9 +21,9 @@ pub struct Affine {
     pub mx: Vec<f32>,
     pub ry: Vec<f32>,
     pub my: Vec<f32>,
-    /// Whether my is subtracted before mx. The order determines the rounding.
+    /// True if my is subtracted before mx. The order determines the rounding.
     columns_first: bool,
-    /// Whether the matrix is transposed. Then columns are divided by their scales before rows, so that codes are equal to the bit.
+    /// True if the matrix is transposed. Then columns are divided by their scales before rows, so that codes are equal to the bit.
     is_transposed: bool,
 }
 

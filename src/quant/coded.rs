@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
-    /// Whether the matrix is the transposed tensor: rows of codes are columns of the tensor.
+    /// True if the matrix is the transposed tensor: rows of codes are columns of the tensor.
     pub transposed: bool,
     /// Slices of equally many consecutive rows. Each slice has its own scales.
     pub slices: usize,
