@@ -76,7 +76,7 @@ fn force_replaces_a_file_and_a_state_only_a_state() {
 
     stdout(&run(&["convert", TINY, text(&model), "--force"]));
     assert!(std::fs::read(&model).unwrap() == std::fs::read(TINY).unwrap() || model.metadata().unwrap().len() > 1 << 20);
-    refused(&run(&["convert", text(&model), text(&model), "--force"]), 2, "one that is read");
+    refused(&run(&["convert", text(&model), text(&model), "--force"]), 2, "is a file that is read");
     stdout(&run(&["score", "--text", "In the", "--logits", text(&logits), "--force"]));
     assert!(logits.metadata().unwrap().len() > 1000);
     // A file without content is nothing to lose.

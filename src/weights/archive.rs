@@ -1,7 +1,7 @@
-//! The zip archive around a `.pth`: which bytes of the file are which member.
+//! The zip archive of a `.pth`: finds the bytes of each member.
 //!
-//! Members are read in place, so they must be stored as they are: a compressed, encrypted, doubled or overlapping member
-//! is refused. Knows nothing of torch.
+//! Members are read in place, so they must be stored without compression. Compressed, encrypted, duplicate or overlapping members are
+//! refused. This module does not know torch.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -10,11 +10,16 @@ use std::ops::Range;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-/// A model of 10 000 tensors has 2 MB of directory; more than this is a bomb.
+/// The largest central directory. A model of 10 000 tensors has 2 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const MAX_MEMBERS: usize = 100_000;
+const AGAIN: &str = "the download may be incomplete: download it again";
 
-/// Byte ranges of the members, by name.
+/// Returns the byte range of each member, by name.
+///
+/// # Errors
+///
+/// `File` if the archive is damaged, too large, or has members that cannot be read in place.
 pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
     let config = Config { archive_offset: ArchiveOffset::Known(0) };
     let reader = Frugal { cursor: Cursor::new(file), left_bytes: MAX_DIRECTORY_BYTES };
@@ -36,32 +41,34 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
             continue;
         }
         let refuse = |found: String| {
-            Error::file(format!("expected a member stored as it is, found {found}")).at(&name).hint("save it again from torch")
+            Error::file(format!("expected a member without compression, found {found}"))
+                .at(&name)
+                .hint("save the checkpoint again from torch")
         };
         if member.encrypted() {
-            return Err(refuse("an encrypted one".into()));
+            return Err(refuse("an encrypted member".into()));
         }
         if member.compression() != CompressionMethod::Stored || member.compressed_size() != member.size() {
             let (packed, size) = (member.compressed_size(), member.size());
-            return Err(refuse(format!("it compressed ({}, {packed} bytes for {size})", member.compression())));
+            return Err(refuse(format!("{} with {packed} bytes for {size}", member.compression())));
         }
         let range = (|| {
             let start = usize::try_from(member.data_start()?).ok()?;
             let end = start.checked_add(usize::try_from(member.size()).ok()?)?;
             (end <= file.len()).then_some(start..end)
         })();
-        let range = range.ok_or_else(|| Error::file(format!("expected {} bytes, the file ends before", member.size())).at(&name))?;
+        let range = range
+            .ok_or_else(|| Error::file(format!("the file ends within this member of {} bytes", member.size())).at(&name).hint(AGAIN))?;
         members.insert(name, range);
     }
     Ok(members)
 }
 
 fn unreadable(error: zip::result::ZipError) -> Error {
-    let e = Error::file(format!("the zip archive cannot be read: {error}")).hint("the download may be incomplete: download it again");
-    e.caused_by(error)
+    Error::file(format!("the zip archive cannot be read: {error}")).hint(AGAIN).caused_by(error)
 }
 
-/// Stops reading after so many bytes: a directory of gigabytes would fill the memory.
+/// A reader that fails after `left_bytes`: a directory of gigabytes would fill the memory.
 struct Frugal<'a> {
     cursor: Cursor<&'a [u8]>,
     left_bytes: usize,
@@ -70,7 +77,7 @@ struct Frugal<'a> {
 impl Read for Frugal<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n = self.cursor.read(out)?;
-        self.left_bytes = self.left_bytes.checked_sub(n).ok_or_else(|| io::Error::other("its directory is too large"))?;
+        self.left_bytes = self.left_bytes.checked_sub(n).ok_or_else(|| io::Error::other("the directory is too large"))?;
         Ok(n)
     }
 }
@@ -110,8 +117,8 @@ mod tests {
             z.finish()
         };
         members(&build(|_| ())).unwrap();
-        assert!(refusal(&build(|z| z.directory[1].method = 8)).contains("b: expected a member stored as it is, found it compressed"));
-        assert!(refusal(&build(|z| z.directory[0].size = u32::MAX - 1)).contains("compressed"), "a ratio bomb");
+        assert!(refusal(&build(|z| z.directory[1].method = 8)).contains("b: expected a member without compression, found Deflate"));
+        assert!(refusal(&build(|z| z.directory[0].size = u32::MAX - 1)).contains("without compression"), "a ratio bomb");
         assert!(refusal(&build(|z| z.directory[0].flags = 1)).contains("encrypted"));
         assert!(refusal(&build(|z| z.directory[1].offset = 0)).contains("share the same bytes"));
         assert!(refusal(&build(|z| z.directory[1].name = "a".into())).contains("same name"));

@@ -1,7 +1,7 @@
-//! Matrices in few bits in a safetensors file: one tensor of bytes each, and in the metadata what they are.
+//! Quantised matrices in a safetensors file: each is a tensor of bytes, and the metadata describe its format.
 //!
-//! The bytes of a matrix are its codes, row after row, then its scales as halves: see [`Coded`](crate::quant::Coded). What is read
-//! here is believed when the tensor is looked at, not before.
+//! The bytes of a matrix are its codes, row after row, then its scales as halves: see [`Coded`](crate::quant::Coded). Sizes are checked
+//! when a view of the tensor is made.
 
 use super::located::{Located, check_shape};
 use crate::error::{Error, Result};
@@ -10,18 +10,18 @@ use crate::tensor::{DType, dense_strides};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// Where the metadata say which tensors are coded, and how: JSON, by name.
+/// The metadata key for the formats of quantised tensors: a JSON object by tensor name.
 const KEY: &str = "wingbeat.coded";
 
-/// One of them.
+/// The format of one tensor.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct Description {
     format: String,
-    /// Of the numbers, as without any coding.
+    /// The shape of the numbers, as if the tensor were not quantised.
     shape: Vec<usize>,
-    /// Along which the numbers of a block lie.
-    axis: Along,
+    /// The direction of a block's numbers.
+    axis: Direction,
     #[serde(rename = "turned")]
     transposed: bool,
     slices: usize,
@@ -29,49 +29,53 @@ struct Said {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Along {
+enum Direction {
     Row,
     Column,
 }
 
-/// What the metadata say of tensors: name, coding, shape of the numbers.
+/// Returns the metadata entry for tensors (name, coding, shape of the numbers), or `None` if there are no tensors.
 pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [usize])>) -> Option<(String, String)> {
-    let said: BTreeMap<&str, Said> = tensors
+    let described: BTreeMap<&str, Description> = tensors
         .map(|(name, coding, shape)| {
-            let axis = if coding.axis == Axis::Row { Along::Row } else { Along::Column };
+            let axis = if coding.axis == Axis::Row { Direction::Row } else { Direction::Column };
             let format = coding.format.name().to_string();
-            (name, Said { format, shape: shape.to_vec(), axis, transposed: coding.transposed, slices: coding.slices })
+            (name, Description { format, shape: shape.to_vec(), axis, transposed: coding.transposed, slices: coding.slices })
         })
         .collect();
-    let json = || serde_json::to_string(&said).expect("texts and numbers");
-    (!said.is_empty()).then(|| (KEY.to_string(), json()))
+    let json = || serde_json::to_string(&described).expect("texts and numbers");
+    (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Gives coded tensors the type and the shape of what they stand for, and takes what tells it out of the metadata.
+/// Gives quantised tensors their format and the shape of their numbers, and removes the entry from the metadata.
+///
+/// # Errors
+///
+/// `File` if the entry is damaged, names a missing tensor, or names an unknown format.
 pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
-    let said: BTreeMap<String, Said> =
-        serde_json::from_str(&json).map_err(|e| Error::file(format!("expected how tensors are coded, found {e}")).at(KEY).caused_by(e))?;
+    let described: BTreeMap<String, Description> = serde_json::from_str(&json)
+        .map_err(|e| Error::file(format!("expected the formats of quantised tensors as JSON: {e}")).at(KEY).caused_by(e))?;
     let places: HashMap<String, usize> = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
-    for (name, said) in said {
+    for (name, described) in described {
         let at = |e: Error| e.at(format!("tensor {name}"));
         let tensor = places.get(&name).map(|&i| &mut tensors[i]);
-        let tensor = tensor.ok_or_else(|| at(Error::file("expected a coded tensor, found none of this name")))?;
+        let tensor = tensor.ok_or_else(|| at(Error::file(format!("the metadata {KEY} name this tensor, which is missing"))))?;
         if tensor.dtype != DType::U8 {
-            return Err(at(Error::file(format!("expected codes as U8, found {}", tensor.dtype))));
+            return Err(at(Error::file(format!("expected a quantised tensor of type U8, found {}", tensor.dtype))));
         }
-        let format = quant::find(&said.format).map_err(|_| {
-            at(Error::file(format!("expected a format that this version knows, found {:?}", said.format))).hint("is there a newer version?")
+        let format = quant::find(&described.format).map_err(|_| {
+            at(Error::file(format!("unknown weight format {:?}", described.format))).hint("a newer version of wingbeat may read it")
         })?;
-        check_shape(&said.shape).map_err(at)?;
-        let axis = match said.axis {
-            Along::Row => Axis::Row,
-            Along::Column => Axis::Column,
+        check_shape(&described.shape).map_err(at)?;
+        let axis = match described.axis {
+            Direction::Row => Axis::Row,
+            Direction::Column => Axis::Column,
         };
-        tensor.coding = Some(Coding { format, axis, transposed: said.transposed, slices: said.slices });
+        tensor.coding = Some(Coding { format, axis, transposed: described.transposed, slices: described.slices });
         tensor.dtype = DType::Coded(format.name());
-        tensor.strides = dense_strides(&said.shape);
-        tensor.shape = said.shape;
+        tensor.strides = dense_strides(&described.shape);
+        tensor.shape = described.shape;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! One checkpoint rewritten as safetensors: in the official layout, or in web-rwkv's for programs that read `.st`.
+//! Rewrites a checkpoint as safetensors: in the official layout, or in web-rwkv's layout for programs that read `.st`.
 //!
-//! Numbers change only by the type or the format asked for, and by an adapter that is merged. Streams: no tensor is ever whole in
-//! memory, but what an adapter changes and then is written in few bits.
+//! Numbers change only by a new type, by quantisation, and by a merged adapter. Tensors are streamed in blocks. Only a tensor that is merged
+//! and quantised at once is whole in memory.
 
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
@@ -15,38 +15,44 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Matrices that are written in few bits.
+/// The matrices to write quantised.
 pub struct CodedTensors<'a> {
-    /// By name.
+    /// Formats by tensor name.
     pub codings: BTreeMap<String, Coding>,
-    /// Writes codes and scales of a tensor.
+    /// Writes codes and scales of the named tensor.
     pub write: &'a dyn Fn(&str, &mut dyn Write) -> Result<()>,
 }
 
-/// What to write.
+/// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type of all numbers. None: each tensor keeps its own in the official layout (or becomes F16, if it has blocks) and becomes
-    /// F16 in web-rwkv's; integers always stay as they are.
+    /// The type of all floating-point numbers; integers keep their type. If `None`, tensors keep their type in the official layout and
+    /// become F16 in web-rwkv's layout. GGUF's blocks become F16 in both.
     pub dtype: Option<DType>,
+    /// The layout of the written file.
     pub layout: Layout,
-    /// An adapter to merge.
+    /// A LoRA adapter to merge.
     pub lora: Option<&'a Lora>,
-    /// In the official layout only.
+    /// Matrices to quantise, in the official layout only.
     pub coded: Option<&'a CodedTensors<'a>>,
 }
 
-/// Writes all tensors of `input` to the safetensors file `out`. Progress gets (bytes done, bytes in total).
+/// Writes all tensors of `input` to the safetensors file `out`. `progress` gets (bytes written, bytes in total).
+///
+/// # Errors
+///
+/// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if a number does not fit the type, or if the
+/// adapter belongs to another model. `File` if the file cannot be written.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let Conversion { dtype, layout, lora, coded } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
-        return Err(Error::usage(format!("expected to write F32, F16 or BF16, found {d}")));
+        return Err(Error::usage(format!("expected F32, F16 or BF16 as the type to write, found {d}")));
     }
     if layout == Layout::WebRwkv && coded.is_some() {
-        return Err(Error::usage("web-rwkv reads no files in few bits").hint("leave out `quant`, or `layout`"));
+        return Err(Error::usage("web-rwkv reads no quantised files").hint("leave out `quant` or `layout`"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
-        let e = Error::usage("expected an RWKV to write in web-rwkv's layout, found a GLM").at(input.place());
+        let e = Error::usage("web-rwkv's layout exists for RWKV only, this model is a GLM").at(input.place());
         return Err(e.hint("convert it without `layout=web-rwkv`"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
@@ -57,9 +63,9 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // No other file of the output could tell.
-    let told = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
-    metadata.extend(told.map(|(key, value)| (key.clone(), value.clone())));
+    // Shapes do not determine these, and the output has no config.json.
+    let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
+    metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
         metadata.extend(input.metadata().clone());
         metadata.insert(LAYOUT_KEY.to_string(), layout.name().to_string());
@@ -71,7 +77,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         metadata.extend(coded::describe(codings.iter().map(|(name, coding, shape)| (*name, *coding, &shape[..]))));
         for (name, coding, shape) in codings {
             let (rows, k) = coding.sides(&shape);
-            let n_bytes = coding.size_bytes(rows, k).expect("the numbers are in memory");
+            let n_bytes = coding.size_bytes(rows, k).expect("a view of the numbers exists");
             let data: WriteData<'_> = Box::new(move |out: &mut dyn Write| (coded.write)(name, out));
             entries.push(Entry { name: name.to_string(), dtype: DType::U8, shape: vec![n_bytes], data });
         }
@@ -79,7 +85,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // Blocks are read, never written.
+            // GGUF's blocks are read, never written.
             Layout::Official => dtype.unwrap_or(DType::F16),
             Layout::WebRwkv => dtype.unwrap_or(DType::F16),
         };
@@ -89,7 +95,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
             None => view,
         };
         if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
-            // A matrix has the same name and orientation in both layouts.
+            // A merged matrix has the same name and orientation in both layouts.
             entries.push(Entry { name: name.to_string(), dtype, shape: view.shape().to_vec(), data });
             continue;
         }
@@ -101,7 +107,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     write_safetensors(out, &metadata, entries, progress)
 }
 
-/// Each number `repeat` times, which adds a last dimension.
+/// Returns the entry of a tensor. If `repeat` is more than 1, each number is repeated, which adds a last dimension.
 fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {
@@ -109,7 +115,7 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
     } else {
         shape.push(repeat);
         Box::new(move |out: &mut dyn Write| {
-            let mut bytes = Vec::new(); // one number a head
+            let mut bytes = Vec::new(); // one number per head
             write_view(&view, dtype, &mut bytes)?;
             let size = dtype.size_bytes().expect("write_view wrote numbers one by one");
             let repeated: Vec<u8> = bytes.chunks(size).flat_map(|number| number.repeat(repeat)).collect();
@@ -119,27 +125,34 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
     Entry { name, dtype, shape, data }
 }
 
+/// Returns the entry of a tensor in web-rwkv's layout.
 fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
-    // v5.0 and v5.1 have one decay and one bonus a head; web-rwkv only reads one a channel, [H, S].
+    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv reads one per channel only, [H, S].
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
     let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
     let Some(width) = norm.filter(|_| view.shape().len() == 1) else {
         return Ok(entry(to_web(name), view, dtype, 1));
     };
     if name.ends_with("time_first") {
-        return Err(Error::model("web-rwkv has no place for the exponentiated bonus of early v5 models")
+        return Err(Error::model("web-rwkv cannot read the exponentiated bonus of early RWKV-5 models")
             .at(format!("tensor {name}"))
-            .hint("convert to the official layout"));
+            .hint("leave out `layout`"));
     }
     let n_heads = view.len();
     if n_heads == 0 || !width.is_multiple_of(n_heads) {
-        return Err(Error::model(format!("expected heads that divide {width} channels, found {n_heads}")).at(format!("tensor {name}")));
+        return Err(
+            Error::model(format!("expected a number of heads that divides {width} channels, found {n_heads}")).at(format!("tensor {name}"))
+        );
     }
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
 
 /// Refuses to write to a file of the input.
+///
+/// # Errors
+///
+/// `Usage` if `out` is one of the files that were read, under any of its names.
 pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
     input.files().try_for_each(|path| refuse_same_path(path, out))
 }
@@ -147,17 +160,19 @@ pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
 /// Refuses to write to the file `source`, under any of its names.
 ///
 /// # Errors
+///
 /// `Usage` if both paths are the same file.
 pub fn refuse_same_path(source: &Path, out: &Path) -> Result<()> {
-    // Of two paths that are the same file both exist.
+    // Two paths can be the same file only if both exist.
     let (Ok(source), Ok(target)) = (source.canonicalize(), out.canonicalize()) else { return Ok(()) };
     if source == target || same_inode(&source, &target) {
-        let e = Error::usage("expected another file to write to, found one that is read");
-        return Err(e.at(out.display()).hint("give another name"));
+        let e = Error::usage("the output is a file that is read");
+        return Err(e.at(out.display()).hint("write to another file"));
     }
     Ok(())
 }
 
+/// Returns true if both paths are hard links of one file.
 #[cfg(unix)]
 fn same_inode(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

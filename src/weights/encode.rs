@@ -1,6 +1,6 @@
-//! A view's numbers as little-endian bytes of a chosen type, in blocks that fit any cache.
+//! Encodes a view's numbers as little-endian bytes of a chosen type, in small blocks.
 //!
-//! Bytes that are already right are passed on untouched. Knows no files.
+//! Bytes that have this type and order already are copied unchanged. This module knows no files.
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
@@ -9,15 +9,19 @@ use std::io::Write;
 
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Encodes a view as `dtype` into `out`, row-major, in blocks of at most 64 KiB. A finite number that becomes infinite in
-/// `dtype` is an error that names it.
+/// Encodes a view as `dtype` into `out`, row-major, in blocks of at most 64 KiB.
+///
+/// # Errors
+///
+/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`; the message has the number and its index. `File` if
+/// writing fails.
 pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, std::path::Path::new("output"));
     if let Some(bytes) = view.dense_bytes().filter(|_| view.dtype() == dtype) {
         return bytes.chunks(BLOCK_BYTES).try_for_each(|block| out.write_all(block).map_err(io));
     }
     if !dtype.is_writable() {
-        return Err(Error::model(format!("expected to write F32, F16 or BF16, found {dtype}")));
+        return Err(Error::model(format!("expected F32, F16 or BF16 as the type to write, found {dtype}")));
     }
     let block_len = BLOCK_BYTES / 4;
     let mut numbers = vec![0f32; block_len.min(view.len())];
@@ -32,15 +36,15 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
     Ok(())
 }
 
-/// Writes numbers as `dtype`, a type of weights; `start` is the index of the first in its tensor, `bytes` room to work in.
+/// Writes numbers as `dtype`, a floating-point type. `start` is the index of the first number in its tensor, `bytes` a reusable buffer.
 pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
     bytes.clear();
     encode(numbers, dtype, bytes)
-        .map_err(|(i, x)| Error::model(format!("{x} (element {}) does not fit {dtype}", start + i)).hint("write F32 or BF16 instead"))?;
+        .map_err(|(i, x)| Error::model(format!("{x} (element {}) does not fit {dtype}", start + i)).hint("write F32 or BF16"))?;
     out.write_all(bytes).map_err(|e| Error::io(e, std::path::Path::new("output")))
 }
 
-/// Appends `numbers` as `dtype`; the index and value of one that does not fit.
+/// Appends `numbers` as `dtype`. The error is the index and the value of a finite number that does not fit.
 fn encode(numbers: &[f32], dtype: DType, bytes: &mut Vec<u8>) -> std::result::Result<(), (usize, f32)> {
     let misfit = |infinite: &dyn Fn(usize) -> bool| {
         let found = numbers.iter().enumerate().find(|(i, x)| x.is_finite() && infinite(*i));

@@ -1,7 +1,6 @@
-//! The files of a folder that together are one checkpoint: shards belong to their index, and of Hugging Face's standard names
-//! any is the same model.
+//! Finds the one checkpoint of a folder. Shards belong to their index. Files with Hugging Face's standard names are the same model.
 //!
-//! Knows names only, but for what an index claims; opens no weights.
+//! Looks at file names and at indexes only, and opens no weights.
 
 use super::index::Index;
 use crate::error::{Error, Result};
@@ -10,15 +9,19 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Endings of checkpoints, in the order in which they are tried.
+/// The extensions of checkpoints, in the order in which they are tried.
 pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
-/// The names that `transformers` saves a model under, in the order in which it looks for them: where several are there, they
-/// are the same weights in different forms.
+/// The names under which `transformers` saves a model, in the order in which it looks for them. If a folder has several of them, they
+/// are the same weights in different formats.
 const STANDARD: [&str; 4] = ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 const INDEX: &str = ".index.json";
 
-/// The one checkpoint of a folder: its file, or its index.
+/// Returns the one checkpoint of a folder: its file, or its index.
+///
+/// # Errors
+///
+/// `File` if the folder holds no checkpoint, more than one, or shards without their index.
 pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let io = |e| Error::io(e, folder);
     let (mut found, mut claimed) = (BTreeSet::new(), BTreeSet::new());
@@ -29,23 +32,23 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             continue;
         }
         if name.ends_with(INDEX) {
-            // What is wrong with an index is told when it is opened.
+            // Errors of an index are reported when it is opened.
             let shards = Index::read(&path).map(|index| index.shards).unwrap_or_default();
             claimed.extend(shards.into_iter().filter(|shard| !shard.ends_with(INDEX)));
         }
         let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
-        // Other .bin files are optimizers, arguments of a training run, anything.
+        // Other .bin files are not weights: states of optimizers, arguments of a training run.
         if known || name.ends_with(INDEX) || STANDARD.contains(&name.as_str()) || Shard::of(&name).is_some() {
             found.insert(name);
         }
     }
-    // By name too: of shards with an unreadable index, the index is to be told of.
+    // Shards also belong to their index by name: if the index is unreadable, its error is the one to report.
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();
     if found.len() > 1 && found.iter().all(|name| STANDARD.contains(&name.as_str())) {
         let first = STANDARD.into_iter().find(|name| found.iter().any(|f| f == name)).expect("all found names are standard");
-        log::info!("{}: of {} the first is read: {first}", folder.display(), found.join(", "));
+        log::info!("{}: found {}; {first} is read", folder.display(), found.join(", "));
         return Ok(folder.join(first));
     }
     if let [only] = &found[..] {
@@ -56,7 +59,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     }
     let refuse = |message: String, hint: &str| Err(Error::file(message).at(folder.display()).hint(hint));
     if found.is_empty() {
-        let message = format!("expected one checkpoint (.{}, or {}) in this folder, found none", EXTENSIONS.join(", ."), STANDARD[3]);
+        let message = format!("the folder has no checkpoint (.{} or {})", EXTENSIONS.join(", ."), STANDARD[3]);
         return refuse(message, "give the path of the file");
     }
     let some: Vec<_> = found.iter().take(8).map(String::as_str).collect();
@@ -65,7 +68,11 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     refuse(message, "give the path of one of them")
 }
 
-/// The file itself; if it is one shard of several, its index.
+/// Returns the file itself or, for one shard of several, its index.
+///
+/// # Errors
+///
+/// `File` if the index of a shard is missing.
 pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     let name = file_name(path);
     let Some(shard) = Shard::of(&name) else { return Ok(path.to_path_buf()) };
@@ -77,19 +84,19 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The `config.json` that describes this file or index, if the folder is as `transformers` saves one.
+/// Returns the `config.json` beside a file or index with one of `transformers`' standard names, or `None`.
 pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
     let name = file_name(path);
     let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();
     config_beside(path).filter(|_| described)
 }
 
-/// The `config.json` in the same folder, whatever it describes.
+/// Returns the `config.json` in the same folder, or `None` if there is no such file.
 pub(super) fn config_beside(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name("config.json")).filter(|config| config.is_file())
 }
 
-/// What to call the model. In Hugging Face's form all files have the same names, so the folder's name tells more.
+/// Returns the name of the model: the file's stem, or the folder's name if the file has one of Hugging Face's standard names.
 pub(super) fn model_name(path: &Path) -> String {
     let name = file_name(path);
     if name.ends_with(INDEX) || config_of(path).is_some() {
@@ -108,8 +115,10 @@ fn file_name(path: &Path) -> String {
 /// A file name such as `model-00001-of-00003.safetensors`.
 struct Shard<'a> {
     stem: &'a str,
+    /// The number of shards, five digits.
     of: &'a str,
     extension: &'a str,
+    /// True if the checkpoint has one shard only, which needs no index.
     is_only: bool,
 }
 
@@ -132,7 +141,7 @@ impl<'a> Shard<'a> {
 
     fn orphan(&self) -> Error {
         let n = self.of.trim_start_matches('0');
-        Error::file(format!("expected the index {} beside the {n} shards, found none", self.index())).hint("download the index too")
+        Error::file(format!("the index {} of the {n} shards is missing", self.index())).hint("download the index into the same folder")
     }
 }
 
@@ -157,7 +166,7 @@ mod tests {
     fn an_index_and_its_shards_are_one() {
         let index = ("model.safetensors.index.json", MAP);
         assert_eq!(chosen(&[SHARDS[0], SHARDS[1], index, ("config.json", "{}")]), index.0);
-        assert!(chosen(&SHARDS).contains("expected the index model.safetensors.index.json beside the 2 shards, found none"));
+        assert!(chosen(&SHARDS).contains("the index model.safetensors.index.json of the 2 shards is missing"));
         let both = chosen(&[SHARDS[0], SHARDS[1], index, ("old.pth", "x")]);
         assert!(both.contains("found 2: model.safetensors.index.json, old.pth"), "{both}");
         let other = chosen(&[("weights.safetensors.index.json", r#"{"weight_map":{"a":"one.st"}}"#), ("one.st", "x")]);
@@ -165,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_standard_names_the_first_is_read() {
+    fn the_first_of_the_standard_names_is_read() {
         assert_eq!(chosen(&[("pytorch_model.bin", "x"), ("training_args.bin", "x")]), "pytorch_model.bin");
         assert_eq!(chosen(&[("pytorch_model.bin", "x"), ("model.safetensors", "x")]), "model.safetensors");
         let all = [SHARDS[0], SHARDS[1], (STANDARD[1], MAP), ("pytorch_model.bin", "x")];
@@ -178,7 +187,7 @@ mod tests {
     fn a_shard_finds_its_index() {
         let dir = tempfile::tempdir().unwrap();
         let shard = put(&dir, SHARDS[1].0, b"x");
-        assert!(whole(&shard).unwrap_err().to_string().contains("00002-of-00002.safetensors: expected the index"));
+        assert!(whole(&shard).unwrap_err().to_string().contains("00002-of-00002.safetensors: the index"));
         let index = put(&dir, STANDARD[1], MAP.as_bytes());
         assert_eq!(whole(&shard).unwrap(), index);
         assert_eq!(whole(&dir.path().join("model-1-of-2.safetensors")).unwrap(), dir.path().join("model-1-of-2.safetensors"));

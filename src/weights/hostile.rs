@@ -1,10 +1,10 @@
-//! Files that are cut, flipped or random: always an answer, never a panic.
+//! Cut, flipped and random files give an error and never a panic.
 
 use super::testing::{Dice, Gguf, pth, put, q8_0, singles};
 use super::*;
 use crate::tensor::DType;
 
-/// A `.pth` of three tensors.
+/// Returns a `.pth` of three tensors.
 pub(crate) fn small_pth() -> Vec<u8> {
     let w = singles(&[1., 2., 3., 4., 5., 6., 7., 8.]);
     pth(&[
@@ -14,7 +14,7 @@ pub(crate) fn small_pth() -> Vec<u8> {
     ])
 }
 
-/// The same tensors as safetensors.
+/// Returns the same tensors as safetensors.
 pub(crate) fn small_safetensors() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let input = Checkpoint::open(&put(&dir, "a.pth", &small_pth())).unwrap();
@@ -23,7 +23,7 @@ pub(crate) fn small_safetensors() -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// A GGUF file with tensors of two types, and an array in its metadata.
+/// Returns a GGUF file with tensors of two types and an array in its metadata.
 pub(crate) fn small_gguf() -> Vec<u8> {
     let x: Vec<f32> = (0..64).map(|i| i as f32).collect();
     let (blocks, numbers) = (q8_0(&x), singles(&x[..32]));
@@ -36,7 +36,7 @@ pub(crate) fn small_gguf() -> Vec<u8> {
     g.finish()
 }
 
-/// A GLM with its configuration in the metadata, as `convert` writes it: its fused tensors are split while opening.
+/// Returns a GLM with its configuration in the metadata, as `convert` writes it. Opening splits its fused tensors.
 pub(crate) fn small_glm() -> Vec<u8> {
     let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
         "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;
@@ -61,7 +61,7 @@ pub(crate) fn small_glm() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// A GGUF file of a GLM.
+/// Returns a GGUF file of a GLM.
 pub(crate) fn small_glm_gguf() -> Vec<u8> {
     let x: Vec<f32> = (0..96).map(|i| i as f32).collect();
     let mut g = Gguf::new("glm4");
@@ -73,7 +73,7 @@ pub(crate) fn small_glm_gguf() -> Vec<u8> {
     g.finish()
 }
 
-/// Everything that `open` does after it mapped the file, and then reads every number.
+/// Opens a checkpoint from bytes and reads every number.
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
     let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // a few megabytes, in a test
@@ -133,11 +133,11 @@ fn messages_name_the_file() {
     let message = |name: &str, bytes: &[u8]| Checkpoint::open(&put(&dir, name, bytes)).unwrap_err().to_string();
     assert!(message("empty.pth", b"").contains("empty.pth: expected a .pth, .safetensors or .gguf checkpoint, found an empty file"));
     assert!(message("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n").contains("lfs.pth: expected"));
-    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF header goes on for 8 bytes at byte 8"));
+    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF header needs 8 bytes at byte 8"));
     let evil = testing::zip(&[("r/data.pkl", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.")]);
     let text = message("evil.pth", &evil);
     assert!(text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks for os.system; nothing was executed"), "{text}");
     let none = testing::zip(&[("r/data.pkl", b"\x80\x02}.")]);
-    assert!(message("none.pth", &none).contains("without any tensor"));
+    assert!(message("none.pth", &none).contains("the file has no tensor"));
     assert!(Checkpoint::from_static("built-in", b"short").unwrap_err().to_string().starts_with("built-in: "));
 }

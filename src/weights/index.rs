@@ -1,7 +1,7 @@
-//! The index of a checkpoint in several files: which shard, all in the index's own folder, holds which tensor.
+//! The index of a checkpoint in several files (shards): maps each tensor to its shard.
 //!
-//! A shard is only ever a plain file name: an index that came with a download must not reach elsewhere. Index and shards must
-//! tell the same: what only one of them knows of comes from another download, and which of two numbers is meant nobody knows.
+//! Shards are plain file names in the index's folder, so that a downloaded index cannot read other files. Index and shards must agree
+//! about every tensor; otherwise they come from different downloads.
 
 use super::located::Located;
 use crate::error::{Error, Result, short};
@@ -12,85 +12,99 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-/// An index of a hundred thousand tensors has 10 MB.
+/// The largest index. An index of a hundred thousand tensors has 10 MB.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
-/// Each is mapped and kept open; a process may open 1024 files almost everywhere, and the largest model has 200.
+/// The largest number of shards. Each shard stays open; most systems allow 1024 open files, and the largest model has 200 shards.
 const MAX_SHARDS: usize = 512;
 
-/// What an index says.
+/// A parsed index.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// File names, in order.
+    /// File names, sorted.
     pub shards: Vec<String>,
-    /// For each tensor, by the name in the file, the position of its shard.
+    /// The position in `shards` of each tensor's shard, by the name in the file.
     shard_of: BTreeMap<String, usize>,
 }
 
 impl Index {
+    /// Reads an index.
+    ///
+    /// # Errors
+    ///
+    /// `File` if it is not an index, is too large, or has a shard that is not a plain file name.
     pub fn read(path: &Path) -> Result<Index> {
         Self::parse(&read_small(path, MAX_INDEX_BYTES)?).map_err(|e| e.at(path.display()))
     }
 
     fn parse(json: &[u8]) -> Result<Index> {
         let raw: Raw = serde_json::from_slice(json).map_err(|e| {
-            let message = format!("expected an index, a JSON object whose weight_map has a file name for each tensor: {e}");
+            let message = format!("not an index of shards, a JSON object with a file name for each tensor in weight_map: {e}");
             Error::file(message).hint("give the checkpoint or its folder, or download the index again").caused_by(e)
         })?;
         let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
         if names.is_empty() {
-            return Err(Error::file("expected a weight_map with a file name for each tensor, found an empty one"));
+            return Err(Error::file("the weight_map is empty, expected a file name for each tensor"));
         }
         if names.len() > MAX_SHARDS {
             return Err(Error::file(format!("expected at most {MAX_SHARDS} shards, found {}", names.len())));
         }
         if let Some(name) = names.iter().find(|name| !is_plain(name)) {
-            return Err(Error::file(format!("expected shards that lie beside their index, found the path {:?}", short(name, 80)))
-                .hint("nothing was opened; put the shards and the index into one folder"));
+            return Err(Error::file(format!("the shard path {:?} is not a plain file name", short(name, 80)))
+                .hint("nothing was opened: put the shards and the index into one folder"));
         }
         let shards: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         let mut shard_of = BTreeMap::new();
         for (tensor, shard) in raw.weight_map.0 {
             let at = shards.binary_search(&shard).expect("shards are the sorted names of this map");
             if shard_of.insert(tensor.clone(), at).is_some() {
-                return Err(Error::file("the weight_map names this tensor twice").at(format!("tensor {tensor}")));
+                return Err(Error::file("the weight_map has this tensor twice").at(format!("tensor {tensor}")));
             }
         }
         Ok(Index { shards, shard_of })
     }
 
-    /// That the shards hold what the index says, neither less nor more.
+    /// Checks that every shard holds exactly the tensors that the index assigns to it.
+    ///
+    /// # Errors
+    ///
+    /// `File` for the first tensor that is missing, duplicate or in another shard.
     pub fn check(&self, tensors: &[Located]) -> Result<()> {
         let refuse = |tensor: &str, message: String| {
-            Err(Error::file(message).at(format!("tensor {tensor}")).hint("download the index and all its shards again, of one revision"))
+            Err(Error::file(message).at(format!("tensor {tensor}")).hint("download the index and all shards of one revision again"))
         };
         let mut found: HashMap<&str, usize> = HashMap::with_capacity(tensors.len());
         for t in tensors {
             if let Some(other) = found.insert(&t.name, t.file) {
-                return refuse(&t.name, format!("two shards hold it: {} and {}", self.shards[other], self.shards[t.file]));
+                return refuse(&t.name, format!("two shards have this tensor: {} and {}", self.shards[other], self.shards[t.file]));
             }
         }
         for t in tensors {
             match self.shard_of.get(&t.name) {
                 Some(shard) if *shard == t.file => {}
                 Some(shard) => {
-                    return refuse(&t.name, format!("expected it in {}, found it in {}", self.shards[*shard], self.shards[t.file]));
+                    return refuse(&t.name, format!("the index has it in {}, but it is in {}", self.shards[*shard], self.shards[t.file]));
                 }
-                None => return refuse(&t.name, format!("expected the index to name it, it lies in {}", self.shards[t.file])),
+                None => return refuse(&t.name, format!("it is in {}, but not in the index", self.shards[t.file])),
             }
         }
         match self.shard_of.iter().find(|(tensor, _)| !found.contains_key(tensor.as_str())) {
-            Some((tensor, shard)) => refuse(tensor, format!("expected it in {}, found no such tensor", self.shards[*shard])),
+            Some((tensor, shard)) => refuse(tensor, format!("the index has it in {}, but no shard has it", self.shards[*shard])),
             None => Ok(()),
         }
     }
 }
 
-/// Whether a file is JSON, by its first bytes. A safetensors file whose length begins with the byte of a `{` has zeros after it.
+/// Returns true if the first bytes are JSON. A safetensors file may begin with `{` as the lowest byte of its header length, but then has zeros
+/// after it.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }
 
-/// A file whole, unless it is larger than anything of its sort.
+/// Reads a whole file.
+///
+/// # Errors
+///
+/// `File` if it cannot be read or has more than `max_bytes`.
 pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     let io = |e| Error::io(e, path);
     let mut bytes = Vec::new();
@@ -101,7 +115,7 @@ pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One component on every system: a drive letter or a backslash is harmless here and a path elsewhere.
+/// Returns true if the name is one path component on every system. A drive letter or a backslash is part of a path on Windows.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && name.len() <= 255 && !name.contains(|c: char| "/\\:".contains(c) || c.is_control())
 }
@@ -111,7 +125,7 @@ struct Raw {
     weight_map: Pairs,
 }
 
-/// A JSON object of texts with every pair, so that a name given twice is noticed.
+/// All pairs of a JSON object of strings, including duplicate keys.
 struct Pairs(Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for Pairs {
@@ -155,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_index_is_refused() {
+    fn other_json_is_refused() {
         for json in ["", "{", "[]", "{}", r#"{"weight_map":[]}"#, r#"{"weight_map":"x"}"#, r#"{"weight_map":null}"#, "\u{0}{}"] {
-            assert!(refusal(json).contains("expected an index"), "{json}");
+            assert!(refusal(json).contains("not an index of shards"), "{json}");
         }
         assert!(refusal(r#"{"weight_map":{"a":1}}"#).contains("expected a string"));
         assert!(refusal(r#"{"weight_map":{"a":["x"]}}"#).contains("expected a string"));
         assert!(refusal(r#"{"weight_map":{}}"#).contains("empty"));
-        assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the weight_map names this tensor twice"));
+        assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the weight_map has this tensor twice"));
         assert!(refusal(r#"{"weight_map":{"a":"x"},"weight_map":{"a":"y"}}"#).contains("duplicate"));
-        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("expected an index"));
+        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("not an index of shards"));
         let many: Vec<String> = (0..5000).map(|i| format!(r#""{i}":"s-{i}""#)).collect();
         assert!(refusal(&format!(r#"{{"weight_map":{{{}}}}}"#, many.join(","))).contains("at most 512 shards, found 5000"));
     }
@@ -173,7 +187,7 @@ mod tests {
     fn a_shard_is_a_plain_name() {
         let long = "x".repeat(300);
         for path in ["../x", "..", ".", "", "/etc/passwd", "sub/x", r"..\\x", "C:x", r"C:\\x", r"\\\\host\\x", r"x\u0000y", &long] {
-            assert!(refusal(&format!(r#"{{"weight_map":{{"a":"{path}"}}}}"#)).contains("beside their index"), "{path}");
+            assert!(refusal(&format!(r#"{{"weight_map":{{"a":"{path}"}}}}"#)).contains("the shard path"), "{path}");
         }
         for name in ["model-00001-of-00002.safetensors", "..x", "a b"] {
             Index::parse(format!(r#"{{"weight_map":{{"a":"{name}"}}}}"#).as_bytes()).unwrap();
@@ -181,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_told_from_safetensors() {
+    fn json_and_safetensors_are_distinguished() {
         assert!(is_json(b"{}") && is_json(b"\n {\"weight_map\":{}}"));
         assert!(!is_json(b"{\0\0\0\0\0\0\0{\"a\":") && !is_json(b"PK\x03\x04"));
     }

@@ -1,18 +1,18 @@
-//! What a file is that is no checkpoint: its name for people, and what to do with it.
+//! Describes files that are not checkpoints: a name of the format and a hint for the user.
 //!
-//! Looks at content only, and never fails: a guess that is wrong costs nothing but a hint.
+//! Looks at content only and never fails. A wrong guess only gives a wrong hint.
 
 use crate::error::{Error, short};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// How the error of every file begins that is no checkpoint.
+/// The beginning of every error for a file that is not a checkpoint.
 pub const EXPECTED: &str = "expected a .pth, .safetensors or .gguf checkpoint";
 const AGAIN: &str = "download it again";
 const PATH: &str = "give the path of the checkpoint";
 const UNPACK: &str = "unpack it first";
 
-/// First bytes of files that people mistake for a checkpoint.
+/// First bytes of other formats, with a description and a hint.
 const MAGIC: [(&[u8], &str, &str); 17] = [
     (b"PK\x05\x06", "an empty zip archive", AGAIN),
     (b"fmgg", "an rwkv.cpp file, not supported", "use the original .pth"),
@@ -33,12 +33,13 @@ const MAGIC: [(&[u8], &str, &str); 17] = [
     (b"version https://git-lfs", "a Git-LFS pointer, not the file itself", "run `git lfs pull`, or download the file"),
 ];
 
-/// Describes bytes that have no format of a checkpoint.
+/// Returns the error for bytes that are not a checkpoint.
 pub fn refusal(bytes: &[u8]) -> Error {
     let (found, hint) = describe(bytes);
     Error::file(format!("{EXPECTED}, found {found}")).hint(hint)
 }
 
+/// Returns a description and a hint.
 fn describe(bytes: &[u8]) -> (String, &'static str) {
     if let Some((_, found, hint)) = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         return (found.to_string(), hint);
@@ -49,21 +50,21 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         [] => ("an empty file".into(), AGAIN),
         [0x80, 0..=5, ..] => (
             "a bare pickle, as torch wrote it before 2020; nothing was executed".into(),
-            "open it in torch on a machine you trust and save it again, or download a .safetensors file",
+            "load it with torch in a sandbox and save it again, or download a .safetensors file",
         ),
         _ if bytes.get(257..262) == Some(b"ustar") => ("a tar archive".into(), UNPACK),
         _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download it again"),
-        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give it with `vocab`, and the checkpoint with `model`"),
-        _ if is_text => (format!("text, which begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
+        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "load it with `vocab` and the checkpoint with `model`"),
+        _ if is_text => (format!("text that begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
         _ if bytes.len() < 9 => (format!("a file of {} bytes", bytes.len()), AGAIN),
         _ => {
             let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
-            (format!("an unknown format that starts with the bytes {}", start.join(" ")), "check the path")
+            (format!("an unknown format that begins with the bytes {}", start.join(" ")), "check the path")
         }
     }
 }
 
-/// Whether a text begins like a vocabulary of RWKV, `1 '\x00' 1`, or like one of tiktoken, `IQ== 0`.
+/// Returns true if a text begins like a vocabulary of RWKV, `1 '\x00' 1`, or of tiktoken, `IQ== 0`.
 fn is_vocabulary(text: &str) -> bool {
     let mut words = text.lines().next().unwrap_or_default().split(' ');
     let (first, second, is_more) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().is_some());
@@ -71,10 +72,10 @@ fn is_vocabulary(text: &str) -> bool {
     is_number(first) && second.starts_with(['\'', '"', 'b']) || first.ends_with('=') && is_number(second) && !is_more
 }
 
-/// No tokenizer.json is larger.
+/// The bytes of a JSON file that are looked at. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
-/// Fields by which JSON files are told apart.
+/// The fields that distinguish JSON files.
 #[derive(Deserialize)]
 struct Fields {
     weight_map: Option<IgnoredAny>,
@@ -86,18 +87,18 @@ struct Fields {
     id: Option<IgnoredAny>,
 }
 
-/// Describes JSON that is no index of shards. `None` if the file claims to be an index, or is nothing that we know.
+/// Returns the error for JSON that is not an index of shards. Returns `None` if the file claims to be an index, or is unknown.
 pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let bytes = &bytes[..bytes.len().min(MAX_JSON_BYTES)];
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Fields>();
     let fields = values.next()?.ok()?;
     let (found, hint) = match fields {
         Fields { weight_map: Some(_), .. } => return None,
-        Fields { model: Some(_), added_tokens: Some(_), .. } => ("a tokenizer.json, which is a vocabulary", "give it with `vocab`"),
+        Fields { model: Some(_), added_tokens: Some(_), .. } => ("a tokenizer.json, which is a vocabulary", "load it with `vocab`"),
         Fields { architectures: Some(_), .. } | Fields { model_type: Some(_), .. } => {
-            ("a config.json, which describes a model", "give the folder that it is in")
+            ("a config.json, which describes a model", "give the folder of this file")
         }
-        Fields { tokenizer_class: Some(_), .. } => ("a tokenizer_config.json", "give the folder that it is in"),
+        Fields { tokenizer_class: Some(_), .. } => ("a tokenizer_config.json", "give the folder of this file"),
         Fields { id: Some(_), .. } => ("lines of JSON, such as prompts or results of batch", PATH),
         _ => return None,
     };
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_no_checkpoint_are_named() {
+    fn files_of_other_formats_are_named() {
         for (bytes, found) in [
             (b"".as_slice(), "an empty file"),
             (b"\x89PNG\r\n\x1a\nxxxxx", "a PNG image"),
@@ -117,7 +118,7 @@ mod tests {
             (b"\n<!DOCTYPE html>", "a web page"),
             (b"1 '\\x00' 1\n2 '\\x01' 1\n", "a vocabulary"),
             (b"IQ== 0\nIg== 1\n", "a vocabulary"),
-            (b"hello\n", "text, which begins with \"hello\""),
+            (b"hello\n", "text that begins with \"hello\""),
             (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a bare pickle"),
             (b"\x01\x02\x03", "a file of 3 bytes"),
             (b"\x01\x02\x03\x04\x05\x06\x07\x08\x09", "the bytes 01 02 03 04 05 06 07 08"),
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_no_index_is_named() {
+    fn other_json_is_named() {
         let said = |text: &str| other_json(text.as_bytes()).map(|e| e.to_string()).unwrap_or_default();
         assert!(said(r#"{"version":"1.0","added_tokens":[],"model":{"type":"BPE"}}"#).contains("a tokenizer.json"));
         assert!(said(r#"{"architectures":["Glm4ForCausalLM"]}"#).contains("a config.json"));

@@ -1,26 +1,26 @@
-//! Whose names and orientations a file has.
+//! The layout of a safetensors file: the names and orientations of its tensors.
 
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the metadata say whose layout a file has, for pairs whose shapes cannot tell.
+/// The metadata key for the layout, for low-rank pairs whose shapes do not determine the orientation.
 pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
 
-/// Whose names and orientations a written file has.
+/// The layout of a written file: the names and orientations of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// The original `.pth`; of a GLM, the names of `transformers`.
+    /// The layout of the original `.pth` or, for a GLM, of `transformers`.
     #[default]
     Official,
-    /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
+    /// The layout of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
 }
 
 impl Layout {
     pub const ALL: [Layout; 2] = [Layout::Official, Layout::WebRwkv];
 
-    /// Its name in options, metadata and reports.
+    /// Returns the name in options, metadata and reports.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Official => "official",

@@ -1,6 +1,6 @@
-//! From what the user typed to one file (or the index of several), and from its first bytes to its kind.
+//! Finds the file (or the index of several files) for a path, and detects the format by its first bytes.
 //!
-//! Names only help to find a file; what it is, its content decides.
+//! Names only help to find a file. The content determines its format.
 
 use super::folder::{self, EXTENSIONS};
 use super::kinds;
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The formats we read.
+/// The supported file formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileKind {
     Pth,
@@ -18,6 +18,7 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
+    /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::Pth => "pth",
@@ -27,7 +28,11 @@ impl FileKind {
     }
 }
 
-/// The one file that `path` means; of a checkpoint in several files, their index.
+/// Returns the file for a path, or the index of a checkpoint in several files.
+///
+/// # Errors
+///
+/// `File` if there is no such file, or if a folder does not hold exactly one checkpoint.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     match fs::metadata(path) {
         Ok(m) if m.is_file() => folder::whole(path),
@@ -38,7 +43,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Appends rather than replaces: `model-1.5B` has a dot of its own.
+/// Tries the path with each extension appended. An extension is never replaced: `model-1.5B` has a dot in its name.
 fn with_extension(path: &Path) -> Result<PathBuf> {
     let tried = EXTENSIONS.map(|extension| {
         let mut longer = OsString::from(path);
@@ -54,7 +59,11 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// What a file is, by its first bytes. What we cannot read is named, with the way out.
+/// Detects the format by the first bytes.
+///
+/// # Errors
+///
+/// `File` for other formats, with a description and a hint.
 pub(super) fn sniff(bytes: &[u8]) -> Result<FileKind> {
     match bytes {
         [b'P', b'K', 3, 4, ..] => Ok(FileKind::Pth),
@@ -78,7 +87,7 @@ mod tests {
     fn a_name_a_stem_or_a_folder() {
         let dir = tempfile::tempdir().unwrap();
         let here = dir.path();
-        assert!(refusal(here).contains("found none"));
+        assert!(refusal(here).contains("the folder has no checkpoint"));
         assert!(refusal(&here.join("absent")).contains("no such file"));
         let pth = put(&dir, "m-1.5B.pth", b"x");
         assert_eq!(resolve(&here.join("m-1.5B")).unwrap(), pth);
@@ -93,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn content_decides() {
+    fn the_content_determines_the_format() {
         let text = |b: &[u8]| sniff(b).unwrap_err().to_string();
         assert_eq!(sniff(b"PK\x03\x04....").unwrap(), FileKind::Pth);
         assert_eq!(sniff(b"\x80\x02\0\0\0\0\0\0{").unwrap(), FileKind::Safetensors);
@@ -102,6 +111,6 @@ mod tests {
         assert!(text(b"version https://git-lfs.github.com/spec/v1\noid").contains("git lfs pull"));
         assert!(text(b"\n<!DOCTYPE html>").contains("web page"));
         assert!(text(b"").contains("empty"));
-        assert!(text(b"abcdefghijkl").contains("text, which begins with"));
+        assert!(text(b"abcdefghijkl").contains("text that begins with"));
     }
 }

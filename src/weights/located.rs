@@ -1,16 +1,16 @@
-//! One tensor as a file lists it: its name there, its type and shape, and which bytes of the file it may touch.
+//! A tensor in a file: name, type, shape and byte range.
 //!
-//! Plain data with checked sizes. Knows neither formats nor the meaning of names.
+//! Plain data with checked sizes. This module knows neither file formats nor the meaning of names.
 
 use crate::error::{Error, Result, short};
 use crate::quant::{Coded, Coding};
 use crate::tensor::{DType, View};
 use std::ops::Range;
 
-/// More dimensions than any checkpoint has.
+/// The largest number of dimensions.
 const MAX_RANK: usize = 8;
 
-/// Bytes of a tensor's name. Real names have less than 150.
+/// The longest name of a tensor in bytes. Real names have less than 150.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file.
@@ -21,21 +21,26 @@ pub(super) struct Located {
     pub shape: Vec<usize>,
     /// In elements.
     pub strides: Vec<usize>,
-    /// From the first element on, in the whole file.
+    /// The byte range in the whole file, from the first element on.
     pub bytes: Range<usize>,
-    /// A power of two that undoes what a converter divided by.
+    /// A factor of all numbers: a power of two that undoes a converter's rescaling.
     pub scale: f32,
-    /// Which of the checkpoint's files.
+    /// The index of the file in the checkpoint.
     pub file: usize,
-    /// How the bytes are coded, where they are no plain numbers.
+    /// The encoding of a quantised matrix, or `None` for plain numbers and GGUF blocks.
     pub coding: Option<Coding>,
 }
 
 impl Located {
+    /// Returns a view of the numbers.
+    ///
+    /// # Errors
+    ///
+    /// `File` or `Model` if shape, strides and byte range contradict each other.
     pub fn view<'a>(&self, file: &'a [u8]) -> Result<View<'a>> {
-        let bytes = file
-            .get(self.bytes.clone())
-            .ok_or_else(|| Error::file(format!("expected bytes {}..{}, the file has {}", self.bytes.start, self.bytes.end, file.len())))?;
+        let bytes = file.get(self.bytes.clone()).ok_or_else(|| {
+            Error::file(format!("expected bytes {}..{} in the file, which has {}", self.bytes.start, self.bytes.end, file.len()))
+        })?;
         if let Some(coding) = self.coding {
             let (rows, k) = coding.sides(&self.shape);
             return View::coded(Coded::new(coding, rows, k, bytes)?, &self.shape);
@@ -43,8 +48,8 @@ impl Located {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
-    /// Some rows under a name of their own: the same bytes, from the first of theirs on. Rows of blocks are whole blocks. A `.pth` may
-    /// claim any stride; what lies outside its storage is found out when all tensors are checked.
+    /// Returns some rows as a tensor of another name, over the same bytes. Rows of GGUF types consist of whole blocks. A `.pth` may claim any
+    /// stride; a range outside of its storage is refused when the view is made.
     pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
         let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
         let mut shape = self.shape.clone();
@@ -55,7 +60,7 @@ impl Located {
     }
 }
 
-/// Refuses names that no model has: every pass over the names of a file is linear in their length.
+/// Refuses overlong names, which would make every pass over the names slow.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.len() <= MAX_NAME_BYTES {
         return Ok(());
@@ -64,7 +69,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}…", short(name, 40))).hint("the file is hostile or damaged"))
 }
 
-/// Refuses shapes that no address can hold, even where a zero hides it.
+/// Refuses shapes whose bytes overflow an address, even if a dimension of 0 makes the product small.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", shape.len())));

@@ -1,8 +1,7 @@
-//! A low-rank adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
+//! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
 //!
-//! Whatever else the adapter's file holds (mixes, norms, whole matrices) was trained in full and takes the place of the
-//! model's, as the trainers' own merge scripts do. What fits no tensor of the model is an error: a merge that leaves out a
-//! part gives a model that nobody trained.
+//! All other tensors of the adapter's file (mixes, norms, whole matrices) were trained in full and replace the model's tensors, as in the
+//! trainers' merge scripts. A tensor that fits no tensor of the model is an error, because an incomplete merge gives an untrained model.
 
 use super::Checkpoint;
 use super::encode::{write_numbers, write_view};
@@ -13,27 +12,28 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Rows of the product are made in blocks of about so many numbers.
+/// The approximate number of elements in a block of rows.
 const BLOCK_LEN: usize = 64 << 10;
-/// What memory is taken for.
+/// The purpose of memory, for errors.
 const LORA: &str = "an adapter's product";
+
 /// An open adapter.
 #[derive(Debug)]
 pub struct Lora {
     file: Checkpoint,
     alpha: f32,
-    /// By the name of the model's tensor.
+    /// Low-rank pairs by the name of the model's tensor.
     pairs: BTreeMap<String, Pair>,
-    /// From the name of the model's tensor to the name in `file`.
+    /// Tensors trained in full: from the name of the model's tensor to the name in `file`.
     trained: BTreeMap<String, String>,
 }
 
-/// The two names in the file, and the sizes that they have.
+/// A low-rank pair: the names of its two matrices in the file, and their sizes.
 #[derive(Debug)]
 struct Pair {
-    /// [r, in]
+    /// The name of A, [r, in].
     a: String,
-    /// [out, r]
+    /// The name of B, [out, r].
     b: String,
     rank: usize,
     n_in: usize,
@@ -41,10 +41,15 @@ struct Pair {
 }
 
 impl Lora {
-    /// Opens an adapter (any file that `Checkpoint` opens) for a model. `alpha` is what the trainer was given: files do not hold it.
+    /// Opens an adapter for a model, from any file that [`Checkpoint::open`] accepts. `alpha` is the value from the training; files do not
+    /// store it.
+    ///
+    /// # Errors
+    ///
+    /// `Usage` if `alpha` is 0 or not finite. `File` or `Model` if the file is not an adapter.
     pub fn open(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
         if !alpha.is_finite() || alpha == 0.0 {
-            return Err(Error::usage(format!("expected the alpha that the adapter's trainer was given, found {alpha}")));
+            return Err(Error::usage(format!("expected the alpha of the adapter's training, a finite number other than 0, found {alpha}")));
         }
         let file = Checkpoint::open(path)?;
         let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;
@@ -52,8 +57,7 @@ impl Lora {
         Ok(lora)
     }
 
-    /// web-rwkv's names of vectors, which only a whole model shows to be its: what the model lacks under one, it may have under
-    /// the official one.
+    /// Replaces web-rwkv's names of vectors by official ones. An adapter's file alone does not show whose names it has; the model's names do.
     fn rename(&mut self, model: &Checkpoint) {
         let official = |target: String| match model.tensor(&target) {
             Some(_) => target,
@@ -65,63 +69,69 @@ impl Lora {
         self.trained = std::mem::take(&mut self.trained).into_iter().map(|(target, name)| (official(target), name)).collect();
     }
 
+    /// Sorts the tensors of the file into pairs and tensors trained in full.
     fn sort(file: Checkpoint, alpha: f32) -> Result<Lora> {
         let (mut halves, mut trained) = (BTreeMap::<String, [Option<String>; 2]>::new(), BTreeMap::new());
         for name in file.names() {
             let at = |e: Error| e.at(format!("tensor {name}"));
             let is_weight = file.tensor(name).is_some_and(|v| v.dtype().is_weight());
             if !is_weight {
-                return Err(at(Error::model("expected F32, F16 or BF16 numbers, found another type")));
+                return Err(at(Error::model("expected F32, F16 or BF16 numbers")));
             }
             let twice = match half(name) {
                 Some((target, i)) => halves.entry(target).or_default()[i].replace(name.to_string()),
                 None => trained.insert(whole(name), name.to_string()),
             };
             if let Some(other) = twice {
-                return Err(at(Error::file(format!("{other} is for the same tensor of the model"))));
+                return Err(at(Error::file(format!("it changes the same tensor of the model as {other}"))));
             }
         }
         if halves.is_empty() {
-            return Err(Error::file("expected an adapter with pairs of lora_A and lora_B, found none")
-                .hint("a model trained in full needs no merge"));
+            return Err(Error::file("not a LoRA adapter: the file has no pair of lora_A and lora_B")
+                .hint("a model that was trained in full needs no merge"));
         }
         let mut pairs = BTreeMap::new();
         for (target, found) in halves {
             let pair = match found {
                 [Some(a), Some(b)] => Pair::of(&file, a, b)?,
-                [Some(one), None] => return Err(Error::file("expected its lora_B too, found none").at(format!("tensor {one}"))),
-                [None, Some(one)] => return Err(Error::file("expected its lora_A too, found none").at(format!("tensor {one}"))),
+                [Some(one), None] => return Err(Error::file("its lora_B is missing").at(format!("tensor {one}"))),
+                [None, Some(one)] => return Err(Error::file("its lora_A is missing").at(format!("tensor {one}"))),
                 [None, None] => continue,
             };
             if trained.contains_key(&target) {
-                return Err(Error::file("found both a pair and a whole matrix for it").at(format!("tensor {target}")));
+                return Err(Error::file("the adapter has both a pair and a whole matrix for this tensor").at(format!("tensor {target}")));
             }
             pairs.insert(target, pair);
         }
         Ok(Lora { file, alpha, pairs, trained })
     }
 
-    /// How many matrices it changes by a pair.
+    /// Returns the number of matrices that the adapter changes by a low-rank pair.
     pub fn n_pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    /// How many tensors it replaces.
+    /// Returns the number of tensors that the adapter replaces.
     pub fn n_replaced(&self) -> usize {
         self.trained.len()
     }
 
+    /// Returns the adapter's file.
     pub(super) fn checkpoint(&self) -> &Checkpoint {
         &self.file
     }
 
-    /// That everything it holds fits a tensor of the model.
+    /// Checks that every tensor of the adapter fits a tensor of the model.
+    ///
+    /// # Errors
+    ///
+    /// `Model` for the first tensor that does not.
     pub(super) fn check(&self, model: &Checkpoint) -> Result<()> {
         let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.place());
         let find = |target: &str, name: &str| {
             model.tensor(target).ok_or_else(|| {
-                let e = Error::model(format!("expected {target} in the model, found no such tensor"));
-                at(e.hint("give the model that the adapter was trained on"), name)
+                let e = Error::model(format!("the model has no tensor {target}"));
+                at(e.hint("use the model on which the adapter was trained"), name)
             })
         };
         for (target, pair) in &self.pairs {
@@ -145,15 +155,16 @@ impl Lora {
         Ok(())
     }
 
-    /// Whether a tensor of the model is another with it.
+    /// Returns true if the adapter changes or replaces this tensor of the model.
     pub fn changes(&self, target: &str) -> bool {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }
 
-    /// The model's tensor `w` with what the adapter does to it, as f32 in memory; none where it does nothing.
+    /// Returns the model's tensor `w` with the adapter applied, as little-endian f32. Returns `None` if the adapter does not change it.
     ///
     /// # Errors
-    /// Where what the adapter holds for it has another shape.
+    ///
+    /// `Model` or `File` if the adapter's tensor cannot be read. `Memory` if there is too little memory.
     pub fn applied(&self, target: &str, w: &View<'_>) -> Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         match (self.replacement(target).transpose()?, self.pairs.get(target)) {
@@ -164,18 +175,18 @@ impl Lora {
         Ok(Some(bytes))
     }
 
-    /// What takes the place of the model's tensor.
+    /// Returns the adapter's tensor that replaces a tensor of the model, or `None`.
     pub(super) fn replacement(&self, target: &str) -> Option<Result<View<'_>>> {
         self.trained.get(target).map(|name| self.view(name))
     }
 
-    /// Writes the model's matrix `w` with its pair merged; none if it has no pair.
+    /// Returns a function that writes the model's matrix `w` with its pair merged, or `None` if `w` has no pair.
     pub(super) fn merged<'a>(&'a self, target: &str, w: &View<'a>, dtype: DType) -> Option<WriteData<'a>> {
         let (pair, w) = (self.pairs.get(target)?, w.clone());
         Some(Box::new(move |out: &mut dyn Write| self.merge(pair, &w, dtype, out)))
     }
 
-    /// In f32, rounded once. A stays in memory whole, [r, in] in f32; W and B pass by in blocks of rows.
+    /// Writes W + (alpha / r)·B·A, computed in f32 and rounded once. A is in memory as a whole, [r, in]; W and B are read in blocks of rows.
     fn merge(&self, pair: &Pair, w: &View<'_>, dtype: DType, out: &mut dyn Write) -> Result<()> {
         let &Pair { rank, n_in, n_out, .. } = pair;
         let (a, b) = (self.view(&pair.a)?.to_f32()?, self.view(&pair.b)?);
@@ -200,25 +211,28 @@ impl Lora {
         Ok(())
     }
 
+    /// Returns a tensor of the adapter's file.
     fn view(&self, name: &str) -> Result<View<'_>> {
-        self.file.tensor(name).ok_or_else(|| Error::file("expected this tensor").at(format!("tensor {name}")).at(self.file.place()))
+        self.file.tensor(name).ok_or_else(|| Error::file("the tensor is missing").at(format!("tensor {name}")).at(self.file.place()))
     }
 }
 
 impl Pair {
+    /// Returns a pair after a check of its shapes.
     fn of(file: &Checkpoint, a: String, b: String) -> Result<Pair> {
         let shape = |name: &str| file.tensor(name).map(|v| v.shape().to_vec()).unwrap_or_default();
         match (&shape(&a)[..], &shape(&b)[..]) {
             (&[rank, n_in], &[n_out, other]) if rank == other && ![rank, n_in, n_out].contains(&0) => Ok(Pair { a, b, rank, n_in, n_out }),
             (found_a, found_b) => {
-                let text = format!("expected lora_A [r, in] and lora_B [out, r] of one rank, found {found_a:?} and {found_b:?}");
+                let text = format!("expected lora_A [r, in] and lora_B [out, r], found {found_a:?} and {found_b:?}");
                 Err(Error::file(text).at(format!("tensor {a}")))
             }
         }
     }
 }
 
-/// Of `blocks.3.att.key.lora_A`, with or without PEFT's ends: the model's tensor, and 0 for A or 1 for B.
+/// Splits a name such as `blocks.3.att.key.lora_A`, with or without PEFT's endings, into the model's tensor and 0 (A) or 1 (B). Returns
+/// `None` for other names.
 fn half(name: &str) -> Option<(String, usize)> {
     let name = name.strip_suffix(".weight").unwrap_or(name);
     let name = name.strip_suffix(".default").unwrap_or(name);
@@ -226,7 +240,7 @@ fn half(name: &str) -> Option<(String, usize)> {
     Some((format!("{}.weight", stem.strip_suffix(".weight").unwrap_or(stem)), i))
 }
 
-/// The model's name of a tensor that was trained in full.
+/// Returns the model's name of a tensor that was trained in full.
 fn whole(name: &str) -> String {
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
 }

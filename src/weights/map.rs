@@ -1,13 +1,13 @@
-//! Bytes that stay where they are: a memory map of a file, or bytes of the program.
+//! Read-only bytes: a memory map of a file, or bytes of the program.
 //!
-//! Knows no format. A map is only safe while nobody cuts the file; `check_uncut` is how a reader finds out in time.
+//! This module knows no format. A map is only safe while no other process cuts the file; readers call `check_uncut` to detect that.
 
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Read-only bytes and where they come from.
+/// Read-only bytes with their origin.
 pub(super) enum Map {
     Mapped { map: Mmap, file: File, path: PathBuf },
     Fixed(&'static [u8]),
@@ -21,24 +21,29 @@ impl AsRef<[u8]> for Map {
 
 impl Map {
     /// Maps a whole file.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the file cannot be opened or is empty.
     pub fn open(path: &Path) -> Result<Map> {
         let io = |e| Error::io(e, path);
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() == 0 {
             return Err(super::kinds::refusal(&[]).at(path.display()));
         }
-        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change,
-        // which every reader tolerates (names and sizes are copied out when they are checked); if it cuts the file, a
-        // read faults, which `check_uncut` makes unlikely and nothing can exclude.
+        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change, which every
+        // reader tolerates: names and sizes are copied before they are checked. If another process cuts the file, a read faults;
+        // `check_uncut` makes that unlikely, and nothing can exclude it.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Map::Mapped { map, file, path: path.to_path_buf() })
     }
 
-    /// Bytes of the program.
+    /// Wraps bytes of the program.
     pub fn fixed(bytes: &'static [u8]) -> Map {
         Map::Fixed(bytes)
     }
 
+    /// Returns all bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Map::Mapped { map, .. } => map,
@@ -46,6 +51,7 @@ impl Map {
         }
     }
 
+    /// Returns the path of the file, or `None` for bytes of the program.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Map::Mapped { path, .. } => Some(path),
@@ -53,7 +59,11 @@ impl Map {
         }
     }
 
-    /// Asks the open file, not the path: a new file under the same name does no harm.
+    /// Checks that the file still has its mapped length. The check uses the open file: a new file under the same path does no harm.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the file became shorter.
     pub fn check_uncut(&self) -> Result<()> {
         let Map::Mapped { map, file, path } = self else { return Ok(()) };
         let now = file.metadata().map_err(|e| Error::io(e, path))?.len();

@@ -1,9 +1,10 @@
-//! Checkpoints: a file on disk becomes named tensors over a memory map, and named tensors become a file.
+//! Checkpoints: reads files as named tensors over memory maps, and writes named tensors to files.
 //!
-//! Whatever a file's format, names and orientations are those of the official `.pth`, or of GLM in `transformers`: readers above
-//! never ask which it was.
-//! A file is hostile until shown otherwise: nothing in it is executed, and every size is checked before it is believed.
-//! Knows no architecture: which tensors a model needs, and what they mean, is decided above.
+//! Every file format gives the same *canonical* names and orientations: the official `.pth` of RWKV, or `transformers`' names of GLM. Higher
+//! layers never ask which format a file had.
+//!
+//! A file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no
+//! architecture: `arch` decides which tensors a model needs and what they mean.
 
 mod archive;
 mod coded;
@@ -64,37 +65,37 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// N of a tensor of `blocks.N.`, or of `model.layers.N.` as GLM has it.
+/// Returns N of a name that begins with `blocks.N.` (RWKV) or `model.layers.N.` (GLM), or `None`.
 pub fn layer_of(name: &str) -> Option<usize> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("model.layers."))?;
     rest.split('.').next()?.parse().ok()
 }
 
-/// A family of models, as its files name it: what the official names are is the same for all its files.
+/// A family of models, whose files share canonical names.
 trait Family: Sync {
-    /// For messages.
+    /// Returns the name for messages.
     fn name(&self) -> &'static str;
 
-    /// Whether a `config.json` with this `model_type`, or without one, describes a model of the family.
+    /// Returns true if a `config.json` with this `model_type` (or `None`, without one) describes a model of the family.
     fn is_model_type(&self, model_type: Option<&str>) -> bool;
 
     /// Reads a `config.json` of the family.
     fn config(&self, config: Object<String, Value>) -> Result<Box<dyn ModelConfig>>;
 
-    /// What `general.architecture` of its GGUF files says.
+    /// Returns the values of `general.architecture` in the family's GGUF files.
     fn gguf_architectures(&self) -> &'static [&'static str];
 
-    /// Lists the tensors of a GGUF file by their official names, and adds what the family needs to the metadata.
+    /// Lists the tensors of a GGUF file under their canonical names, and adds the keys that the family needs to the metadata.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
 
-    /// Whether tensors of these names belong to the family. `glm` is what a configuration says, if it is a GLM's.
+    /// Returns true if tensors of these names belong to the family. `glm` is the configuration, if the file has that of a GLM.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
-    /// Gives tensors their official names and orientations; and whose names the file has.
+    /// Gives tensors their canonical names and orientations. Also returns the style of the names in the file.
     fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
 }
 
-/// All families. The first that recognises a file has it, so what takes any names comes last.
+/// All families. The first that recognises a file is chosen. RWKV accepts any names and comes last.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
 /// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
@@ -102,10 +103,11 @@ static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::R
 pub struct Checkpoint(Arc<Inner>);
 
 struct Inner {
-    /// `Located::file` counts these.
+    /// The files that hold tensors. `Located::file` is an index of this list.
     maps: Vec<Arc<Map>>,
-    /// The file, or the index of several.
+    /// The file, or the index of several files. `None` for static bytes.
     path: Option<PathBuf>,
+    /// The `config.json` that was read.
     config: Option<PathBuf>,
     name: String,
     kind: FileKind,
@@ -116,7 +118,7 @@ struct Inner {
     index: HashMap<String, usize>,
 }
 
-/// Where a canonical tensor lies, and whether the file holds it with the last two dimensions swapped.
+/// The place of a canonical tensor in a file. `swapped` is true if the file stores its last two dimensions swapped.
 #[derive(Clone)]
 struct Slot {
     located: Located,
@@ -124,12 +126,13 @@ struct Slot {
 }
 
 impl Slot {
+    /// Returns a view in the canonical orientation.
     fn view<'a>(&self, maps: &'a [Arc<Map>]) -> Result<View<'a>> {
         let view = self.located.view(maps[self.located.file].bytes())?;
         Ok(if self.swapped { view.transposed() } else { view })
     }
 
-    /// As the official file has it.
+    /// Returns the canonical shape.
     fn shape(&self) -> Vec<usize> {
         let mut shape = self.located.shape.clone();
         if let (true, &mut [.., ref mut rows, ref mut cols]) = (self.swapped, &mut shape[..]) {
@@ -140,9 +143,19 @@ impl Slot {
 }
 
 impl Checkpoint {
-    /// Opens a file; a file name without its extension (`.safetensors`, `.st`, `.pth`, `.gguf`, in this order); the index of several
-    /// files, or one of those; or a folder that holds exactly one checkpoint. In a folder of Hugging Face's form,
-    /// `config.json` is read too, and beside a GLM in any case.
+    /// Opens a checkpoint.
+    ///
+    /// `path` is one of
+    /// - a file, or its name without the extension (`.safetensors`, `.st`, `.pth`, `.gguf`, tried in this order),
+    /// - the index of several files (`.index.json`), or one of these files,
+    /// - a folder that holds exactly one checkpoint.
+    ///
+    /// A `config.json` in the same folder is read if the files have Hugging Face's standard names, or if the model is a GLM.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a file is missing, cut, damaged, hostile or of another format. `Model` if the configuration is unsupported or contradicts
+    /// the tensors.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
         let parts = Parts::open(&path)?;
@@ -151,7 +164,11 @@ impl Checkpoint {
         Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
     }
 
-    /// A safetensors file that is part of the program.
+    /// Opens a safetensors file that is part of the program.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpoint::open`].
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint> {
         let parts = Parts::one(Map::fixed(bytes), FileKind::Safetensors);
         parts.and_then(|parts| Self::build(parts, name.to_string(), None)).map_err(|e| e.at(name))
@@ -161,7 +178,7 @@ impl Checkpoint {
         let Parts { maps, kind, tensors, mut metadata, path } = parts;
         let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
-            FileKind::Gguf => Some(Layout::Official), // its reader has turned everything already
+            FileKind::Gguf => Some(Layout::Official), // its reader returns the official orientation
             _ => metadata.get(layout::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };
@@ -188,33 +205,33 @@ impl Checkpoint {
         Ok(Checkpoint(Arc::new(Inner { maps, path, config, name, kind, style, metadata, slots, index })))
     }
 
-    /// The file, or the index of several; none if the bytes are part of the program.
+    /// Returns the file, or the index of several files. Returns `None` if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
 
-    /// How many files hold the tensors.
+    /// Returns the number of files that hold tensors.
     pub fn n_files(&self) -> usize {
         self.0.maps.len()
     }
 
-    /// Every file that was read: those with tensors, their index, the configuration.
+    /// Returns every file that was read: files with tensors, their index, the configuration.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let beside = self.0.path.iter().chain(&self.0.config).map(PathBuf::as_path);
         self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
     }
 
-    /// The file's stem: its name without folder and extension. In a folder of Hugging Face's form, the folder's name.
+    /// Returns the file name without folder and extension. If the files have Hugging Face's standard names, returns the folder's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// `pth`, `safetensors` or `gguf`, by content.
+    /// Returns the file format, detected by content: `pth`, `safetensors` or `gguf`.
     pub fn kind(&self) -> &'static str {
         self.0.kind.name()
     }
 
-    /// Whose names and orientations the file has: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
+    /// Returns the layout of names and orientations in the file: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
     pub fn layout(&self) -> &'static str {
         match self.0.kind {
             FileKind::Gguf => self.kind(),
@@ -222,43 +239,52 @@ impl Checkpoint {
         }
     }
 
-    /// Canonical names, as in the official `.pth` or in `transformers`' files of GLM; block 10 comes after block 9.
+    /// Returns the canonical names in natural order: block 10 comes after block 9.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
 
-    /// A tensor by canonical name, in the official orientation. No byte moves.
+    /// Returns a tensor by its canonical name, in the canonical orientation, or `None` if there is no such tensor. Copies nothing.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         slot.view(&self.0.maps).ok()
     }
 
-    /// A tensor that must be there. Shapes are compared without their unit dimensions; the view has `shape`.
+    /// Returns a tensor by its canonical name, reshaped to `shape`. Dimensions of 1 do not count in the comparison of shapes.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if the tensor is missing or has another shape.
     pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
         let place = || format!("{}: tensor {name}", self.place());
-        let view = self.tensor(name).ok_or_else(|| Error::model(format!("expected shape {shape:?}, found no such tensor")).at(place()))?;
+        let view = self.tensor(name).ok_or_else(|| Error::model(format!("the tensor is missing, expected shape {shape:?}")).at(place()))?;
         let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
         let reshaped = (long(view.shape()) == long(shape)).then(|| view.reshaped(shape)).flatten();
         reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
     }
 
-    /// The metadata of a safetensors file, numbers and short texts of a GGUF file (empty for a `.pth`), and what a `config.json`
-    /// says that no shape tells. A GLM's has [`GLM`], whatever file it comes from.
+    /// Returns the metadata: all keys of a safetensors file, numbers and short texts of a GGUF file, and the values of a `config.json`
+    /// that shapes do not determine. A GLM has the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
 
-    /// The bytes of the file that holds a tensor, to be kept without the rest of the checkpoint.
+    /// Returns the bytes of the file that holds a tensor. They stay valid without the checkpoint. Returns `None` if there is no such tensor.
     pub fn file_of(&self, name: &str) -> Option<Arc<dyn AsRef<[u8]> + Send + Sync>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         Some(self.0.maps[slot.located.file].clone())
     }
 
-    /// Whether every file still has the length that was mapped: reading beyond a cut would end the process.
+    /// Checks that every file still has its mapped length. A read beyond the end of a cut file would end the process.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a file became shorter.
     pub fn check_uncut(&self) -> Result<()> {
         self.0.maps.iter().try_for_each(|map| map.check_uncut())
     }
 
+    /// Returns the path or, for static bytes, the name.
     fn place(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
     }
@@ -309,7 +335,7 @@ mod tests {
         assert_eq!(c.require("blocks.9.ln1.weight", &[2]).unwrap().shape(), [2]);
         let wrong = c.require("emb.weight", &[2, 3]).unwrap_err().to_string();
         assert!(wrong.contains("tensor emb.weight: expected shape [2, 3], found [3, 2]"), "{wrong}");
-        assert!(c.require("no", &[1]).unwrap_err().to_string().contains("tensor no: expected"));
+        assert!(c.require("no", &[1]).unwrap_err().to_string().contains("tensor no: the tensor is missing, expected shape [1]"));
         c.check_uncut().unwrap();
         assert!(c.tensor("nothing").is_none());
         let clone = c.clone();

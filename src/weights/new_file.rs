@@ -14,15 +14,15 @@ use tempfile::NamedTempFile;
 const PREFIX: &str = ".wingbeat-";
 const SUFFIX: &str = ".part";
 
-/// How often to try again when another process removes the temporary file before it is locked.
+/// The number of attempts if another process removes the temporary file before it is locked.
 const ATTEMPTS: usize = 16;
 
-/// Who may read a new file. A file that replaces another one keeps the permissions of the replaced file.
+/// The users that may read a new file. A file that replaces another keeps the permissions of the replaced file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Everybody whom the umask allows.
+    /// All users that the umask allows.
     Umask,
-    /// The owner alone: the file holds what a person typed.
+    /// Only the owner, for files with text that a person typed.
     Owner,
 }
 
@@ -30,27 +30,28 @@ pub enum Readers {
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
-    /// Permissions of the file to replace.
+    /// The permissions of the file to replace.
     permissions: Option<Permissions>,
     temporary: NamedTempFile,
     _listed: Listed,
 }
 
 impl NewFile {
-    /// Creates the temporary file for `path`, and removes what killed processes left in its folder. A link is followed: the file
-    /// that it points at is replaced.
+    /// Creates the temporary file for `path`, and removes temporary files of killed processes from its folder. A link is followed: its target
+    /// is replaced.
     ///
     /// # Errors
+    ///
     /// `File` if `path` is a folder or a device, or if its folder does not exist or is not writable.
     pub fn create(path: &Path, readers: Readers) -> Result<NewFile> {
         let existing = std::fs::metadata(path).ok();
         if existing.as_ref().is_some_and(|m| !m.is_file()) {
-            return Err(Error::file("expected the name of a file to write, found a folder or a device").at(path.display()));
+            return Err(Error::file("a folder or a device cannot be written as a file").at(path.display()));
         }
         let io = |e| Error::io(e, path);
         let folder = folder_of(path);
         std::fs::metadata(folder).map_err(io)?;
-        // A link stays a link.
+        // The target of a link is replaced, not the link.
         let real = existing.as_ref().and_then(|_| path.canonicalize().ok()).unwrap_or_else(|| path.to_path_buf());
         let folder = folder_of(&real);
         remove_abandoned(folder);
@@ -59,15 +60,16 @@ impl NewFile {
         Ok(NewFile { path: real, permissions: existing.map(|m| m.permissions()), temporary, _listed: listed })
     }
 
-    /// The file to write to.
+    /// Returns the temporary file to write to.
     pub fn file(&self) -> &File {
         self.temporary.as_file()
     }
 
-    /// Checks that the disk has room for `size_bytes`, where it says how much is free.
+    /// Checks that the disk has room for `size_bytes`. Accepts any size if the free space is unknown.
     ///
     /// # Errors
-    /// `File` if it has not.
+    ///
+    /// `File` if the free space is smaller.
     pub fn check_room(&self, size_bytes: u64) -> Result<()> {
         match free_bytes(folder_of(&self.path)) {
             Some(free) if free < size_bytes => {
@@ -78,9 +80,10 @@ impl NewFile {
         }
     }
 
-    /// Waits until the data are on the disk, then gives the file its name.
+    /// Waits until the data are on the disk, then renames the temporary file.
     ///
     /// # Errors
+    ///
     /// `File` if the disk is full or the folder is gone. The temporary file is then removed.
     pub fn finish(self) -> Result<()> {
         let NewFile { path, permissions, temporary, _listed } = self;
@@ -95,12 +98,12 @@ impl NewFile {
     }
 }
 
-/// The folder of a path; that of a bare name is `.`.
+/// Returns the folder of a path, `.` for a bare name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A locked temporary file.
+/// Creates and locks a temporary file in `folder`. `is_public` leaves its permissions to the umask.
 fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
@@ -129,7 +132,7 @@ fn remove_abandoned(folder: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let is_ours = name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
-        // The type is that of the entry: links and pipes are left alone.
+        // Only plain files are removed, never links and pipes.
         if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
@@ -137,23 +140,23 @@ fn remove_abandoned(folder: &Path) {
         let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
         if try_lock(&file) == Lock::Taken {
             let removed = std::fs::remove_file(&path);
-            log::debug!("{}: left by a run that was killed, removed: {removed:?}", path.display());
+            log::debug!("{}: temporary file of a killed process, removed: {removed:?}", path.display());
         }
     }
 }
 
-/// The answer of [`try_lock`].
+/// The result of [`try_lock`].
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(any(unix, windows)), allow(dead_code))]
 pub(crate) enum Lock {
     Taken,
-    /// Another process has it.
+    /// Another process holds the lock.
     Held,
     /// The file system has no locks.
     Unknown,
 }
 
-/// The lock ends with the last handle of the file, however the process ends.
+/// Tries to lock a file. The lock ends with the last handle of the file, even if the process is killed.
 #[cfg(any(unix, windows))]
 pub(crate) fn try_lock(file: &File) -> Lock {
     match fs4::FileExt::try_lock(file) {
@@ -168,7 +171,7 @@ pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
-/// Some file systems report 0 for unknown.
+/// Returns the free bytes of the folder's disk, or `None` if unknown. Some file systems report 0 for unknown.
 #[cfg(any(unix, windows))]
 fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
@@ -179,6 +182,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
+/// Gives a file the permissions of another, without the setuid, setgid and sticky bits.
 #[cfg(unix)]
 fn set_mode(file: &File, permissions: Permissions) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -190,21 +194,22 @@ fn set_mode(_: &File, _: Permissions) -> io::Result<()> {
     Ok(())
 }
 
-/// A name reaches the disk with its folder. Not every file system can do that, and the data are safe in any case.
+/// Writes the folder to the disk, and with it the new name. Errors are ignored: not every file system supports it, and the data are safe.
 fn sync_folder(folder: &Path) {
     if cfg!(unix) {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
 }
 
-/// Temporary files of this process.
+/// The temporary files of this process.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
+/// Locks the list of temporary files.
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entry of `UNFINISHED`, taken out when dropped.
+/// An entry of `UNFINISHED`, removed when dropped.
 #[derive(Debug)]
 struct Listed(PathBuf);
 
@@ -214,7 +219,7 @@ impl Drop for Listed {
     }
 }
 
-/// Removes the temporary files of this process, which is about to end. Whoever creates another one afterwards waits for ever.
+/// Removes the temporary files of this process, which is about to end. A thread that creates another temporary file blocks forever.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished() {
     let unfinished = unfinished();
@@ -222,8 +227,8 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// As [`remove_unfinished`], for a process that may neither allocate nor wait. Files stay if another thread has just begun or finished
-/// one, or if their name is long: the standard library allocates for long names.
+/// Removes the temporary files of this process without waiting or allocating, for signal handlers. Files stay if another thread holds the
+/// list, or if their path is long: the standard library allocates for long paths.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;

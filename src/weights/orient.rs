@@ -1,22 +1,22 @@
-//! Which tensors a file holds with the last two dimensions swapped against the official `.pth`.
+//! Detects the tensors whose last two dimensions a file stores swapped, compared with the official `.pth`.
 //!
-//! The low-rank pairs are told by shape: official is M1 [C, D] and M2 [D, C]; web-rwkv has both swapped, but older
-//! converters and re-uploads do not, so each file is looked at. Where D = C, other evidence decides.
+//! Shapes show the orientation of low-rank pairs: official pairs are M1 [C, D] and M2 [D, C]. web-rwkv's converter swaps both, older converters
+//! and re-uploads do not. If D = C, other tensors, names and metadata decide.
 
 use super::layout::Layout;
 use super::located::Located;
 use std::collections::HashMap;
 
-/// Evidence that is not in names and shapes.
+/// Evidence beside names and shapes.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The file's extension is `.st`, which web-rwkv's converters write.
     pub dot_st: bool,
-    /// What the metadata says, if we wrote the file.
+    /// The layout in the metadata, if wingbeat wrote the file.
     pub declared: Option<Layout>,
 }
 
-/// Low-rank pairs by the ends of their canonical names.
+/// The low-rank pairs by the endings of their canonical names.
 const PAIRS: [(&str, &str); 6] = [
     (".att.time_maa_w1", ".att.time_maa_w2"),
     (".att.time_decay_w1", ".att.time_decay_w2"),
@@ -26,18 +26,18 @@ const PAIRS: [(&str, &str); 6] = [
     (".att.g1", ".att.g2"),
 ];
 
-/// Whether web-rwkv's own converter swaps this canonical tensor.
+/// Returns true if web-rwkv's own converter swaps this canonical tensor.
 pub(super) fn swapped_by_web(name: &str) -> bool {
     partner(name).is_some() || name.ends_with(".lora_A") || name.ends_with(".time_state")
 }
 
-/// For each tensor (names already canonical), whether the file holds it swapped.
+/// Returns true for each tensor that the file stores swapped. Names are canonical; `renamed` is true if the file had web-rwkv's names.
 pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<bool> {
     let widths = Widths::of(tensors);
     let by_shape: Vec<Option<bool>> = tensors.iter().map(|t| widths.swapped(t)).collect();
     let n_swapped = by_shape.iter().filter(|s| **s == Some(true)).count();
     let n_official = by_shape.iter().filter(|s| **s == Some(false)).count();
-    // Without a pair that tells: what we wrote says so, web-rwkv's names mean its orientation, else official.
+    // If no shape decides: the declared layout, else web-rwkv's for a file with web-rwkv's names, else official.
     let web = match (n_swapped, n_official) {
         (0, 0) => facts.declared.map_or(renamed, |d| d == Layout::WebRwkv),
         (swapped, official) => swapped > official,
@@ -52,14 +52,14 @@ pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<
                 let other = index.get(other.as_str()).and_then(|&i| by_shape[i]);
                 other.unwrap_or(web)
             }),
-            // Both converters swap these two, whatever they do to the pairs.
+            // web-rwkv's converters swap states and lora_A, even if they do not swap the pairs.
             None if t.name.ends_with(".time_state") => web_states,
             None => t.name.ends_with(".lora_A") && (renamed || web) && facts.declared != Some(Layout::Official),
         })
         .collect()
 }
 
-/// The other name of the pair that `name` belongs to.
+/// Returns the other name of a low-rank pair, or `None` if `name` belongs to no pair.
 fn partner(name: &str) -> Option<String> {
     PAIRS.iter().find_map(|(first, second)| match (name.strip_suffix(first), name.strip_suffix(second)) {
         (Some(block), _) => Some(format!("{block}{second}")),
@@ -68,11 +68,11 @@ fn partner(name: &str) -> Option<String> {
     })
 }
 
-/// The widths that tell the long side of a low-rank matrix.
+/// The widths that identify the long side of a low-rank matrix.
 struct Widths {
-    /// C, of the embedding.
+    /// C, the width of the embedding.
     channels: Option<usize>,
-    /// A, which only v6's decay writes to; almost always C.
+    /// A, the width of the time mix and of v6's decay; almost always C.
     attention: Option<usize>,
 }
 
@@ -85,7 +85,8 @@ impl Widths {
         Widths { channels, attention }
     }
 
-    /// By shape alone; `None` if the tensor is of no pair, or both sides or neither are as long as expected.
+    /// Decides by shape: true if the matrix is swapped. Returns `None` if the tensor belongs to no pair, or if both sides or neither have
+    /// the expected length.
     fn swapped(&self, t: &Located) -> Option<bool> {
         let is_first = PAIRS.iter().any(|(first, _)| t.name.ends_with(first));
         let is_second = PAIRS.iter().any(|(_, second)| t.name.ends_with(second));
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_tell() {
+    fn shapes_show_the_orientation() {
         let official: [(&str, &[usize]); 5] = [
             ("blocks.0.att.w1", &[16, 4]),
             ("blocks.0.att.w2", &[4, 16]),
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_square_follows_its_partner_then_the_file_then_the_official_layout() {
-        // v6: 5 D = C makes w1 square while w2 still tells.
+        // v6: 5 D = C makes w1 square, but w2 still shows the orientation.
         let square_w1: [(&str, &[usize]); 2] = [("blocks.0.att.time_maa_w1", &[16, 16]), ("blocks.0.att.time_maa_w2", &[5, 16, 3])];
         assert_eq!(decide(&square_w1, Facts::default()), [true, true]);
         let square_pair: [(&str, &[usize]); 4] =

@@ -1,6 +1,6 @@
-//! The files of one checkpoint: mapped, all of one format, their tensors listed together.
+//! The mapped files of one checkpoint, all in one format, with a list of their tensors.
 //!
-//! Knows nothing of what names mean.
+//! This module does not know the meaning of names.
 
 use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
@@ -12,22 +12,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Of one file. A model of a hundred layers has 3000.
+/// The largest number of tensors in one file. A model of a hundred layers has 3000.
 const MAX_TENSORS: usize = 100_000;
 
-/// One file, or the shards of an index.
+/// One file, or all shards of an index.
 pub(super) struct Parts {
-    /// `Located::file` counts these.
+    /// The files. `Located::file` is an index of this list.
     pub maps: Vec<Arc<Map>>,
     pub kind: FileKind,
     pub tensors: Vec<Located>,
     pub metadata: BTreeMap<String, String>,
-    /// The file or the index; none for bytes of the program.
+    /// The file or the index. `None` for bytes of the program.
     pub path: Option<PathBuf>,
 }
 
 impl Parts {
     /// Opens a file, or an index with its shards.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a file is missing, of another format, damaged or hostile, or if index and shards disagree. `Model` if a GGUF file has an
+    /// unsupported architecture.
     pub fn open(path: &Path) -> Result<Parts> {
         let map = Map::open(path)?;
         let at = |e: Error| e.at(path.display());
@@ -38,19 +43,21 @@ impl Parts {
         Self::one(map, kind).map_err(at)
     }
 
+    /// Lists the tensors of one file.
     pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
         let (tensors, metadata) = list(&map, kind)?;
         let path = map.path().map(Path::to_path_buf);
         Ok(Parts { maps: vec![Arc::new(map)], kind, tensors, metadata, path })
     }
 
+    /// Opens all shards of an index.
     fn sharded(path: &Path) -> Result<Parts> {
         let index = Index::read(path)?;
         let n = index.shards.len();
         let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
         if let Some(first) = missing.first() {
-            let message = format!("expected {n} shards beside their index, found {}, without {first}", n - missing.len());
-            return Err(Error::file(message).at(path.display()).hint("download them into the same folder"));
+            let message = format!("{} of {n} shards are missing, the first is {first}", missing.len());
+            return Err(Error::file(message).at(path.display()).hint("download the missing shards into the folder of the index"));
         }
         let (mut maps, mut tensors, mut metadata, mut first_kind) = (Vec::new(), Vec::new(), BTreeMap::new(), None);
         for (file, name) in index.shards.iter().enumerate() {
@@ -60,7 +67,7 @@ impl Parts {
             let kind = locate::sniff(map.bytes()).map_err(at)?;
             let expected = *first_kind.get_or_insert(kind);
             if kind != expected {
-                let text = format!("expected a shard of the format {}, as the first is, found {}", expected.name(), kind.name());
+                let text = format!("expected a shard in {} as the first shard, found {}", expected.name(), kind.name());
                 return Err(at(Error::file(text)));
             }
             let (mut found, said) = list(&map, kind).map_err(at)?;
@@ -77,7 +84,7 @@ impl Parts {
     }
 }
 
-/// The tensors of one file as it names them, and its metadata.
+/// Returns a file's tensors under the names in the file, and its metadata.
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
         FileKind::Safetensors => safetensors::parse(map.bytes())?,
@@ -85,7 +92,7 @@ fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, Str
         FileKind::Gguf => gguf::parse(map.bytes())?,
     };
     if tensors.is_empty() {
-        return Err(Error::file("expected a checkpoint, found a file without any tensor"));
+        return Err(Error::file("the file has no tensor"));
     }
     if tensors.len() > MAX_TENSORS {
         return Err(Error::file(format!("expected at most {MAX_TENSORS} tensors, found {}", tensors.len())));

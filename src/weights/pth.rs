@@ -1,25 +1,29 @@
-//! A `.pth`: a zip archive with one pickle that describes tensors, and one member of raw numbers for each storage.
+//! `.pth` files: a zip archive with one pickle that describes tensors, and one member of raw numbers per storage.
 //!
-//! Glue between `archive` and `pickle`. Knows nothing of what the tensors are for.
+//! Connects `archive` and `pickle`. This module does not know what the tensors are for.
 
 use super::located::{Located, check_shape};
 use super::{archive, pickle};
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// The pickle of 10 000 tensors has 1 MB.
+/// The largest pickle. The pickle of 10 000 tensors has 1 MB.
 const MAX_PICKLE_BYTES: usize = 16 << 20;
-/// Keys that the Python package `rwkv` adds when it converts a model for one strategy.
+/// The keys that the Python package `rwkv` adds if it converts a model for one strategy.
 const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 
 /// Lists a file's tensors.
+///
+/// # Errors
+///
+/// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor lies outside of its storage.
 pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
     let members = archive::members(file)?;
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
     let (name, range) = match (pickles.next(), pickles.next()) {
         (Some(one), None) => one,
         (None, _) => {
-            let e = Error::file("expected a torch checkpoint, found a zip archive without data.pkl");
+            let e = Error::file("not a torch checkpoint: the zip archive has no data.pkl");
             return Err(e.hint("if it holds a checkpoint, unpack it first"));
         }
         (Some((a, _)), Some((b, _))) => return Err(Error::file(format!("expected one data.pkl, found {a} and {b}"))),
@@ -38,10 +42,8 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
     }
     let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
     if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
-        return Err(Error::file(format!(
-            "expected an original checkpoint, found one that the Python package rwkv converted for one strategy ({key})"
-        ))
-        .hint("use the .pth that it was made from"));
+        return Err(Error::file(format!("the Python package rwkv converted this checkpoint for one strategy: it has the key {key}"))
+            .hint("use the original .pth"));
     }
     contents
         .tensors
@@ -50,11 +52,12 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
         .collect()
 }
 
+/// Returns the place of a tensor in the file. `member` maps a member of the archive to its byte range.
 fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<Located> {
     let (tensor, storage) = (&t.tensor, &t.tensor.storage);
     check_shape(&tensor.shape)?;
     let name = format!("{root}data/{}", storage.key);
-    let range = member(&name).ok_or_else(|| Error::file(format!("expected its numbers in {name}, found no such member")))?;
+    let range = member(&name).ok_or_else(|| Error::file(format!("the archive has no member {name} with its numbers")))?;
     let Some(stored_bytes) = storage.dtype.bytes_of(storage.n_elements).filter(|&n| n <= range.len()) else {
         return Err(Error::file(format!(
             "expected {} numbers of {} in {name}, found {} bytes",
@@ -66,11 +69,11 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     let end = range.start + stored_bytes;
     let start = storage.dtype.bytes_of(tensor.offset).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
     let start =
-        start.ok_or_else(|| Error::file(format!("it starts at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
-    // Strides may skip numbers or change their order; repeating them would let a few bytes claim terabytes.
+        start.ok_or_else(|| Error::file(format!("it begins at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
+    // Strides may skip or reorder numbers, but not repeat them: a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
-        let text = format!("expected at most the {} numbers of {name}, found the shape {:?}", storage.n_elements, tensor.shape);
+        let text = format!("expected at most the {} numbers in {name}, found shape {:?}", storage.n_elements, tensor.shape);
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
@@ -100,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_its_storage_is_refused() {
+    fn a_tensor_outside_of_its_storage_is_refused() {
         assert_eq!(refusal(&one(4, (0, &[2, 2], &[2, 1])), &[]), "accepted");
         assert_eq!(refusal(&one(4, (3, &[1], &[1])), &[("r/byteorder", b"little")]), "accepted");
         assert!(refusal(&one(5, (0, &[1], &[1])), &[]).contains("tensor emb.weight: expected 5 numbers"));
-        assert!(refusal(&one(4, (5, &[1], &[1])), &[]).contains("starts at number 5"));
+        assert!(refusal(&one(4, (5, &[1], &[1])), &[]).contains("begins at number 5"));
         assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("needs 4 bytes"));
         assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("needs 20 bytes"));
         assert!(refusal(&one(4, (0, &[2, 2], &[usize::MAX >> 1, 1])), &[]).contains("address"));
@@ -118,10 +121,10 @@ mod tests {
         let good = one(4, (0, &[4], &[1]));
         assert!(refusal(&good, &[("r/byteorder", b"big")]).contains("byteorder 'big'"));
         assert!(refusal(&good, &[("s/data.pkl", b".")]).contains("expected one data.pkl, found r/data.pkl and s/data.pkl"));
-        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("without data.pkl"));
+        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("the zip archive has no data.pkl"));
         let mut lost = Pickle::dict();
         lost.tensor("emb.weight", "7", DType::F32, 4, (0, &[4], &[1]));
-        assert!(refusal(&lost.stop(), &[]).contains("expected its numbers in r/data/7"));
+        assert!(refusal(&lost.stop(), &[]).contains("the archive has no member r/data/7"));
         for key in CONVERTED {
             let mut p = Pickle::dict();
             p.text(key).text("cuda fp16").raw(b"s");

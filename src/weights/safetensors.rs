@@ -1,6 +1,6 @@
-//! The safetensors header: names, types, shapes and byte ranges, checked before any is believed.
+//! The safetensors header: names, types, shapes and byte ranges. Every value is checked before it is used.
 //!
-//! Knows nothing of models: a saved state is read by the same lines as a checkpoint.
+//! This module knows no models: it reads checkpoints and saved states.
 
 use super::located::{Located, check_shape};
 use crate::error::{Error, Result};
@@ -8,25 +8,31 @@ use crate::tensor::{DType, dense_strides};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
-/// A header of a hundred thousand tensors is smaller.
+/// The largest header. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download it again";
-/// What is incomplete of a state was never a download.
+/// The hint for a cut state file, which is not a download.
 const STATE: &str = "the state file is not whole: save the state again";
-/// A key that only the header of a state has.
+/// A metadata key of state files only.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
-/// Lists a file's tensors, by their order in the file, and its metadata.
+/// Lists a file's tensors in the order of their data. Also returns its metadata.
+///
+/// # Errors
+///
+/// `File` if the file is cut, or its header damaged or hostile.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(Error::file(format!("expected a safetensors file, found {} bytes", file.len())).hint(AGAIN));
+        return Err(Error::file(format!("expected a safetensors file, found only {} bytes", file.len())).hint(AGAIN));
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
-        return Err(Error::file(format!("expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found the length {length}")));
+        return Err(Error::file(format!("expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found {length}")));
     }
     if length > rest.len() as u64 {
-        return Err(Error::file(format!("expected a safetensors header of {length} bytes, found {}", rest.len())).hint(AGAIN));
+        return Err(
+            Error::file(format!("the file ends early: expected a safetensors header of {length} bytes, found {}", rest.len())).hint(AGAIN)
+        );
     }
     let (length, header) = SafeTensors::read_metadata(file).map_err(|e| {
         let is_state = rest[..length as usize].windows(STATE_KEY.len()).any(|key| key == STATE_KEY);
@@ -55,6 +61,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     Ok((tensors, metadata))
 }
 
+/// Returns the type of a tensor.
 fn dtype_of(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
         Dtype::F64 => DType::F64,
@@ -67,22 +74,23 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
         Dtype::I8 => DType::I8,
         Dtype::U8 => DType::U8,
         Dtype::BOOL => DType::Bool,
-        other => return Err(Error::file(format!("expected F32, F16 or BF16 numbers, found {other}"))),
+        other => return Err(Error::file(format!("unsupported tensor type {other}, expected F32, F16 or BF16"))),
     })
 }
 
+/// Returns the error for a header that the crate refused. `incomplete` is the hint for a cut file.
 fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
         E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")).caused_by(e),
         E::InvalidHeaderDeserialization(e) | E::JsonError(e) => {
-            Error::file(format!("the safetensors header is not as specified: {e}")).caused_by(e)
+            Error::file(format!("the safetensors header is malformed: {e}")).caused_by(e)
         }
         E::InvalidOffset(name) => {
-            Error::file("expected its bytes to follow those of the tensor before, found a gap or an overlap").at(format!("tensor {name}"))
+            Error::file("its bytes do not follow the previous tensor: the file has a gap or an overlap").at(format!("tensor {name}"))
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the safetensors header describes more or fewer bytes than the {file_bytes} of the file")).hint(incomplete)
+            Error::file(format!("the safetensors header describes more or fewer bytes than the file has, {file_bytes}")).hint(incomplete)
         }
         E::TensorInvalidInfo => Error::file("a tensor's shape and type do not match its byte range"),
         E::ValidationOverflow => Error::file("a tensor's shape has more elements than an address holds"),
@@ -125,13 +133,13 @@ mod tests {
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
         assert!(refusal(&state, 3).ends_with("(the state file is not whole: save the state again)"));
         assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("match"));
-        assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: expected its bytes"));
+        assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: its bytes"));
         assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));
         assert!(refusal(&one("F8_E4M3", "[4]", 0, 4), 4).contains("F8_E4M3"));
         assert!(refusal(&one("F32", "[4294967296,4294967296,4]", 0, 4), 4).contains("address"));
         assert!(refusal(&one("F32", "[0,4294967296,4294967296]", 0, 0), 0).contains("address"));
         assert!(refusal(&one("U8", "[1,1,1,1,1,1,1,1,1]", 0, 1), 1).contains("dimensions"));
-        assert!(refusal(&"[".repeat(100_000), 0).contains("not as specified"));
+        assert!(refusal(&"[".repeat(100_000), 0).contains("malformed"));
         let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
         assert!(refusal(overlap, 6).contains("overlap"));
         let twice = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;

@@ -1,4 +1,4 @@
-//! The same weights in every form that people have them in: identical names, shapes and numbers. And folders that lie.
+//! One model in every file format: names, shapes and numbers must be identical. And folders that contradict themselves.
 
 use super::sets::{C, Made, N_LAYER, V, VERSIONS, Words, as_pth, fla, hugging_face, official, write_plain, write_sharded};
 use super::testing::put;
@@ -7,7 +7,7 @@ use crate::tensor::DType;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-/// Names, shapes and numbers; nothing more, nothing less.
+/// Checks that names, shapes and numbers are identical.
 pub(super) fn check(opened: &Checkpoint, expected: &[Made], what: &str) {
     let mut names: Vec<&str> = expected.iter().map(|t| t.name.as_str()).collect();
     names.sort();
@@ -59,7 +59,7 @@ fn every_form_holds_the_same() {
                 let file = (*owner).as_ref().as_ptr_range();
                 assert!(file.start <= bytes.as_ptr() && bytes.as_ptr_range().end <= file.end, "{}", t.name);
             }
-            // Any of them leads to all, and all of them become one official file.
+            // Every path opens the whole model, and every model converts to the same official file.
             let shard = opened.files().next().unwrap().to_path_buf();
             check(&Checkpoint::open(&shard).unwrap(), &expected, "shard");
             check(&Checkpoint::open(opened.path().unwrap()).unwrap(), &expected, "index");
@@ -70,14 +70,14 @@ fn every_form_holds_the_same() {
             check(&one, &expected, "converted");
             for path in opened.files() {
                 let e = convert(&opened, path, &Conversion::default(), &mut |_, _| ()).unwrap_err();
-                assert!(e.to_string().contains("one that is read"), "{e}");
+                assert!(e.to_string().contains("is a file that is read"), "{e}");
             }
         }
     }
     for (version, architecture) in [("v6", "rwkv6"), ("v7", "rwkv7")] {
         let expected = official(version);
         let bytes: Vec<Vec<u8>> = expected.iter().map(|t| testing::singles(&t.numbers)).collect();
-        // The writer makes up the value residual of layer 0, which no model reads.
+        // The writer invents the value residual of layer 0, which no model reads.
         let tensors: Vec<_> =
             expected.iter().zip(&bytes).map(|(t, b)| (t.name.as_str(), DType::F32, t.shape.as_slice(), b.as_slice())).collect();
         let file = testing::gguf(architecture, &[("wkv.head_size", 4)], &tensors);
@@ -104,34 +104,36 @@ fn every_form_holds_the_same() {
 }
 
 #[test]
-fn what_the_configuration_says() {
+fn the_configuration_is_read_and_checked() {
     let dir = tempdir().unwrap();
     write_plain(&dir.path().join("model.safetensors"), &hugging_face("v6", Words::Maa));
     let open = || Checkpoint::open(dir.path());
     assert!(open().unwrap().metadata().is_empty());
     config(&dir, json!({"model_type": "rwkv6", "layer_norm_epsilon": 1e-5, "intermediate_size": null}));
-    assert!(!open().unwrap().metadata().contains_key(GROUP_NORM_EPS), "64e-5 whatever the layer norms have");
+    assert!(!open().unwrap().metadata().contains_key(GROUP_NORM_EPS), "the ε of layer norms does not change the 64e-5 of group norms");
     let refusal = |more| {
         config(&dir, more);
         let text = open().unwrap_err().to_string();
         assert!(text.contains("config.json: ") && !text.contains('\n'), "{text}");
         text
     };
-    assert!(refusal(json!({"hidden_size": 16})).contains("expected hidden_size 8 as emb.weight has it, found 16"));
-    assert!(refusal(json!({"vocab_size": 65536})).contains("expected vocab_size 11"));
-    assert!(refusal(json!({"num_hidden_layers": 3})).contains("expected num_hidden_layers 2 as the number of blocks"));
+    assert!(refusal(json!({"hidden_size": 16})).contains("the configuration has hidden_size 16, but emb.weight has 8"));
+    assert!(refusal(json!({"vocab_size": 65536})).contains("the configuration has vocab_size 65536, but emb.weight has 11"));
+    assert!(refusal(json!({"num_hidden_layers": 3})).contains("the configuration has num_hidden_layers 3, but the file has 2"));
     assert!(refusal(json!({"model_type": "rwkv6qwen2"})).contains("rwkv6qwen2"));
     assert!(refusal(json!({"layer_norm_epsilon": 0.0})).contains("epsilon"));
     assert!(refusal(json!({"hidden_size": "x".repeat(2 << 20)})).contains("at most 1048576 bytes"));
     put(&dir, "config.json", b"[[[");
-    assert!(open().unwrap_err().to_string().contains("config.json: expected the configuration"));
-    // A file of another name has nothing to do with it.
+    assert!(open().unwrap_err().to_string().contains("config.json: not a model configuration as JSON"));
+    // A file with another name does not read the config.json.
     Checkpoint::open(&put(&dir, "mine.pth", &as_pth(&official("v4")))).unwrap();
 
     let dir = tempdir().unwrap();
     write_plain(&dir.path().join("model.safetensors"), &fla(true));
     config(&dir, json!({"norm_eps": 1e-5, "head_dim": 64}));
-    assert!(Checkpoint::open(dir.path()).unwrap_err().to_string().contains("expected head_dim 4"));
+    assert!(
+        Checkpoint::open(dir.path()).unwrap_err().to_string().contains("the configuration has head_dim 64, but blocks.0.att.r_k has 4")
+    );
     let without_head: Vec<Made> = fla(false).into_iter().filter(|t| t.name != "lm_head.weight").collect();
     write_plain(&dir.path().join("model.safetensors"), &without_head);
     config(&dir, json!({"tie_word_embeddings": true}));
@@ -181,31 +183,31 @@ fn an_index_and_its_shards_must_agree() {
     };
     assert_eq!(Folder::new().open().unwrap().names().collect::<Vec<_>>(), ["a", "b", "c"]);
     let text = refusal(|f| drop(f.index["weight_map"].as_object_mut().unwrap().remove("b")));
-    assert!(text.contains(&format!("tensor b: expected the index to name it, it lies in {ONE}")), "{text}");
+    assert!(text.contains(&format!("tensor b: it is in {ONE}, but not in the index")), "{text}");
     let text = refusal(|f| f.index["weight_map"]["d"] = json!(TWO));
-    assert!(text.contains(&format!("tensor d: expected it in {TWO}, found no such tensor")), "{text}");
+    assert!(text.contains(&format!("tensor d: the index has it in {TWO}, but no shard has it")), "{text}");
     let text = refusal(|f| f.index["weight_map"]["b"] = json!(TWO));
-    assert!(text.contains(&format!("tensor b: expected it in {TWO}, found it in {ONE}")), "{text}");
+    assert!(text.contains(&format!("tensor b: the index has it in {TWO}, but it is in {ONE}")), "{text}");
     let text = refusal(|f| {
         let made = ["a", "c"].map(|name| Made::new(name, &[1], &mut testing::Dice(1)));
         write_plain(&f.dir.path().join(TWO), &made);
     });
-    assert!(text.contains(&format!("tensor a: two shards hold it: {ONE} and {TWO}")), "{text}");
+    assert!(text.contains(&format!("tensor a: two shards have this tensor: {ONE} and {TWO}")), "{text}");
     let text = refusal(|f| std::fs::remove_file(f.dir.path().join(TWO)).unwrap());
-    assert!(text.contains("expected 2 shards beside their index, found 1, without"), "{text}");
+    assert!(text.contains("1 of 2 shards are missing, the first is"), "{text}");
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"").unwrap()).contains("empty file"));
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"{\"a\": 1, \"b\": 2}").unwrap()).contains(TWO));
     let text = refusal(|f| {
         let pth = as_pth(&[Made::new("c", &[1], &mut testing::Dice(1))]);
         std::fs::write(f.dir.path().join(TWO), pth).unwrap();
     });
-    assert!(text.contains("format safetensors, as the first is, found pth"), "{text}");
-    assert!(refusal(|f| f.index = json!({"weight_map": {"a": "../x.safetensors"}})).contains("beside their index"));
-    // An index that names itself, and one that is no index.
-    assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text, which begins with \"{"));
+    assert!(text.contains("expected a shard in safetensors as the first shard, found pth"), "{text}");
+    assert!(refusal(|f| f.index = json!({"weight_map": {"a": "../x.safetensors"}})).contains("the shard path"));
+    // An index that names itself, and a file that is no index.
+    assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text that begins with \"{"));
     let dir = tempdir().unwrap();
     let text = Checkpoint::open(&put(&dir, "config.json", b"{\"hidden_size\": 4096}")).unwrap_err().to_string();
-    assert!(text.contains("config.json: expected an index") && text.contains("give the checkpoint or its folder"), "{text}");
+    assert!(text.contains("config.json: not an index of shards") && text.contains("give the checkpoint or its folder"), "{text}");
     let file = std::fs::File::create(dir.path().join("model.safetensors.index.json")).unwrap();
     std::io::Write::write_all(&mut &file, b"{\"weight_map\":{").unwrap();
     file.set_len((64 << 20) + 1).unwrap();
@@ -245,7 +247,7 @@ fn flipped_bytes_of_an_index_never_panic() {
     }
 }
 
-/// Of a `.pth`, the strides are the file's own.
+/// The strides of a `.pth` are arbitrary.
 #[test]
 fn rows_of_a_stack_stay_inside_their_storage() {
     let open = |strides: &[usize]| {

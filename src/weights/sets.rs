@@ -1,5 +1,5 @@
-//! Tiny weights of every version under each naming, for tests: the tables here are written from the files that exist, away
-//! from the code that reads them.
+//! Tiny weights of every version under every naming, for tests. The tables of names are written from published files, independently of the
+//! code that reads them.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub const N_LAYER: usize = 2;
 
 pub const VERSIONS: [&str; 4] = ["v4", "v5.2", "v6", "v7"];
 
-/// A tensor in F32; its numbers fit F16 too.
+/// A tensor in F32 whose numbers also fit F16.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Made {
     pub name: String,
@@ -35,7 +35,7 @@ impl Made {
         Made { name, ..self }
     }
 
-    /// A matrix with its numbers moved.
+    /// Transposes a matrix.
     fn transposed(self) -> Made {
         let &[rows, cols] = &self.shape[..] else { panic!("{} is no matrix", self.name) };
         let numbers = (0..rows * cols).map(|i| self.numbers[(i % rows) * cols + i / rows]).collect();
@@ -47,7 +47,7 @@ impl Made {
     }
 }
 
-/// A whole model under the official names.
+/// Returns a whole model under the official names.
 pub fn official(version: &str) -> Vec<Made> {
     let mut dice = Dice(0x0ff1c1a1);
     let mut out = Vec::new();
@@ -97,7 +97,7 @@ pub fn official(version: &str) -> Vec<Made> {
                 block(&["att.w0", "att.a0", "att.k_k", "att.k_a"], row);
                 block(&["att.w1", "att.g1"], &[C, 3]);
                 block(&["att.w2", "att.g2"], &[3, C]);
-                block(&["att.a1", "att.a2"], square); // rank = width: no shape tells how they lie
+                block(&["att.a1", "att.a2"], square); // rank = width: shapes do not show the orientation
                 block(&["att.r_k"], &[H, S]);
                 if layer > 0 {
                     block(&["att.v0"], row);
@@ -110,16 +110,16 @@ pub fn official(version: &str) -> Vec<Made> {
     out
 }
 
-/// A spelling of `transformers`.
+/// A spelling of mixes in `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Words {
-    /// `time_maa_k`, as most files of v6.
+    /// `time_maa_k`, as in most files of v6.
     Maa,
-    /// `time_mix_key`, as one converter wrote v6.
+    /// `time_mix_key`, as written by one converter of v6.
     Mix,
 }
 
-/// The names of `transformers`.
+/// Returns a model under the names of `transformers`.
 pub fn hugging_face(version: &str, words: Words) -> Vec<Made> {
     let v7 = version == "v7";
     let rename = |name: &str| -> String {
@@ -147,7 +147,7 @@ pub fn hugging_face(version: &str, words: Words) -> Vec<Made> {
     official(version).into_iter().map(|t| t.clone().named(rename(&t.name))).collect()
 }
 
-/// flash-linear-attention's v7. The six mixes one by one, or stacked.
+/// Returns flash-linear-attention's RWKV-7, with its six mixes separate or stacked.
 pub fn fla(stacked: bool) -> Vec<Made> {
     let mut out: Vec<Made> = Vec::new();
     for t in official("v7") {
@@ -198,7 +198,7 @@ pub fn fla(stacked: bool) -> Vec<Made> {
     out
 }
 
-/// As a `.pth`.
+/// Returns the tensors as a `.pth`.
 pub fn as_pth(tensors: &[Made]) -> Vec<u8> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| singles(&t.numbers)).collect();
     let all: Vec<_> = tensors.iter().zip(&bytes).map(|(t, b)| (t.name.as_str(), DType::F32, &t.shape[..], &b[..])).collect();
@@ -218,7 +218,7 @@ pub fn write_plain(path: &Path, tensors: &[Made]) {
     write_safetensors(path, &BTreeMap::new(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
 
-/// Two shards with their index; as safetensors or, `bin`, as torch writes them.
+/// Writes two shards with their index, as safetensors or (`bin`) as torch writes them.
 pub fn write_sharded(folder: &Path, tensors: &[Made], bin: bool) {
     let (stem, extension) = if bin { ("pytorch_model", "bin") } else { ("model", "safetensors") };
     let mut map = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Small files for tests: builders of pickles, zips and GGUF files that can also lie.
+//! Small files for tests: builders of pickles, zip archives and GGUF files, which can also build contradictory files.
 
 mod gguf;
 
@@ -29,7 +29,7 @@ pub(crate) type Place<'a> = (usize, &'a [usize], &'a [usize]);
 pub(crate) struct Pickle(Vec<u8>);
 
 impl Pickle {
-    /// An empty dictionary on the stack: `tensor`, or a key, a value and `raw(b"s")`, add to it.
+    /// Starts with an empty dictionary on the stack. `tensor`, or a key, a value and `raw(b"s")`, add an entry.
     pub fn dict() -> Self {
         Pickle(b"\x80\x02}".to_vec())
     }
@@ -78,7 +78,7 @@ impl Pickle {
     }
 }
 
-/// A `.pth` of dense tensors, each with its own storage.
+/// Returns a `.pth` of dense tensors, each with its own storage.
 pub(crate) fn pth(tensors: &[(&str, DType, &[usize], &[u8])]) -> Vec<u8> {
     let mut p = Pickle::dict();
     let mut z = Zip::default();
@@ -105,11 +105,11 @@ pub(crate) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
 pub(crate) struct Zip {
     bytes: Vec<u8>,
     pub directory: Vec<Line>,
-    /// If not 0, what the archive says in place of the true number.
+    /// The number of members in the end record. 0 writes the true number.
     pub claimed_members: u16,
 }
 
-/// What the central directory says of one member.
+/// The entry of a member in the central directory.
 pub(crate) struct Line {
     pub name: String,
     pub flags: u16,
@@ -152,7 +152,7 @@ impl Zip {
 }
 
 impl Line {
-    /// From "version needed" to the length of the name, as local header and directory have it alike.
+    /// Writes the fields from "version needed" to the length of the name, which local header and directory share.
     fn write(&self, out: &mut Vec<u8>) {
         out.extend([20u16, self.flags, self.method, 0, 0x21].iter().flat_map(|n| n.to_le_bytes()));
         out.extend([self.crc, self.packed, self.size].iter().flat_map(|n| n.to_le_bytes()));
@@ -164,7 +164,7 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())))
 }
 
-/// A repeatable stream of numbers (xorshift): tests must fail the same way twice.
+/// A repeatable stream of random numbers (xorshift).
 pub(crate) struct Dice(pub u64);
 
 impl Dice {

@@ -1,6 +1,6 @@
-//! Safetensors files: written beside their final name and renamed when complete; small ones read whole.
+//! Writes safetensors files under a temporary name and renames them when they are complete. Also reads small safetensors files.
 //!
-//! Tensors stream through in blocks. Knows neither checkpoints nor states.
+//! Tensors are streamed in blocks. This module knows neither checkpoints nor states.
 
 use super::new_file::{NewFile, Readers};
 use super::safetensors;
@@ -11,24 +11,30 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the data of one tensor.
+/// A function that writes the data of one tensor.
 pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 
 /// One tensor to write.
 pub struct Entry<'a> {
-    /// Its name in the file.
+    /// The name in the file.
     pub name: String,
-    /// The type of its numbers.
+    /// The type of the numbers.
     pub dtype: DType,
-    /// Row-major, the last dimension contiguous.
+    /// The shape. Data are row-major: the last dimension is contiguous.
     pub shape: Vec<usize>,
-    /// Must write exactly as many little-endian bytes as shape and type say; checked.
+    /// Writes the numbers in little-endian order. The number of bytes must agree with shape and type.
     pub data: WriteData<'a>,
 }
 
-/// Writes a safetensors file under a temporary name, then renames it to `path`. On error nothing remains. Tensors are sorted by
-/// the size of their type, then in the order given. `progress` gets (bytes written, bytes in total). The umask decides who may read
-/// a new file.
+/// Writes a safetensors file under a temporary name, then renames it to `path`. On an error, nothing remains.
+///
+/// Tensors are sorted by the size of their type, then in the given order. `progress` gets (bytes written, bytes in total). A new file gets
+/// its permissions from the umask.
+///
+/// # Errors
+///
+/// `Input` if two entries have the same name or if sizes overflow. `File` if the disk is full, if the file cannot be written, or if an entry
+/// writes a wrong number of bytes. Errors of entries are returned with the tensor's name.
 pub fn write_safetensors(
     path: &Path,
     metadata: &BTreeMap<String, String>,
@@ -38,7 +44,7 @@ pub fn write_safetensors(
     write_for(Readers::Umask, path, metadata, entries, progress)
 }
 
-/// Does the same as [`write_safetensors`] for a choice of readers.
+/// Writes a safetensors file as [`write_safetensors`] does, with a choice of its readers.
 pub(crate) fn write_for(
     readers: Readers,
     path: &Path,
@@ -46,7 +52,7 @@ pub(crate) fn write_for(
     mut entries: Vec<Entry<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // so that every tensor is aligned
+    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // every tensor is then aligned
     let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
     let new = NewFile::create(path, readers)?;
     new.check_room(total)?;
@@ -62,18 +68,19 @@ pub(crate) fn write_for(
         let at = |e: Error| e.at(format!("tensor {}", entry.name)).at(path.display());
         written.map_err(at)?;
         if sink.left != 0 {
-            return Err(at(Error::file(format!("expected {expected} bytes to write, got {}", expected - sink.left))));
+            return Err(at(Error::file(format!("expected {expected} bytes of data, but {} were written", expected - sink.left))));
         }
     }
     sink.finish().map_err(|e| Error::io(e, path))?;
     new.finish()
 }
 
+/// Returns the bytes of an entry, or `None` if the number overflows or the type has no size per number.
 fn data_bytes(entry: &Entry) -> Option<u64> {
     n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
 }
 
-/// The header's JSON, padded so that data begin at a multiple of 8; and how many bytes the file will have.
+/// Returns the header's JSON, padded so that data begin at a multiple of 8, and the bytes of the whole file.
 fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec<u8>, u64)> {
     let mut fields = Vec::new();
     if !metadata.is_empty() {
@@ -87,7 +94,7 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
             return Err(at(Error::input("two tensors to write have this name")));
         }
         if e.dtype.size_bytes().is_none() {
-            return Err(at(Error::input(format!("expected a type that gives each number its own bytes, found {}", e.dtype))));
+            return Err(at(Error::input(format!("expected a type with a fixed number of bytes per number, found {}", e.dtype))));
         }
         let (start, bytes) = (end, data_bytes(e));
         end = bytes.and_then(|n| end.checked_add(n)).ok_or_else(|| at(Error::input(format!("the shape {:?} is too large", e.shape))))?;
@@ -97,25 +104,29 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
     let mut json = format!("{{{}}}", fields.join(",")).into_bytes();
     json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() as u64 > safetensors::MAX_HEADER_BYTES {
-        return Err(Error::input(format!("a header of {} bytes is more than a reader accepts", json.len())));
+        return Err(Error::input(format!("the header of {} bytes is longer than a reader accepts", json.len())));
     }
-    let total = end.checked_add(8 + json.len() as u64).ok_or_else(|| Error::input("the tensors together are too large"))?;
+    let total = end.checked_add(8 + json.len() as u64).ok_or_else(|| Error::input("the sum of all tensors is too large"))?;
     Ok((json, total))
 }
 
-/// Counts what a tensor writes, and keeps the error of the disk apart from those of the tensor.
+/// A writer that counts the bytes of the current tensor, and keeps errors of the disk separate from errors of the tensor.
 struct Sink<'a> {
     out: BufWriter<&'a File>,
-    /// Bytes that the current tensor has still to write.
+    /// Bytes that the current tensor must still write.
     left: u64,
+    /// Bytes written.
     done: u64,
+    /// Bytes written at the last call of `progress`.
     shown: u64,
     total: u64,
+    /// The first error of the disk.
     failed: Option<io::Error>,
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
 impl Sink<'_> {
+    /// Writes bytes and reports progress every 4 MiB.
     fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
         self.done += bytes.len() as u64;
@@ -140,11 +151,11 @@ impl Sink<'_> {
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(bytes.len() as u64);
-        self.left = left.ok_or_else(|| io::Error::other("the tensor has more bytes than its shape says"))?;
+        self.left = left.ok_or_else(|| io::Error::other("the tensor has more bytes than its shape and type"))?;
         self.raw(bytes).map_err(|e| {
-            let told = io::Error::new(e.kind(), e.to_string());
+            let copy = io::Error::new(e.kind(), e.to_string());
             self.failed.get_or_insert(e);
-            told
+            copy
         })?;
         Ok(bytes.len())
     }
@@ -157,7 +168,11 @@ impl Write for Sink<'_> {
 /// Tensors by name: type, shape and bytes.
 pub type Tensors<'a> = BTreeMap<String, (DType, Vec<usize>, &'a [u8])>;
 
-/// Any small safetensors file, already in memory: its tensors, and its metadata.
+/// Reads a safetensors file that is in memory. Returns its tensors and its metadata.
+///
+/// # Errors
+///
+/// `File` if the header is damaged or hostile.
 pub fn read_safetensors(bytes: &[u8]) -> Result<(Tensors<'_>, BTreeMap<String, String>)> {
     let (tensors, metadata) = safetensors::parse(bytes)?;
     let tensors = tensors.into_iter().map(|t| (t.name, (t.dtype, t.shape, &bytes[t.bytes])));
@@ -208,16 +223,16 @@ mod tests {
         let none = BTreeMap::new();
         let fails = |entries| write_safetensors(&path, &none, entries, &mut |_, _| ()).unwrap_err().to_string();
         assert!(fails(vec![entry("a", DType::U8, &[2], b"abc")]).contains("more bytes than its shape"));
-        assert!(fails(vec![entry("a", DType::U8, &[4], b"abc")]).contains("tensor a: expected 4 bytes to write, got 3"));
+        assert!(fails(vec![entry("a", DType::U8, &[4], b"abc")]).contains("tensor a: expected 4 bytes of data, but 3 were written"));
         assert!(fails(vec![entry("a", DType::U8, &[1], b"a"), entry("a", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("__metadata__", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("a", DType::F32, &[usize::MAX, 2], b"")]).contains("too large"));
-        assert!(fails(vec![entry("a", DType::Q4K, &[256], &[0; 144])]).contains("tensor a: expected a type that gives"));
+        assert!(fails(vec![entry("a", DType::Q4K, &[256], &[0; 144])]).contains("tensor a: expected a type with a fixed number"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let absent = dir.path().join("no/such/folder/x");
         let e = write_safetensors(&absent, &none, vec![], &mut |_, _| ()).unwrap_err();
         assert!(e.hint.is_some() && e.to_string().contains("no/such/folder"), "{e}");
-        assert!(write_safetensors(dir.path(), &none, vec![], &mut |_, _| ()).unwrap_err().to_string().contains("folder"));
+        assert!(write_safetensors(dir.path(), &none, vec![], &mut |_, _| ()).unwrap_err().to_string().contains("a folder or a device"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What a GLM's `config.json` says, in the words of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
+//! The `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
 //!
-//! A key that is missing means what the code that the file belongs to takes it for; but no size of ChatGLM's is guessed, because
-//! the defaults in its code are those of none of its models. What changes the formulas and does not run is refused by name.
+//! A missing key has the default of that code. ChatGLM's sizes have no defaults here, because no published model has the defaults of its
+//! code. An option that changes the formulas and is not supported is refused by name.
 
 use super::keys::{Keys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
@@ -10,12 +10,12 @@ use crate::weights::Glm;
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
 use std::collections::BTreeMap;
 
-/// Of `transformers`; a vocabulary that has no such id has no such default, nor that of `DEFAULT_EOS`.
+/// The padding token of `transformers`. It is no default if the vocabulary is too small for it; the same holds for `DEFAULT_EOS`.
 const DEFAULT_PAD: u32 = 151329;
 
-/// All that is used of it.
+/// The values that the loader uses.
 #[derive(Debug)]
-pub(in crate::low_level::weights) struct Said {
+pub(in crate::low_level::weights) struct GlmConfig {
     pub glm: Glm,
     pub is_tied: bool,
     width: Size,
@@ -24,16 +24,16 @@ pub(in crate::low_level::weights) struct Said {
     n_ffn: Size,
 }
 
-/// A size, with the key that said it.
+/// A key and its size.
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
-/// Whether a configuration of this type is read here.
+/// Returns true if the model type is a GLM.
 pub(in crate::low_level::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type)
 }
 
-impl ModelConfig for Said {
+impl ModelConfig for GlmConfig {
     fn is_tied(&self) -> bool {
         self.is_tied
     }
@@ -42,28 +42,33 @@ impl ModelConfig for Said {
         Some(&self.glm)
     }
 
-    /// None: the metadata of a GLM are its whole configuration.
+    /// Checks the shapes. Returns no entries: the metadata of a GLM hold its whole configuration under the key `GLM`.
     fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         self.check(shapes).map(|()| BTreeMap::new())
     }
 }
 
-impl Said {
-    pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<Said> {
+impl GlmConfig {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a key is missing or has a wrong value, or if the variant is not supported.
+    pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<GlmConfig> {
         for key in ["vision_config", "quantization_config", "pre_seq_len"] {
             if keys.get(key).is_some() {
-                return Err(unsupported(format!("expected no {key}, found one")));
+                return Err(unsupported(format!("unsupported key {key}")));
             }
         }
         for key in ["quantization_bit", "num_nextn_predict_layers"] {
             if let Some(n) = keys.number(key)?.filter(|n| *n != 0.0) {
-                return Err(unsupported(format!("expected {key} 0 or none, found {n}")));
+                return Err(unsupported(format!("expected {key} 0 or no such key, found {n}")));
             }
         }
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
-            return Err(unsupported(format!("expected the hidden_act silu, found {}", short(act, 64))));
+            return Err(unsupported(format!("expected hidden_act silu, found {}", short(act, 64))));
         }
-        // The first ChatGLM-6B is a `chatglm` too, and GLM-10B a `glm`.
+        // The first ChatGLM-6B has the type `chatglm`, too, and GLM-10B the type `glm`. Both have other formulas.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
         let said = match keys.text("model_type")? {
@@ -71,22 +76,23 @@ impl Said {
             Some(other) => transformers(keys, other, rope),
             None => Err(missing("model_type")),
         }?;
-        Ok(Said { glm: said.glm.check()?, ..said })
+        Ok(GlmConfig { glm: said.glm.check()?, ..said })
     }
 
-    /// That the tensors have the sizes of this configuration.
+    /// Checks that the tensors have the sizes of this configuration.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
         let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
         let is = |Size(key, said): Size, found: Option<usize>, place: &str| agree(key, Some(said as u64), found, place);
         let table = shapes.matrix(emb);
         is(self.width, table.map(|s| s[1]), emb)?;
         is(self.vocab, table.map(|s| s[0]), emb)?;
-        is(self.n_layer, shapes.n_layer(), "the number of layers")?;
+        is(self.n_layer, shapes.n_layer(), "the file")?;
         is(self.n_ffn, shapes.matrix(up).map(|s| s[0] / 2), up)
     }
 }
 
-fn chatglm(keys: Keys) -> Result<Said> {
+/// Reads the keys of ChatGLM's own code.
+fn chatglm(keys: Keys) -> Result<GlmConfig> {
     keys.switches(&[
         ("multi_query_attention", true, false),
         ("interleaved_qkv", false, false),
@@ -119,7 +125,7 @@ fn chatglm(keys: Keys) -> Result<Said> {
     };
     let is_other = keys.get("num_layers").is_none() && keys.get("num_hidden_layers").is_some();
     let n_layer = if is_other { "num_hidden_layers" } else { "num_layers" };
-    Ok(Said {
+    Ok(GlmConfig {
         glm,
         is_tied: keys.flag("tie_word_embeddings")?.unwrap_or(false),
         width,
@@ -129,11 +135,12 @@ fn chatglm(keys: Keys) -> Result<Said> {
     })
 }
 
-fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<Said> {
+/// Reads the keys of `transformers`. `rope` was read before.
+fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
-    // Missing is 128, whatever the width; null is what Llama has.
+    // A missing head_dim is 128 for every width. Null means width / heads, as in Llama.
     let head_size = if keys.is_null("head_dim") { divided(width, heads)? } else { or("head_dim", 128)?.1 };
     let has = |id: u32| (id as usize) < vocab.1;
     let glm = Glm {
@@ -152,24 +159,24 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<Said> {
     };
     let is_tied = keys.flag("tie_word_embeddings")?.unwrap_or(false);
     let (n_layer, n_ffn) = (or("num_hidden_layers", 40)?, or("intermediate_size", 13696)?);
-    Ok(Said { glm, is_tied, width, vocab, n_layer, n_ffn })
+    Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
-/// How `transformers` says what turns: in an object from its version 5 on, and before in keys of their own. The object wins.
+/// The settings of rotary embeddings in `transformers`: an object from version 5 on, top-level keys before. The object takes precedence.
 struct Rope {
     theta: f64,
-    /// R / D.
+    /// R / D, the fraction of a head that is rotated.
     factor: f64,
 }
 
 impl Rope {
     fn read(keys: Keys) -> Result<Rope> {
-        // In this order, because an older file's `rope_scaling` becomes the `rope_parameters` of today.
+        // `rope_scaling` is the older name of `rope_parameters` and takes precedence, as in `transformers`.
         let objects = [keys.object("rope_scaling")?, keys.object("rope_parameters")?];
         for object in objects.into_iter().flatten() {
             for key in ["rope_type", "type"] {
                 if let Some(kind) = object.text(key)?.filter(|kind| *kind != "default") {
-                    return Err(unsupported(format!("expected the {key} default of RoPE, found {}", short(kind, 64))));
+                    return Err(unsupported(format!("expected {key} default for rotary embeddings, found {}", short(kind, 64))));
                 }
             }
         }
@@ -180,22 +187,24 @@ impl Rope {
         Ok(Rope { theta: number("rope_theta")?.unwrap_or(DEFAULT_THETA), factor: number("partial_rotary_factor")?.unwrap_or(0.5) })
     }
 
-    /// R, rounded down as `int()` does.
+    /// Returns R, rounded down as by Python's `int()`.
     fn rotary_size(&self, head_size: usize) -> Result<usize> {
         if !(self.factor > 0.0 && self.factor <= 1.0) {
-            return Err(Error::model(format!("expected a partial_rotary_factor from 0 to 1, found {}", self.factor)));
+            return Err(Error::model(format!("expected a partial_rotary_factor above 0 and at most 1, found {}", self.factor)));
         }
         Ok((head_size as f64 * self.factor) as usize)
     }
 }
 
+/// Returns width / heads.
 fn divided(width: Size, heads: Size) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),
-        false => Err(Error::model(format!("expected a {} that {} divides, found {} and {}", width.0, heads.0, width.1, heads.1))),
+        false => Err(Error::model(format!("expected a {} that is a multiple of {}, found {} and {}", width.0, heads.0, width.1, heads.1))),
     }
 }
 
+/// Returns the first id of a key.
 fn one(keys: Keys, key: &str) -> Result<Option<u32>> {
     Ok(keys.ids(key)?.and_then(|ids| ids.first().copied()))
 }

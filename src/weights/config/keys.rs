@@ -1,65 +1,74 @@
-//! The keys of a `config.json`, asked for one by one: an error names its key, and no number is believed before it is checked.
+//! Typed access to the keys of a `config.json`. Errors name the key. Every number is checked before it is used.
 
 use crate::error::{Error, Result, short};
 use crate::weights::glm::{MAX_CONTEXT, MAX_EOS, MAX_LABELS};
 use serde_json::{Map, Value};
 
-/// Of anything but the context: the largest vocabulary has a quarter of a million words.
+/// The largest size, except for the context. The largest vocabulary has a quarter of a million tokens.
 const MAX_SIZE: u64 = 1 << 24;
 
-/// An object of a configuration. A key whose value is null counts as missing.
+/// An object of a configuration. A key with the value null counts as missing.
 #[derive(Clone, Copy)]
 pub(in crate::low_level::weights) struct Keys<'a>(&'a Map<String, Value>);
 
 impl<'a> Keys<'a> {
+    /// Wraps an object.
     pub fn of(map: &'a Map<String, Value>) -> Keys<'a> {
         Keys(map)
     }
 
+    /// Returns the value of a key, or `None` if it is missing or null.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether the key is there and null, where that is something else than missing.
+    /// Returns true if the key has the value null. Some keys distinguish null from a missing key.
     pub fn is_null(&self, key: &str) -> bool {
         self.0.get(key).is_some_and(Value::is_null)
     }
 
+    /// Returns a size from 1 to 2²⁴, or `None` if the key is missing. This and the methods below fail with `Model` on a wrong value.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         self.whole(key, MAX_SIZE)
     }
 
+    /// Returns a number of tokens.
     pub fn context(&self, key: &str) -> Result<Option<usize>> {
         self.whole(key, MAX_CONTEXT as u64)
     }
 
+    /// Returns a whole number from 1 to `most`.
     fn whole(&self, key: &str, most: u64) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = value.as_u64().filter(|n| (1..=most).contains(n)).and_then(|n| usize::try_from(n).ok());
         number.map(Some).ok_or_else(|| unfit(key, &format!("a whole number from 1 to {most}"), value))
     }
 
+    /// Returns a finite number.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_f64().filter(|x| x.is_finite()).map(Some).ok_or_else(|| unfit(key, "a number", value))
     }
 
+    /// Returns a boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| unfit(key, "true or false", value))
     }
 
+    /// Returns a string.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| unfit(key, "a text", value))
+        value.as_str().map(Some).ok_or_else(|| unfit(key, "a string", value))
     }
 
+    /// Returns an object.
     pub fn object(&self, key: &str) -> Result<Option<Keys<'a>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_object().map(|map| Some(Keys(map))).ok_or_else(|| unfit(key, "an object", value))
     }
 
-    /// A token's id, or a list of ids.
+    /// Returns token ids: one id or a list.
     pub fn ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let list = match value {
@@ -68,21 +77,21 @@ impl<'a> Keys<'a> {
         };
         let ids: Option<Vec<u32>> = list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok())).collect();
         let ids = ids.filter(|ids| ids.len() <= MAX_EOS);
-        ids.map(Some).ok_or_else(|| unfit(key, &format!("the id of a token, or a list of at most {MAX_EOS}"), value))
+        ids.map(Some).ok_or_else(|| unfit(key, &format!("a token id or a list of at most {MAX_EOS} ids"), value))
     }
 
-    /// Names of classes, `id2label`, as far as they are numbered without a gap.
+    /// Returns the names of classes from `id2label`, from 0 on up to the first missing number.
     pub fn labels(&self) -> Result<Vec<String>> {
         let Some(object) = self.object("id2label")? else { return Ok(vec![]) };
         let name = |i: usize| object.get(&i.to_string()).map(|value| (i, value));
         let text = |(i, value): (usize, &Value)| {
             let text = value.as_str().map(str::to_string);
-            text.ok_or_else(|| unfit(&format!("id2label.{i}"), "a text", value))
+            text.ok_or_else(|| unfit(&format!("id2label.{i}"), "a string", value))
         };
         (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
-    /// Switches that run in one position only: key, that position, and the one that it has where nothing is said.
+    /// Checks flags that must have one value: (key, the supported value, the value of a missing key).
     pub fn switches(&self, all: &[(&str, bool, bool)]) -> Result<()> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;
@@ -95,15 +104,17 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The error of a variant that was never published, or is another model.
+/// Returns the error of an unsupported variant.
 pub(super) fn unsupported(message: String) -> Error {
-    Error::model(message).hint("this is a variant of GLM that does not run")
+    Error::model(message).hint("this variant of GLM is not supported")
 }
 
+/// Returns the error of a missing key.
 pub(super) fn missing(key: &str) -> Error {
-    Error::model(format!("expected {key}, found no such key")).hint("download config.json again")
+    Error::model(format!("the configuration has no {key}")).hint("download config.json again")
 }
 
+/// Returns the error of a value of the wrong type or range.
 fn unfit(key: &str, expected: &str, found: &Value) -> Error {
     let found = short(&found.to_string(), 64);
     Error::model(format!("expected {expected} as {key}, found {found}"))

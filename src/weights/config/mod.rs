@@ -1,6 +1,6 @@
-//! Hugging Face's `config.json`, where there is one: whether this is a model that runs at all, and the numbers that no shape tells.
+//! Hugging Face's `config.json`: the model type, and the values that shapes do not determine.
 //!
-//! Shapes decide; a configuration that contradicts them belongs to another model. A file here for each family.
+//! A configuration that contradicts the shapes belongs to another model and is refused. Each family has one file here.
 
 pub(super) mod glm;
 pub(super) mod keys;
@@ -13,28 +13,36 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Real ones have a few kilobytes.
+/// The largest `config.json`. Real files have a few kilobytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
-/// Metadata: the ε of the group norm after the recurrence, where the model does not use the usual 64e-5.
+/// The metadata key for the ε of the group norm after the recurrence, if it is not the usual 64e-5.
 pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
-/// Metadata: the ε of all layer norms, usually 1e-5.
+/// The metadata key for the ε of all layer norms, usually 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
-/// What the loader uses of a configuration; everything else in it is ignored.
+/// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
-    /// Whether the output matrix is the embedding, where the file has none of its own.
+    /// Returns true if the embedding is the output matrix of a file without one.
     fn is_tied(&self) -> bool;
 
-    /// What it says of a GLM, if it is one's.
+    /// Returns the configuration of a GLM, or `None` for another family.
     fn glm(&self) -> Option<&Glm> {
         None
     }
 
-    /// The metadata that an architecture may need. What contradicts the shapes is refused.
+    /// Returns metadata for the architecture.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if the configuration contradicts the shapes.
     fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>>;
 }
 
-/// Reads a `config.json`, and refuses models of no [family](super::Family).
+/// Reads a `config.json`.
+///
+/// # Errors
+///
+/// `File` if it is not JSON. `Model` if no [family](super::Family) has its model type, or if the family refuses it.
 pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
     parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
 }
@@ -44,26 +52,27 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
     let model_type = match config.get("model_type") {
         None | Some(Value::Null) => None,
         Some(Value::String(found)) => Some(found.as_str()),
-        Some(_) => return Err(no_config(&"expected a text as model_type")),
+        Some(_) => return Err(no_config(&"expected a string as model_type")),
     };
     match FAMILIES.iter().find(|family| family.is_model_type(model_type)) {
         Some(family) => family.config(config),
         None => {
             let known: Vec<&str> = FAMILIES.iter().rev().map(|family| family.name()).collect();
             let found = short(model_type.unwrap_or_default(), 80);
-            Err(Error::model(format!("expected an {} model, found the model_type {found:?}", known.join(" or ")))
-                .hint("other models, hybrids, and GLM with vision or with experts do not run"))
+            Err(Error::model(format!("unsupported model_type {found:?}, expected an {} model", known.join(" or ")))
+                .hint("other models, hybrids and GLM with vision or with experts do not run"))
         }
     }
 }
 
-/// The metadata that an architecture may need, by what the configuration says and the tensors show.
+/// Returns the configuration's metadata for the architecture, after a comparison with the shapes of the tensors.
 pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
     config.metadata(&Shapes(slots))
 }
 
+/// Returns the error of a file that is no configuration.
 fn no_config(why: &dyn std::fmt::Display) -> Error {
-    Error::file(format!("expected the configuration of a model as JSON: {}", short(&why.to_string(), 200)))
+    Error::file(format!("not a model configuration as JSON: {}", short(&why.to_string(), 200)))
 }
 
 /// The shapes of a checkpoint's canonical tensors.
@@ -74,7 +83,7 @@ impl Shapes<'_> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape())
     }
 
-    /// Rows and columns.
+    /// Returns rows and columns of a matrix, or `None` if the tensor is missing or not a matrix.
     fn matrix(&self, name: &str) -> Option<[usize; 2]> {
         self.of(name)?.try_into().ok()
     }
@@ -85,11 +94,11 @@ impl Shapes<'_> {
     }
 }
 
-/// That the configuration says of `key` what `place` has, where both are there.
+/// Checks that the configuration's value of `key` is equal to the size found in the tensors. A missing value agrees with any size.
 fn agree(key: &str, said: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
     match (said, found) {
         (Some(said), Some(found)) if said != found as u64 => {
-            let message = format!("expected {key} {found} as {place} has it, found {said}");
+            let message = format!("the configuration has {key} {said}, but {place} has {found}");
             Err(Error::model(message).hint("this config.json belongs to another model: download both again"))
         }
         _ => Ok(()),
@@ -113,7 +122,7 @@ mod tests {
         let of_glm = ["glm4v", "glm4_moe", "glm4v_moe", "glm46v", "glm_ocr", "GLM", "chatglm2", "glm4v_text"];
         for name in others.into_iter().chain(of_glm) {
             let text = refusal(&format!(r#"{{"model_type":"{name}"}}"#));
-            assert!(text.contains(&format!("expected an RWKV or GLM model, found the model_type \"{name}\"")), "{text}");
+            assert!(text.contains(&format!("unsupported model_type \"{name}\", expected an RWKV or GLM model")), "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an RWKV's `config.json` says.
+//! The `config.json` of an RWKV.
 
 use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, ModelConfig, Shapes, agree, no_config};
 use crate::error::{Error, Result};
@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// The keys that the loader uses.
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::low_level::weights) struct Rwkv {
+pub(in crate::low_level::weights) struct RwkvConfig {
     hidden_size: Option<u64>,
     num_hidden_layers: Option<u64>,
     vocab_size: Option<u64>,
@@ -21,13 +22,13 @@ pub(in crate::low_level::weights) struct Rwkv {
     tie_word_embeddings: Option<bool>,
 }
 
-impl Rwkv {
-    pub fn read(config: Map<String, Value>) -> Result<Rwkv> {
+impl RwkvConfig {
+    pub fn read(config: Map<String, Value>) -> Result<RwkvConfig> {
         serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e).caused_by(e))
     }
 }
 
-impl ModelConfig for Rwkv {
+impl ModelConfig for RwkvConfig {
     fn is_tied(&self) -> bool {
         self.tie_word_embeddings == Some(true)
     }
@@ -40,14 +41,14 @@ impl ModelConfig for Rwkv {
         let (att, ffn) = ("blocks.0.att.key.weight", "blocks.0.ffn.key.weight");
         agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
         agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
-        agree("num_hidden_layers", self.num_hidden_layers, shapes.n_layer(), "the number of blocks")?;
+        agree("num_hidden_layers", self.num_hidden_layers, shapes.n_layer(), "the file")?;
 
         let r_k = shapes.matrix("blocks.0.att.r_k");
         let mut metadata = BTreeMap::new();
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
-        // The ports of v5 and v6 divide y by this and then take 1e-5, as the official trainer does.
+        // The ports of v5 and v6 divide y by this divisor before the norm with 1e-5, as the official trainer does.
         if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
             let divisor = divisor as f64;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);
@@ -60,23 +61,23 @@ impl ModelConfig for Rwkv {
     }
 }
 
-/// As text with no more digits than f32 has: 64 x 1e-5 reads 0.00064.
+/// Formats an epsilon with the digits of f32: 64 × 1e-5 is `0.00064`.
 fn number(eps: f64) -> Result<String> {
     let narrow = eps as f32;
     if !(narrow > 0.0 && narrow < 1.0) {
-        return Err(Error::model(format!("expected an epsilon between 0 and 1, found {eps}")));
+        return Err(Error::model(format!("expected an epsilon of norms between 0 and 1, found {eps}")));
     }
     Ok(narrow.to_string())
 }
 
-/// `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and the like. Hybrids say the name of their other half: `rwkv6qwen2`, `arwkv7`.
+/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types. Types of hybrids have more in the name: `rwkv6qwen2`, `arwkv7`.
 pub(in crate::low_level::weights) fn is_rwkv(model_type: &str) -> bool {
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };
     rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))
 }
 
-/// `7`, `v7`, `x070`.
+/// Returns true for a version number: `7`, `v7`, `x070`.
 fn is_version(part: &str) -> bool {
     let digits = part.strip_prefix(['v', 'x']).unwrap_or(part);
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())

@@ -48,7 +48,7 @@ fn v7_there_and_back() {
         ("blocks.0.att.x_r", &[1, 1, C]),
         ("blocks.0.att.w1", &[C, 3]),
         ("blocks.0.att.w2", &[3, C]),
-        ("blocks.0.att.g1", &[C, C]), // rank = width: only the rest of the file tells
+        ("blocks.0.att.g1", &[C, C]), // rank = width: only the other pairs show the orientation
         ("blocks.0.att.g2", &[C, C]),
         ("blocks.0.att.r_k", &[2, 4]),
         ("blocks.0.att.time_state", &[2, 4, 4]),
@@ -142,7 +142,7 @@ fn the_input_is_never_overwritten() {
     }
     for target in targets {
         let e = convert(&input, &target, &Conversion::default(), &mut |_, _| ()).unwrap_err();
-        assert!(e.to_string().contains("one that is read"), "{e}");
+        assert!(e.to_string().contains("the output is a file that is read"), "{e}");
     }
     assert_eq!(std::fs::read(dir.path().join("a.pth")).unwrap(), before);
 }

@@ -1,7 +1,7 @@
-//! ChatGLM3, GLM-4 and GLM-4-0414.
+//! The family GLM: ChatGLM3, GLM-4 and GLM-4-0414.
 
 use crate::error::Result;
-use crate::weights::config::glm::{Said, is_glm};
+use crate::weights::config::glm::{GlmConfig, is_glm};
 use crate::weights::config::{ModelConfig, keys::Keys};
 use crate::weights::gguf::{self, Header};
 use crate::weights::located::Located;
@@ -22,7 +22,7 @@ impl Family for GlmFiles {
     }
 
     fn config(&self, config: Map<String, Value>) -> Result<Box<dyn ModelConfig>> {
-        Ok(Box::new(Said::read(Keys::of(&config))?))
+        Ok(Box::new(GlmConfig::read(Keys::of(&config))?))
     }
 
     fn gguf_architectures(&self) -> &'static [&'static str] {

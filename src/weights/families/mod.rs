@@ -1,5 +1,5 @@
-//! What files say of a family of models: how its tensors are named, which keys its `config.json` has, how a GGUF maps to both. A file
-//! here for each family, and a line in [`FAMILIES`](super::FAMILIES).
+//! The families of models: names of tensors, keys of `config.json`, names and keys of GGUF files. A family is one file here and one line
+//! in [`FAMILIES`](super::FAMILIES).
 
 pub mod glm;
 pub mod rwkv;

@@ -1,7 +1,7 @@
-//! RWKV, all versions.
+//! The family RWKV, versions 4 to 7.
 
 use crate::error::Result;
-use crate::weights::config::rwkv::{Rwkv, is_rwkv};
+use crate::weights::config::rwkv::{RwkvConfig, is_rwkv};
 use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
 use crate::weights::gguf::Header;
 use crate::weights::gguf::rwkv::{ARCHITECTURES, Model};
@@ -18,13 +18,13 @@ impl Family for RwkvFiles {
         "RWKV"
     }
 
-    /// Official files have no configuration, and ports of RWKV one without a type.
+    /// Official files have no configuration. Some ports of RWKV have one without a type.
     fn is_model_type(&self, model_type: Option<&str>) -> bool {
         model_type.is_none_or(is_rwkv)
     }
 
     fn config(&self, config: Map<String, Value>) -> Result<Box<dyn ModelConfig>> {
-        Ok(Box::new(Rwkv::read(config)?))
+        Ok(Box::new(RwkvConfig::read(config)?))
     }
 
     fn gguf_architectures(&self) -> &'static [&'static str] {
@@ -41,12 +41,12 @@ impl Family for RwkvFiles {
         if let Some(eps) = header.metadata.get(&eps).cloned() {
             header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
         }
-        // What was rescaled is not any more: a copy of this file must not say so.
+        // The reader undoes the rescaling, so a copy of this file must not have the key.
         header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
         Ok(tensors)
     }
 
-    /// Names that no other family claims are read as RWKV's.
+    /// Accepts all names that no other family recognises.
     fn recognises(&self, _tensors: &[Located], glm: Option<&Glm>) -> bool {
         glm.is_none()
     }

@@ -1,7 +1,6 @@
-//! From llama.cpp's tensors of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414) to the canonical ones, and from its metadata to
-//! what no shape tells.
+//! Maps GGUF files of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414) to canonical tensors, and their metadata to [`Glm`].
 //!
-//! Its converter keeps rows as they are: queries, keys and values may be one tensor, `ffn_up` is always gate and up.
+//! The converter keeps the order of rows. Queries, keys and values may be one fused tensor; `ffn_up` always holds gate and up.
 
 use super::super::located::Located;
 use super::super::names::glm::split;
@@ -12,12 +11,14 @@ use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
 use crate::weights::{Glm, layer_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `general.architecture` says.
+/// The values of `general.architecture`.
 pub const ARCHITECTURES: [&str; 2] = ["chatglm", "glm4"];
 
+/// Names outside of blocks: GGUF, canonical.
 const TOP: [(&str, &str); 3] =
     [("token_embd.weight", "model.embed_tokens.weight"), ("output_norm.weight", "model.norm.weight"), ("output.weight", "lm_head.weight")];
-/// Of a block; `.weight` and `.bias` stay. `transformers` calls the norm before the MLP by what precedes it; here another one is called so.
+/// Names within a block: GGUF, canonical; `.weight` and `.bias` stay. `transformers` names the norm before the mlp `post_attention_layernorm`,
+/// GGUF uses that name for another norm.
 const PARTS: [(&str, &str); 10] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -31,27 +32,33 @@ const PARTS: [(&str, &str); 10] = [
     ("post_ffw_norm", "post_mlp_layernorm"),
 ];
 const FUSED: &str = "attn_qkv";
-/// Rows of GLM-4's embedding.
+/// The rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
-/// Ids that end a text: llama.cpp has a key for each reason.
+/// The keys of ids that end a text.
 const EOS: [&str; 3] = ["eos", "eot", "eom"];
 
-/// The tensors under their canonical names, and what the metadata say.
+/// Returns the tensors under their canonical names, and the configuration from the metadata.
+///
+/// # Errors
+///
+/// `File` if a key is missing or contradicts the tensors. `Model` if the variant is not supported.
 pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> {
-    let said = Said { architecture, metadata: &header.metadata };
-    // With sections, rows of queries and keys lie in another order: the text part of a model with vision.
-    if header.keys.contains(said.key("rope.dimension_sections").as_str()) {
-        return Err(Error::model("expected a GLM of text, found rope.dimension_sections, as models with vision have them"));
+    let values = Values { architecture, metadata: &header.metadata };
+    // With sections, the rows of queries and keys have another order: the file is the text part of a model with vision.
+    if header.keys.contains(values.key("rope.dimension_sections").as_str()) {
+        return Err(Error::model("GLM with vision is not supported: the metadata have rope.dimension_sections"));
     }
-    if let Some(n) = said.get::<usize>("nextn_predict_layers")?.filter(|n| *n > 0) {
-        return Err(Error::model(format!("expected no layers that predict more than the next token, found {n}")));
+    if let Some(n) = values.get::<usize>("nextn_predict_layers")?.filter(|n| *n > 0) {
+        let text = format!("layers that predict further tokens are not supported, found {n}");
+        return Err(Error::model(text).at(values.key("nextn_predict_layers")));
     }
-    if let Some(kind) = header.metadata.get(&said.key("rope.scaling.type")).filter(|kind| *kind != "none") {
-        return Err(Error::model(format!("expected no scaling of RoPE, found {}", short(kind, 64))));
+    if let Some(kind) = header.metadata.get(&values.key("rope.scaling.type")).filter(|kind| *kind != "none") {
+        let text = format!("scaling of rotary embeddings is not supported, found {}", short(kind, 64));
+        return Err(Error::model(text).at(values.key("rope.scaling.type")));
     }
     let listed = header.tensors()?;
-    let mut glm = said.glm(listed.iter().any(|t| ["attn_qkv.bias", "attn_q.bias"].iter().any(|end| t.name.ends_with(end))))?;
-    // The converter writes no id for the end of a tool's call.
+    let mut glm = values.glm(listed.iter().any(|t| ["attn_qkv.bias", "attn_q.bias"].iter().any(|end| t.name.ends_with(end))))?;
+    // The converter does not write the id that ends a tool call.
     let [_, user, observation] = DEFAULT_EOS;
     let is_glm4 = listed.iter().any(|t| t.name == TOP[0].0 && t.shape[0] == N_VOCAB);
     if is_glm4 && glm.eos.contains(&user) && !glm.eos.contains(&observation) {
@@ -61,15 +68,15 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
     for t in &listed {
         tensors.extend(canonical(t, &glm).map_err(|e| e.at(format!("tensor {}", t.name)))?);
     }
-    said.check(&tensors)?;
-    // In this format a model without an output matrix is one whose embedding is both.
+    values.check(&tensors)?;
+    // A GGUF file without an output matrix uses the embedding.
     let emb = tensors.iter().find(|t| t.name == TOP[0].1).filter(|_| tensors.iter().all(|t| t.name != TOP[2].1));
     let head = emb.map(|emb| Located { name: TOP[2].1.to_string(), ..emb.clone() });
     tensors.extend(head);
     Ok((tensors, glm))
 }
 
-/// Three of a fused tensor, none of a table of wave lengths. One that is not known keeps its name.
+/// Returns the canonical tensors of a listed one: three for a fused tensor, none for a table of wave lengths. An unknown tensor keeps its name.
 fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
@@ -86,39 +93,43 @@ fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
 }
 
 /// The metadata of one architecture.
-struct Said<'a> {
+struct Values<'a> {
     architecture: &'a str,
     metadata: &'a BTreeMap<String, String>,
 }
 
-impl Said<'_> {
+impl Values<'_> {
+    /// Returns the whole name of a key.
     fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
 
+    /// Returns a number, or `None` if the key is missing.
     fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
         parsed(self.metadata, &self.key(key), "a number")
     }
 
+    /// Returns a number that must be in the metadata.
     fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
-        let missing = || Error::file(format!("expected the number {} in the metadata, found none", self.key(key)));
+        let missing = || Error::file(format!("the metadata have no {}", self.key(key)));
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// As llama.cpp reads them. Its converter of `chatglm` writes no `attention.key_length` and takes a head to be width / H wide; the
-    /// `rope.dimension_count` that it writes is half of that, so it tells nothing more. That of `glm4` writes both keys where a
-    /// `head_dim` was. Shapes must agree in any case.
+    /// Reads the configuration with llama.cpp's defaults.
+    ///
+    /// The converter of `chatglm` writes no `attention.key_length` and assumes heads of width / H channels; its `rope.dimension_count` is half
+    /// of that. The converter of `glm4` writes both keys if the model has a `head_dim`. Shapes are compared later.
     fn glm(&self, attention_bias: bool) -> Result<Glm> {
         let (n_head, width) = (self.need::<usize>("attention.head_count")?, self.need::<usize>("embedding_length")?);
         let head_size = match self.get("attention.key_length")? {
             Some(size) => size,
             None if n_head > 0 && width.is_multiple_of(n_head) => width / n_head,
-            None => return Err(Error::model(format!("expected heads that divide the width, found {n_head} and {width}"))),
+            None => return Err(Error::model(format!("expected a width that is a multiple of the heads, found {width} and {n_head}"))),
         };
         if let Some(other) = self.get::<usize>("attention.value_length")?.filter(|size| *size != head_size) {
-            return Err(Error::model(format!("expected keys and values of one width, found {head_size} and {other}")));
+            return Err(Error::model(format!("expected equal sizes of keys and values, found {head_size} and {other}")));
         }
-        let id = |name: &str| parsed::<u32>(self.metadata, &format!("tokenizer.ggml.{name}_token_id"), "the id of a token");
+        let id = |name: &str| parsed::<u32>(self.metadata, &format!("tokenizer.ggml.{name}_token_id"), "a token id");
         let mut eos = Vec::new();
         for id in EOS.map(id) {
             eos.extend(id?.filter(|id| !eos.contains(id)));
@@ -137,14 +148,14 @@ impl Said<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // Of the -hf files the converter misses every key that ChatGLM's code calls otherwise, and writes its own defaults: the width as
-        // context, 1e-5 and 10000. The model is the same; its type tells `warnings` that these numbers are not.
+        // The converter misses keys of the -hf files that ChatGLM's code names differently, and writes its own defaults: the width as
+        // context, 1e-5 and 10000. The model runs. Its type `glm` makes `warnings` report the wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && glm.max_context == width && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// That the sizes are those of the tensors: a file may have been put together of two.
+    /// Checks that the sizes in the metadata agree with the tensors.
     fn check(&self, tensors: &[Located]) -> Result<()> {
         let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.as_slice());
         let layers: BTreeSet<usize> = tensors.iter().filter_map(|t| layer_of(&t.name)).collect();
@@ -158,7 +169,7 @@ impl Said<'_> {
             if let (Some(said), Some(found)) = (self.get::<usize>(key)?, found)
                 && said != found
             {
-                return Err(Error::file(format!("expected {} {found} as the tensors have it, found {said}", self.key(key))));
+                return Err(Error::file(format!("the metadata have {} {said}, but the tensors have {found}", self.key(key))));
             }
         }
         Ok(())

@@ -1,12 +1,12 @@
-//! The GGUF header: metadata, then names, shapes, types and places of tensors; checked before any of it is believed.
+//! The GGUF header: metadata, then names, shapes, types and offsets of tensors. Every value is checked before it is used.
 //!
-//! Knows the container, not what is in it. Little-endian; strings and arrays carry their length before them:
+//! This module knows the container, not the models in it. Numbers are little-endian; strings and arrays begin with their length:
 //!
 //! ```text
 //! "GGUF"  version u32  n_tensors u64  n_keys u64
 //! n_keys times     key string  type u32  value
 //! n_tensors times  name string  n_dims u32  dims u64[n_dims], fastest first  type u32  offset u64
-//! padding to the alignment; the data, from where the offsets count
+//! padding to the alignment, then the data; offsets count from its start
 //! ```
 
 use super::super::located::check_shape;
@@ -16,11 +16,11 @@ use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Of keys, and of tensors: a model of a hundred layers has 3000.
+/// The largest number of keys and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
-/// Types that weights are read from, by their number in ggml.
+/// The supported types, by their number in ggml.
 const TYPES: [(u32, DType); 11] = [
     (0, DType::F32),
     (1, DType::F16),
@@ -35,7 +35,7 @@ const TYPES: [(u32, DType); 11] = [
     (30, DType::BF16),
 ];
 
-/// Types that are refused by name.
+/// Unsupported types, for messages.
 #[rustfmt::skip]
 const REFUSED: [(u32, &str); 22] = [
     (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
@@ -43,14 +43,14 @@ const REFUSED: [(u32, &str); 22] = [
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
-/// A header, read up to its tensors.
+/// A header whose metadata have been read.
 pub struct Header<'a> {
-    /// Numbers and short texts, as text.
+    /// Numbers and short texts, formatted as text.
     pub metadata: BTreeMap<String, String>,
-    /// All keys, those of arrays and long texts too.
+    /// All keys, including keys of arrays and long texts.
     pub keys: BTreeSet<&'a str>,
     n_tensors: u64,
-    /// At the first tensor.
+    /// The reader at the first tensor.
     reader: Reader<'a>,
 }
 
@@ -58,41 +58,48 @@ pub struct Header<'a> {
 pub struct Listed<'a> {
     pub name: &'a str,
     pub dtype: DType,
-    /// Row-major: the last dimension is contiguous. Rows are whole blocks.
+    /// Row-major: the last dimension is contiguous. A row consists of whole blocks.
     pub shape: Vec<usize>,
-    /// In the whole file.
+    /// The byte range in the whole file.
     pub bytes: Range<usize>,
 }
 
 impl<'a> Header<'a> {
+    /// Reads the metadata.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the header is cut, damaged, hostile, big-endian or of another version.
     pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
         let mut reader = Reader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
-            return Err(Error::file("expected a GGUF file, found another beginning"));
+            return Err(Error::file("not a GGUF file: the first bytes are not GGUF"));
         }
         match reader.u32()? {
             2 | 3 => {}
             swapped if swapped & 0xffff == 0 && swapped != 0 => {
-                return Err(
-                    Error::file("expected a little-endian GGUF file, found a big-endian one").hint("download the little-endian one")
-                );
+                return Err(Error::file("big-endian GGUF files are not supported").hint("download the little-endian file"));
             }
             other => {
                 let text = format!("expected GGUF version 2 or 3, found {other}");
-                return Err(Error::file(text).hint("convert from the original .pth, or download that"));
+                return Err(Error::file(text).hint("use the original .pth or .safetensors, or a newer GGUF made from it"));
             }
         }
         let (n_tensors, n_keys) = (reader.u64()?, reader.u64()?);
         for (what, n) in [("tensors", n_tensors), ("keys of metadata", n_keys)] {
             if n > MAX_ENTRIES {
-                return Err(Error::file(format!("expected at most {MAX_ENTRIES} {what}, found the number {n}")));
+                return Err(Error::file(format!("expected at most {MAX_ENTRIES} {what}, found {n}")));
             }
         }
         let (metadata, keys) = metadata(&mut reader, n_keys)?;
         Ok(Header { metadata, keys, n_tensors, reader })
     }
 
-    /// The tensors, in the order of the file; no two share a name or a byte.
+    /// Lists the tensors in the order of the file.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a tensor has an unsupported type, an impossible shape or a range outside of the file, or if two tensors share a name or bytes.
     pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
         let alignment = self.alignment()?;
         let mut reader = self.reader;
@@ -115,7 +122,7 @@ impl<'a> Header<'a> {
         let mut by_place: Vec<_> = tensors.iter().collect();
         by_place.sort_by_key(|t| t.bytes.start);
         match by_place.windows(2).find(|pair| pair[1].bytes.start < pair[0].bytes.end) {
-            Some(pair) => Err(Error::file(format!("its bytes are also those of {}", pair[0].name)).at(format!("tensor {}", pair[1].name))),
+            Some(pair) => Err(Error::file(format!("it shares bytes with tensor {}", pair[0].name)).at(format!("tensor {}", pair[1].name))),
             None => Ok(tensors),
         }
     }
@@ -123,12 +130,13 @@ impl<'a> Header<'a> {
     fn alignment(&self) -> Result<usize> {
         let key = "general.alignment";
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
-        // Less than 8, which the format rules out, would put numbers where they cannot be read in place.
+        // The format requires at least 8. A smaller alignment would place numbers where they cannot be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
-        good.ok_or_else(|| Error::file(format!("expected a power of two from 8 on, found {}", short(text, 64))).at(key))
+        good.ok_or_else(|| Error::file(format!("expected a power of two of at least 8, found {}", short(text, 64))).at(key))
     }
 }
 
+/// Reads `n_keys` keys with their values. Returns the values of numbers and short texts, and all keys.
 fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeSet<&'a str>)> {
     let mut keys = BTreeSet::new();
     let mut metadata = BTreeMap::new();
@@ -146,7 +154,7 @@ fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String
     Ok((metadata, keys))
 }
 
-/// What the list says of a tensor.
+/// An entry of the tensor list, without its name.
 struct Info {
     dtype: DType,
     shape: Vec<usize>,
@@ -164,7 +172,7 @@ impl Info {
         let dtype = dtype_of(reader.u32()?)?;
         let offset = reader.u64()?;
         if dims.contains(&0) {
-            return Err(Error::file(format!("expected dimensions from 1 on, found {dims:?}")));
+            return Err(Error::file(format!("expected dimensions of at least 1, found {dims:?}")));
         }
         let shape: Vec<usize> = dims.iter().rev().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
         check_shape(&shape)?;
@@ -173,28 +181,33 @@ impl Info {
         if !row.is_multiple_of(block_len) {
             return Err(Error::file(format!("expected rows of whole {dtype} blocks of {block_len}, found rows of {row}")));
         }
-        let size_bytes = dtype.bytes_of(shape.iter().product()).expect("check_shape leaves room for 8 bytes a number");
+        let size_bytes = dtype.bytes_of(shape.iter().product()).expect("check_shape bounds shapes for 8 bytes per number");
         Ok(Info { dtype, shape, size_bytes, offset })
     }
 
+    /// Returns the byte range in the file. `data` is the start of the data.
     fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
         if !self.offset.is_multiple_of(alignment as u64) {
             return Err(Error::file(format!("expected an offset that is a multiple of {alignment}, found {}", self.offset)));
         }
         let start = usize::try_from(self.offset).ok().and_then(|offset| offset.checked_add(data));
         let range = start.and_then(|start| Some(start..start.checked_add(self.size_bytes)?)).filter(|r| r.end <= file_bytes);
-        let text =
-            || format!("expected {} bytes at offset {} of the data, the file of {file_bytes} ends before", self.size_bytes, self.offset);
+        let text = || {
+            format!(
+                "expected {} bytes at offset {} of the data, but the file of {file_bytes} bytes ends before",
+                self.size_bytes, self.offset
+            )
+        };
         range.ok_or_else(|| Error::file(text()).hint(AGAIN))
     }
 }
 
+/// Returns the type with this number in ggml.
 fn dtype_of(id: u32) -> Result<DType> {
     if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == id) {
         return Ok(*dtype);
     }
-    let found =
-        REFUSED.iter().find(|(known, _)| *known == id).map_or_else(|| format!("the unknown type {id}"), |(_, name)| name.to_string());
+    let found = REFUSED.iter().find(|(known, _)| *known == id).map_or_else(|| id.to_string(), |(_, name)| name.to_string());
     let readable = TYPES.map(|(_, dtype)| dtype.name()).join(", ");
-    Err(Error::file(format!("expected one of the types {readable}, found {found}")).hint("download the model in another type"))
+    Err(Error::file(format!("unsupported tensor type {found}, expected one of {readable}")).hint("download the model in a supported type"))
 }

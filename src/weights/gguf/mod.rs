@@ -1,7 +1,7 @@
-//! A GGUF file of llama.cpp: its own names and orientations become the canonical ones.
+//! GGUF files of llama.cpp, with canonical names and orientations.
 //!
-//! Reads the header; each [family](super::Family) has its map from names and keys in a file here. Nothing is decoded: tensors stay in
-//! the file, blocks and all.
+//! Each [family](super::Family) has a file here that maps GGUF names and keys to canonical ones. Only the header is read: tensors stay in
+//! the file in their format.
 
 pub(super) mod glm;
 mod header;
@@ -18,21 +18,24 @@ use super::located::Located;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// Lists a file's tensors by canonical name and in the canonical orientation, and its metadata but for arrays and long texts.
+/// Lists a file's tensors by canonical name and in the canonical orientation, and its metadata without arrays and long texts.
+///
+/// # Errors
+///
+/// `File` if the file is cut, damaged, hostile or one of several parts. `Model` if no family has its architecture.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
-        return Err(
-            Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64))).hint("join the parts first")
-        );
+        return Err(Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64)))
+            .hint("merge the parts with llama-gguf-split"));
     }
     let Some(architecture) = header.metadata.get("general.architecture").cloned() else {
-        return Err(Error::file("expected general.architecture in the metadata, found none"));
+        return Err(Error::file("the metadata have no general.architecture"));
     };
     let Some(family) = FAMILIES.iter().find(|family| family.gguf_architectures().contains(&architecture.as_str())) else {
         let known: Vec<&str> = FAMILIES.iter().rev().flat_map(|family| family.gguf_architectures()).copied().collect();
         let (last, others) = known.split_last().expect("there are families");
-        let text = format!("expected a GGUF of the architecture {} or {last}, found {}", others.join(", "), short(&architecture, 64));
+        let text = format!("unsupported GGUF architecture {}, expected {} or {last}", short(&architecture, 64), others.join(", "));
         return Err(Error::model(text));
     };
     let tensors = family.gguf(&architecture, &mut header)?;

@@ -1,4 +1,4 @@
-//! What all architectures of llama.cpp have in common: how a name has its block, and how the metadata have a number.
+//! Names and metadata values that all GGUF architectures share.
 
 use super::super::located::Located;
 use super::header::Listed;
@@ -6,7 +6,7 @@ use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// As the file has it.
+/// Returns a listed tensor under another name, with the shape and orientation of the file.
 pub fn located(t: &Listed, name: String) -> Located {
     Located {
         name,
@@ -20,7 +20,8 @@ pub fn located(t: &Listed, name: String) -> Located {
     }
 }
 
-/// `blk.3.time_mix_key.weight` is (3, `time_mix_key`, `weight`). An index is written in one way only: 07 is none.
+/// Splits `blk.3.time_mix_key.weight` into (3, `time_mix_key`, `weight`). Returns `None` for other names. An index with leading zeros (07) is
+/// not an index.
 pub fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
     let (index, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     let block: usize = index.parse().ok().filter(|b: &usize| b.to_string() == index)?;
@@ -28,13 +29,17 @@ pub fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
     ["weight", "bias"].contains(&end).then_some((block, stem, end))
 }
 
-/// A number of the architecture, from 1 on: 0 means none.
+/// Returns a whole number of the architecture, or `None` if the key is missing or 0.
 pub fn whole(metadata: &BTreeMap<String, String>, architecture: &str, key: &str) -> Result<Option<usize>> {
     let number = parsed(metadata, &format!("{architecture}.{key}"), "a whole number")?;
     Ok(number.filter(|n| *n != 0))
 }
 
-/// What the value of a key says, by its whole name.
+/// Parses the value of a key, or returns `None` if the key is missing. `what` names the type in the error.
+///
+/// # Errors
+///
+/// `File` if the value does not parse.
 pub fn parsed<T: std::str::FromStr>(metadata: &BTreeMap<String, String>, key: &str, what: &str) -> Result<Option<T>> {
     let Some(text) = metadata.get(key) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| Error::file(format!("expected {what}, found {}", short(text, 64))).at(key))

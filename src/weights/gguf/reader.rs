@@ -1,20 +1,20 @@
-//! The values of a GGUF header, one after another: nothing is read that is not there, and no length is believed.
+//! Reads the values of a GGUF header in sequence. Every length is checked against the file before it is used.
 
 use crate::error::{Error, Result};
 
-/// A vocabulary of 150 000 words with its merges has 10 MB.
+/// The largest header. A vocabulary of 150 000 tokens with its merges has 10 MB.
 const MAX_HEADER_BYTES: usize = 64 << 20;
-/// Of a key or the name of a tensor, for which ggml has 64.
+/// The longest key and the longest name of a tensor. ggml allows 64 bytes.
 const MAX_NAME_BYTES: u64 = 256;
-/// Longer texts (templates, licences) are no facts of the model.
+/// The longest text that is kept. Longer texts are templates and licences.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// Arrays in arrays.
+/// The deepest nesting of arrays.
 const MAX_DEPTH: usize = 4;
 pub const AGAIN: &str = "the download may be incomplete: download it again";
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// A place in the header.
+/// A position in the header.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     pub file: &'a [u8],
@@ -22,40 +22,49 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Reads `n` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the file ends before, or if the header is too long.
     pub fn take(&mut self, n: u64) -> Result<&'a [u8]> {
         let rest = &self.file[self.at..];
         let Some(taken) = usize::try_from(n).ok().and_then(|n| rest.get(..n)) else {
-            let text = format!("the GGUF header goes on for {n} bytes at byte {}, the file has {} more", self.at, rest.len());
+            let text = format!("the GGUF header needs {n} bytes at byte {}, but only {} follow", self.at, rest.len());
             return Err(Error::file(text).hint(AGAIN));
         };
         self.at += taken.len();
         if self.at > MAX_HEADER_BYTES {
-            return Err(Error::file(format!("expected a GGUF header of at most {MAX_HEADER_BYTES} bytes, found a longer one")));
+            return Err(Error::file(format!("the GGUF header is longer than {MAX_HEADER_BYTES} bytes")));
         }
         Ok(taken)
     }
 
+    /// Reads the bytes of a number.
     pub fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
-        Ok(self.take(N as u64)?.try_into().expect("take gives what it is asked for"))
+        Ok(self.take(N as u64)?.try_into().expect("take returns n bytes"))
     }
 
+    /// Reads a u32.
     pub fn u32(&mut self) -> Result<u32> {
         self.number().map(u32::from_le_bytes)
     }
 
+    /// Reads a u64.
     pub fn u64(&mut self) -> Result<u64> {
         self.number().map(u64::from_le_bytes)
     }
 
+    /// Reads a key or a name, of 1 to [`MAX_NAME_BYTES`] bytes.
     pub fn name(&mut self) -> Result<&'a str> {
         match self.u64()? {
-            0 => Err(Error::file("expected a name, found an empty one")),
+            0 => Err(Error::file("the name is empty")),
             n if n > MAX_NAME_BYTES => Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n}"))),
-            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("expected UTF-8: {e}")).caused_by(e)),
+            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("the name is not UTF-8: {e}")).caused_by(e)),
         }
     }
 
-    /// A value as text; `None` of an array or a long text.
+    /// Reads a value and formats it as text. Returns `None` for an array or a long text, which are skipped.
     pub fn value(&mut self, kind: u32) -> Result<Option<String>> {
         Ok(Some(match kind {
             0 => self.number().map(u8::from_le_bytes)?.to_string(),
@@ -78,7 +87,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Passes over `n` values of a kind. Each takes bytes, so a length that lies soon meets the end of the file.
+    /// Skips `n` values of a kind. Every value takes bytes, so a wrong length reaches the end of the file soon.
     fn skip(&mut self, kind: u32, n: u64, depth: usize) -> Result<()> {
         let size = match kind {
             0 | 1 | 7 => 1,
@@ -100,8 +109,8 @@ impl<'a> Reader<'a> {
                     let (kind, n) = (self.u32()?, self.u64()?);
                     self.skip(kind, n, depth + 1)?;
                 }
-                ARRAY => return Err(Error::file(format!("expected arrays at most {MAX_DEPTH} deep, found deeper ones"))),
-                _ => return Err(Error::file(format!("expected a type of value from 0 to 12, found {kind}"))),
+                ARRAY => return Err(Error::file(format!("arrays are nested deeper than {MAX_DEPTH}"))),
+                _ => return Err(Error::file(format!("unknown value type {kind}, expected 0 to 12"))),
             }
         }
         Ok(())

@@ -1,15 +1,15 @@
-//! From llama.cpp's tensors of RWKV-6 and RWKV-7 to the official ones: names, orientation, and what was fused or rescaled.
+//! Maps GGUF files of RWKV-6 and RWKV-7 to the official tensors: names and orientation, splitting of fused tensors, undoing of rescaling.
 //!
-//! Knows names and what the metadata say about shapes; the container is read in `header`.
+//! This module knows names and the metadata that affect shapes. The container is read in `header`.
 
 use super::super::located::Located;
 use super::header::Listed;
 use super::names::{block_parts, located, whole};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// Outside of blocks, by the whole name.
+/// Names outside of blocks: GGUF, official.
 const TOP: [(&str, &str); 6] = [
     ("token_embd.weight", "emb.weight"),
     ("token_embd_norm.weight", "blocks.0.ln0.weight"),
@@ -19,7 +19,7 @@ const TOP: [(&str, &str); 6] = [
     ("output.weight", "head.weight"),
 ];
 
-/// Matrices and norms of a block: other names, the same numbers. `.weight` and `.bias` stay.
+/// Matrices and norms of a block that are only renamed: GGUF, official. `.weight` and `.bias` stay.
 const KEPT: [(&str, &str); 11] = [
     ("attn_norm", "ln1"),
     ("attn_norm_2", "ln2"),
@@ -34,40 +34,40 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// How the official tensor lies.
+/// The shape of the official tensor.
 #[derive(Clone, Copy)]
 enum Form {
     /// `[1, 1, C]`.
     Vector,
-    /// The last two dimensions are those of the file, swapped: low-rank pairs.
+    /// The shape of the file with the last two dimensions swapped, for low-rank pairs.
     Swapped,
-    /// `[H, S]`, which the file may have flattened.
+    /// `[H, S]`. The file may have it flattened.
     Heads,
 }
 use Form::{Heads, Swapped, Vector};
 
-/// What one architecture has of its own.
+/// The names of one architecture.
 struct Version {
     architecture: &'static str,
-    /// Parameters of a block. The file adds `.weight`, which the official names do not have.
+    /// Parameters of a block: GGUF, official, shape. GGUF adds `.weight`, official names do not have it.
     own: &'static [(&'static str, &'static str, Form)],
-    /// The vectors of `time_mix_lerp_fused`, in its order.
+    /// The vectors of `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
-    /// So many of them are always there.
+    /// The smallest number of these vectors.
     fused_least: usize,
-    /// Dummies of block 0.
+    /// Dummy tensors of block 0, which are left out.
     unused: &'static [&'static str],
-    /// Divided by 2^(block / P), where the metadata give a period P.
+    /// Matrices that are divided by 2^(block / P) if the metadata have a period P.
     rescaled: &'static [&'static str],
 }
 
-#[rustfmt::skip] // A row a line, or a letter of the paper.
+#[rustfmt::skip] // One row per line, or one letter of the paper per line.
 const VERSIONS: [Version; 2] = [
     Version {
         architecture: "rwkv6",
         own: &[
             ("time_mix_lerp_x", "att.time_maa_x", Vector),
-            ("time_mix_lerp_w", "att.time_maa_w", Vector), // to _g: files older than the fused tensor
+            ("time_mix_lerp_w", "att.time_maa_w", Vector), // from _w to _g: files older than the fused tensor
             ("time_mix_lerp_k", "att.time_maa_k", Vector),
             ("time_mix_lerp_v", "att.time_maa_v", Vector),
             ("time_mix_lerp_r", "att.time_maa_r", Vector),
@@ -103,28 +103,30 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// What `general.architecture` says.
+/// The values of `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
 
-/// What the metadata say that names and shapes depend on.
+/// The metadata that determine names and shapes.
 pub struct Model {
     version: &'static Version,
     head_size: Option<usize>,
-    /// P.
+    /// P, the period of rescaling.
     rescale_every: Option<usize>,
 }
 
 impl Model {
-    /// Of one of [`ARCHITECTURES`].
+    /// Reads the metadata of one of [`ARCHITECTURES`].
     pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Model> {
         let known = VERSIONS.iter().find(|version| version.architecture == architecture);
-        let version = known.ok_or_else(|| Error::model(format!("expected one of {}, found another", ARCHITECTURES.join(", "))))?;
+        let version = known.ok_or_else(|| {
+            Error::model(format!("unsupported GGUF architecture {}, expected {}", short(architecture, 64), ARCHITECTURES.join(" or ")))
+        })?;
         let head_size = whole(metadata, architecture, "wkv.head_size")?;
         let rescale_every = whole(metadata, architecture, "rescale_every_n_layers")?;
         Ok(Model { version, head_size, rescale_every })
     }
 
-    /// A tensor of the file as canonical ones: several of a fused one, none of a dummy. One that is not known keeps its name.
+    /// Returns the canonical tensors of a listed one: several for a fused tensor, none for a dummy. An unknown tensor keeps its name.
     pub fn canonical(&self, t: &Listed) -> Result<Vec<Located>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);
@@ -151,20 +153,21 @@ impl Model {
         }
     }
 
+    /// Returns the factor that undoes the rescaling of a block.
     fn undo_rescale(&self, block: usize) -> Result<f32> {
         let Some(period) = self.rescale_every else { return Ok(1.0) };
         let factor = 2f32.powi(i32::try_from(block / period).unwrap_or(i32::MAX));
-        let text = || format!("expected a number that undoes the rescale, found 2 to the power of {}", block / period);
+        let text = || format!("the factor that undoes rescaling, 2 to the power of {}, is too large", block / period);
         Some(factor).filter(|f| f.is_finite()).ok_or_else(|| Error::file(text()))
     }
 
-    /// Rows are contiguous, so each vector is a range of bytes.
+    /// Splits the fused lerps into vectors [1, 1, C]. Rows are contiguous, so each vector is a range of bytes.
     fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());
         if !(least..=most).contains(&n) {
             let text = if least == most { format!("{least}") } else { format!("{least} or {most}") };
-            return Err(Error::file(format!("expected {text} vectors, found the shape {:?}", t.shape)));
+            return Err(Error::file(format!("expected {text} vectors, found shape {:?}", t.shape)));
         }
         let size = t.bytes.len() / n;
         let vector = |(i, name): (usize, &&str)| {
@@ -185,24 +188,28 @@ impl Model {
         Ok(self.version.fused.iter().take(n).enumerate().map(vector).collect())
     }
 
+    /// Gives a tensor its official shape and strides.
     fn formed(&self, mut t: Located, form: Form) -> Result<Located> {
         let n_dims = t.shape.len();
         let len: usize = t.shape.iter().product();
         match form {
             Vector if t.shape[n_dims - 1] == len => t.shape = vec![1, 1, len],
-            Vector => return Err(Error::file(format!("expected a vector, found the shape {:?}", t.shape))),
+            Vector => return Err(Error::file(format!("expected a vector, found shape {:?}", t.shape))),
             Swapped if n_dims >= 2 => {
                 t.shape.swap(n_dims - 2, n_dims - 1);
                 t.strides.swap(n_dims - 2, n_dims - 1);
                 return Ok(t);
             }
-            Swapped => return Err(Error::file(format!("expected a matrix, found the shape {:?}", t.shape))),
+            Swapped => return Err(Error::file(format!("expected a matrix, found shape {:?}", t.shape))),
             Heads => match (&t.shape[..], self.head_size) {
                 ([heads, _], _) if *heads > 1 => {}
                 (_, Some(size)) if len.is_multiple_of(size) => t.shape = vec![len / size, size],
                 (_, size) => {
-                    let size = size.map_or("none".to_string(), |s| s.to_string());
-                    return Err(Error::file(format!("expected a head size that divides {len}, found {size} in the metadata")));
+                    let text = match size {
+                        Some(size) => format!("expected {len} numbers to be a multiple of the head size {size} in the metadata"),
+                        None => format!("the metadata have no head size for the heads in {len} numbers"),
+                    };
+                    return Err(Error::file(text));
                 }
             },
         }

@@ -1,14 +1,18 @@
-//! Whether tensors and configuration are of one model: where they contradict each other, nobody knows which of them is right.
+//! Compares the tensors of a GLM with its configuration. If they contradict each other, the files belong to different models.
 
 use super::{Glm, OF_ANOTHER};
 use crate::error::{Error, Result};
 use crate::weights::{Slot, layer_of};
 
-/// Parts of a layer that have a bias if `attention_bias` says so.
+/// The projections of a layer that have a bias if `attention_bias` is true.
 const BIASED: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
 
 impl Glm {
-    /// Layer 0 stands for all: what the others lack is told when the model is loaded.
+    /// Checks layer 0. Errors of other layers are reported when the model is loaded.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a shape or the presence of a bias or a norm contradicts the configuration.
     pub(in crate::low_level::weights) fn check_tensors(&self, slots: &[(String, Slot)]) -> Result<()> {
         let shape = |name: &str| slots.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape());
         let refuse = |text: String, name: &str| Err(Error::model(text).at(format!("tensor {name}")).hint(OF_ANOTHER));
@@ -20,38 +24,44 @@ impl Glm {
             if let Some(found) =
                 shape(&name).filter(|found| !matches!(found[..], [r, w] if r == *rows && width.is_none_or(|width| w == width)))
             {
-                let width = width.map_or("any".to_string(), |w| w.to_string());
-                return refuse(format!("expected the shape [{rows}, {width}], {heads}, found {found:?}"), &name);
+                let width = width.map_or("any width".to_string(), |w| w.to_string());
+                return refuse(format!("expected shape [{rows}, {width}], {heads}, found {found:?}"), &name);
             }
             let bias = format!("model.layers.0.self_attn.{part}.bias");
             match (shape(&bias), self.attention_bias) {
                 (Some(found), true) if found != [*rows] => {
-                    return refuse(format!("expected the shape [{rows}], {heads}, found {found:?}"), &bias);
+                    return refuse(format!("expected shape [{rows}], {heads}, found {found:?}"), &bias);
                 }
-                (Some(_), false) => return refuse("expected no bias, as the configuration says, found one".into(), &bias),
+                (Some(_), false) => {
+                    return refuse("the configuration has attention_bias false, but this bias is in the file".into(), &bias);
+                }
                 (None, true) if shape(&name).is_some() => {
-                    return refuse("expected a bias, as the configuration says, found none".into(), &bias);
+                    return refuse("the configuration has attention_bias true, but this bias is missing".into(), &bias);
                 }
                 _ => {}
             }
         }
         let output = "model.layers.0.self_attn.o_proj.weight";
         if let Some(found) = shape(output).filter(|found| found.last() != Some(&q.0)) {
-            return refuse(format!("expected {} columns, {}, found {found:?}", q.0, q.1), output);
+            return refuse(format!("expected {} columns, {}, found shape {found:?}", q.0, q.1), output);
         }
         let more = "model.layers.0.post_self_attn_layernorm.weight";
         match (self.model_type == "glm4", shape(more).is_some()) {
-            (true, false) if shape(output).is_some() => return refuse("expected it, as in every glm4, found none".into(), more),
-            (false, true) => return refuse(format!("expected it in a glm4 only, found it in a {}", self.model_type), more),
+            (true, false) if shape(output).is_some() => {
+                return refuse("the configuration has model_type glm4, but this norm is missing".into(), more);
+            }
+            (false, true) => {
+                return refuse(format!("the configuration has model_type {}, but only glm4 has this norm", self.model_type), more);
+            }
             _ => {}
         }
-        // A model with more biases would run without an error, and say nonsense.
+        // A model with more biases would run without an error and generate nonsense.
         let is_odd = |name: &str| {
             let part = name.strip_suffix(".bias").and_then(|n| n.rsplit('.').next());
             layer_of(name).is_some() && part.is_some_and(|part| !BIASED.contains(&part))
         };
         match slots.iter().find(|(name, _)| is_odd(name)) {
-            Some((name, _)) => refuse("expected no bias here, found one".into(), name),
+            Some((name, _)) => refuse("no supported GLM has this bias".into(), name),
             None => Ok(()),
         }
     }

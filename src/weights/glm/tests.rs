@@ -1,5 +1,5 @@
-//! The same GLM in every form that people have it in, and files that lie. The tables here are written from the files that exist, away
-//! from the code that reads them.
+//! One GLM in every file format, and files that contradict themselves. The tables of names are written from published files,
+//! independently of the code that reads them.
 
 mod gguf;
 
@@ -17,7 +17,7 @@ use tempfile::{TempDir, tempdir};
 const C: usize = 32;
 const H: usize = 4;
 const G: usize = 2;
-/// H · D is not the width.
+/// A configuration with H · D different from the width.
 const D: usize = 16;
 const F: usize = 64;
 const V: usize = 11;
@@ -40,7 +40,7 @@ fn glm(model_type: &str) -> Glm {
     }
 }
 
-/// Under the canonical names. Whole numbers, which blocks of Q8_0 hold as they are.
+/// Tensors under their canonical names. Their numbers are whole, so that blocks of Q8_0 hold them exactly.
 fn canonical(model_type: &str) -> Vec<Made> {
     let mut dice = Dice(0x61f4);
     let mut out = Vec::new();
@@ -70,7 +70,7 @@ fn canonical(model_type: &str) -> Vec<Made> {
     out
 }
 
-/// q, k and v one below the other, as `fused` calls them.
+/// Concatenates the rows of q, k and v to the tensors that `fused` names.
 fn fuse(tensors: Vec<Made>, fused: &str) -> Vec<Made> {
     let mut out: Vec<Made> = Vec::new();
     for t in tensors {
@@ -96,7 +96,7 @@ fn renamed(tensors: Vec<Made>, table: &[(&str, &str)]) -> Vec<Made> {
     tensors.into_iter().map(|t| Made { name: rename(&t.name), ..t }).collect()
 }
 
-/// As ChatGLM's own code has it, with a table that is of no use.
+/// Tensors as ChatGLM's own code names them, with a table of wave lengths that the reader leaves out.
 fn original(prefix: &str) -> Vec<Made> {
     let mut out = renamed(
         fuse(canonical("chatglm"), "self_attention.query_key_value"),
@@ -139,7 +139,7 @@ fn said(opened: &Checkpoint) -> Glm {
     Glm::parse(&opened.metadata()[GLM]).unwrap()
 }
 
-/// What the architecture above is given, and what a copy of it is.
+/// Checks the metadata that the architecture gets, and a copy of the checkpoint.
 fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     check(opened, &canonical(model_type), what);
     assert_eq!(said(opened), glm(model_type), "{what}");
@@ -156,7 +156,7 @@ fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     assert!(text.contains("expected an RWKV to write in web-rwkv's layout, found a GLM"), "{text}");
 }
 
-/// A way to write tensors into a folder.
+/// A function that writes tensors into a folder.
 type Writer = fn(&Path, &[Made]);
 
 #[test]
@@ -190,7 +190,7 @@ fn every_form_holds_the_same() {
     }
 }
 
-/// No byte of a fused tensor moves.
+/// Splitting a fused tensor copies nothing.
 #[test]
 fn parts_of_a_fused_tensor_are_bytes_of_the_file() {
     let dir = tempdir().unwrap();
@@ -209,7 +209,7 @@ fn parts_of_a_fused_tensor_are_bytes_of_the_file() {
     assert_eq!((start("k") - start("q"), start("v") - start("k")), (H * D * row, G * D * row));
 }
 
-/// Of a `.pth` a fused weight may lie transposed, and strides are the file's own.
+/// In a `.pth`, a fused weight may be stored transposed, and strides are arbitrary.
 #[test]
 fn strided_rows_are_split_and_stay_inside_their_storage() {
     const ROWS: usize = (H + 2 * G) * D;
@@ -256,55 +256,55 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
         text
     };
     let cases = [
-        (json!({"hidden_size": 64}), "expected hidden_size 32 as model.embed_tokens.weight has it, found 64"),
-        (json!({"vocab_size": 12}), "expected vocab_size 11"),
-        (json!({"num_hidden_layers": 3}), "expected num_hidden_layers 2 as the number of layers has it, found 3"),
-        (json!({"intermediate_size": 65}), "expected intermediate_size 64 as model.layers.0.mlp.gate_up_proj.weight has it, found 65"),
-        (json!({"num_attention_heads": 8}), "q_proj.weight: expected the shape [128, 32], 8 heads of 16, found [64, 32]"),
-        (json!({"head_dim": 32}), "q_proj.weight: expected the shape [128, 32], 4 heads of 32, found"),
-        (json!({"num_key_value_heads": 4}), "k_proj.weight: expected the shape [64, 32], 4 heads of 16, found"),
-        (json!({"attention_bias": false}), "q_proj.bias: expected no bias, as the configuration says, found one"),
-        (json!({"model_type": "glm4"}), "post_self_attn_layernorm.weight: expected it, as in every glm4, found none"),
+        (json!({"hidden_size": 64}), "the configuration has hidden_size 64, but model.embed_tokens.weight has 32"),
+        (json!({"vocab_size": 12}), "the configuration has vocab_size 12, but model.embed_tokens.weight has 11"),
+        (json!({"num_hidden_layers": 3}), "the configuration has num_hidden_layers 3, but the file has 2"),
+        (json!({"intermediate_size": 65}), "the configuration has intermediate_size 65, but model.layers.0.mlp.gate_up_proj.weight has 64"),
+        (json!({"num_attention_heads": 8}), "q_proj.weight: expected shape [128, 32], 8 heads of 16, found [64, 32]"),
+        (json!({"head_dim": 32}), "q_proj.weight: expected shape [128, 32], 4 heads of 32, found"),
+        (json!({"num_key_value_heads": 4}), "k_proj.weight: expected shape [64, 32], 4 heads of 16, found"),
+        (json!({"attention_bias": false}), "q_proj.bias: the configuration has attention_bias false, but this bias is in the file"),
+        (json!({"model_type": "glm4"}), "post_self_attn_layernorm.weight: the configuration has model_type glm4, but this norm is missing"),
     ];
     for (more, expected) in cases {
         let text = refusal(&canonical("glm"), hf_config("glm"), more);
         assert!(text.contains("config.json") && text.contains(expected), "{text}");
     }
     let text = refusal(&canonical("glm4"), hf_config("glm"), json!({}));
-    assert!(text.contains("post_self_attn_layernorm.weight: expected it in a glm4 only, found it in a glm"), "{text}");
+    assert!(text.contains("post_self_attn_layernorm.weight: the configuration has model_type glm, but only glm4 has this norm"), "{text}");
     let without_biases: Vec<Made> = canonical("glm").into_iter().filter(|t| !t.name.ends_with(".bias")).collect();
     let text = refusal(&without_biases, hf_config("glm"), json!({}));
-    assert!(text.contains("q_proj.bias: expected a bias, as the configuration says, found none"), "{text}");
+    assert!(text.contains("q_proj.bias: the configuration has attention_bias true, but this bias is missing"), "{text}");
     assert_eq!(refusal(&without_biases, hf_config("glm"), json!({"attention_bias": false})), "accepted");
     for name in ["self_attn.o_proj.bias", "mlp.down_proj.bias", "input_layernorm.bias"] {
         let mut more = canonical("glm");
         more.push(Made { name: format!("model.layers.1.{name}"), shape: vec![C], numbers: vec![0.0; C] });
         let text = refusal(&more, hf_config("glm"), json!({}));
-        assert!(text.contains(&format!("{name}: expected no bias here, found one")), "{text}");
+        assert!(text.contains(&format!("{name}: no supported GLM has this bias")), "{text}");
     }
     let text = refusal(&original("transformer."), original_config(), json!({"kv_channels": 8}));
-    assert!(text.contains("query_key_value.weight: expected 64 rows, of 4 + 2 x 2 heads of 8, found the shape [128, 32]"), "{text}");
+    assert!(text.contains("query_key_value.weight: expected 64 rows, 4 + 2 x 2 heads of 8, found shape [128, 32]"), "{text}");
     let text = refusal(&original("transformer."), original_config(), json!({"ffn_hidden_size": 65}));
-    assert!(text.contains("expected ffn_hidden_size 64"), "{text}");
+    assert!(text.contains("the configuration has ffn_hidden_size 65, but model.layers.0.mlp.gate_up_proj.weight has 64"), "{text}");
     let rwkv = [Made { name: "emb.weight".into(), shape: vec![1, 1], numbers: vec![0.0] }];
     let text = refusal(&rwkv, hf_config("glm"), json!({}));
-    assert!(text.contains("expected the tensors of a GLM, as its configuration says, found emb.weight"), "{text}");
+    assert!(text.contains("the configuration is that of a GLM, but no tensor is: the first is emb.weight"), "{text}");
     let mut seeing = canonical("glm");
     seeing.push(Made { name: "model.visual.patch_embed.proj.weight".into(), shape: vec![1], numbers: vec![0.0] });
     let text = refusal(&seeing, hf_config("glm"), json!({}));
-    assert!(text.contains("tensor model.visual.patch_embed.proj.weight: expected a GLM of text"), "{text}");
+    assert!(text.contains("tensor model.visual.patch_embed.proj.weight: GLM with vision is not supported"), "{text}");
 }
 
 #[test]
-fn without_a_configuration_it_is_said_what_is_missing_and_why() {
-    let why = "expected a config.json of a GLM beside it, found none: no shape tells how many heads there are and how they turn";
+fn a_glm_without_a_configuration_is_refused() {
+    let why = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
     for tensors in [original("transformer."), canonical("glm")] {
         for bin in [false, true] {
             let dir = tempdir().unwrap();
             write_sharded(dir.path(), &tensors, bin);
             let text = Checkpoint::open(dir.path()).unwrap_err().to_string();
             assert!(text.contains(why) && text.contains("(download config.json into the same folder)"), "{text}");
-            // One of something else is no help.
+            // A configuration of another family does not help.
             put(&dir, "config.json", b"{\"model_type\": \"rwkv7\"}");
             assert!(Checkpoint::open(dir.path()).unwrap_err().to_string().contains(why));
         }
@@ -325,7 +325,7 @@ fn a_head_is_tied_only_if_the_configuration_says_so() {
 }
 
 #[test]
-fn a_head_that_classifies_has_its_name() {
+fn a_head_of_a_classifier_is_renamed() {
     let mut tensors = original("transformer.");
     for (name, shape) in [("classifier_head.weight", vec![2, C]), ("classifier_head.bias", vec![2])] {
         tensors.push(Made { name: name.into(), numbers: vec![1.0; shape.iter().product()], shape });

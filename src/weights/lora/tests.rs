@@ -1,4 +1,4 @@
-//! Merges against a plain computation, and adapters that do not fit.
+//! Merges compared with a plain computation, and adapters that do not fit.
 
 use super::super::sets::{C, Made, as_pth, official, write_plain};
 use super::super::testing::{Dice, put};
@@ -14,7 +14,7 @@ fn made(name: &str, shape: &[usize], seed: u64) -> Made {
     Made::new(name, shape, &mut Dice(seed))
 }
 
-/// A v6 model, and an adapter of two pairs, a norm, a mix and a whole matrix under the trainer's names.
+/// Writes a v6 model. Returns it with an adapter of two pairs, a norm, a mix and a whole matrix under the trainer's names.
 fn model_and_adapter(dir: &TempDir) -> (Checkpoint, Vec<Made>) {
     let model = Checkpoint::open(&put(dir, "model.pth", &as_pth(&official("v6")))).unwrap();
     let adapter = vec![
@@ -33,7 +33,7 @@ fn find<'a>(tensors: &'a [Made], name: &str) -> &'a Made {
     tensors.iter().find(|t| t.name == name).unwrap()
 }
 
-/// The whole formula for one number.
+/// Computes one number of the merged matrix.
 fn expected(w: &Made, a: &Made, b: &Made, alpha: f32) -> Vec<f32> {
     let (n_in, rank) = (a.shape[1], a.shape[0]);
     let number = |i: usize| {
@@ -135,33 +135,33 @@ fn every_spelling_of_a_pair() {
     let norm = Made { name: "base_model.model.blocks.1.ln1.modules_to_save.default.weight".into(), ..adapter[4].clone() };
     let peft = pair.iter().map(|t| Made { name: format!("base_model.model.{}.weight", t.name), ..t.clone() });
     assert_eq!(merged(&peft.chain([norm]).collect::<Vec<_>>()), (plain.0.clone(), adapter[4].numbers.clone()));
-    // web-rwkv's: A lies transposed.
+    // web-rwkv stores A transposed.
     let (a, b) = (&pair[0], &pair[1]);
     let transposed = (0..C * R).map(|i| a.numbers[(i % R) * C + i / R]).collect();
     let a = Made { name: "blocks.0.att.key.lora.0".into(), shape: vec![C, R], numbers: transposed };
     let web = [a, Made { name: "blocks.0.att.key.lora.1".into(), ..b.clone() }];
     assert_eq!(merged(&web), plain);
-    // And a mix has web-rwkv's name, which nothing in so small a file tells.
+    // A mix with web-rwkv's name: only the model shows that it is one.
     let mix = Made { name: "blocks.0.ffn.time_mix_k".into(), ..made("", &[1, 1, C], 9) };
     let lora = Lora::open(&write(&dir, &[&web[..], std::slice::from_ref(&mix)].concat()), ALPHA, &model).unwrap();
     assert_eq!(numbers(&merge(&model, &lora, &dir, None, Layout::Official).unwrap(), "blocks.0.ffn.time_maa_k"), mix.numbers);
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn tensors_that_do_not_fit_are_named() {
     let dir = tempdir().unwrap();
     let (model, adapter) = model_and_adapter(&dir);
     let (a, b) = (&adapter[0], &adapter[1]);
     let open = |tensors: &[Made]| Lora::open(&write(&dir, tensors), 8.0, &model).unwrap_err().to_string();
-    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: expected its lora_B too"));
-    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: expected its lora_A too"));
-    assert!(open(&adapter[4..]).contains("expected an adapter with pairs of lora_A and lora_B, found none"));
+    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: its lora_B is missing"));
+    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: its lora_A is missing"));
+    assert!(open(&adapter[4..]).contains("not a LoRA adapter: the file has no pair of lora_A and lora_B"));
     let text = open(&[a.clone(), made(&b.name, &[C, R + 1], 1)]);
-    assert!(text.contains("lora_A: expected lora_A [r, in] and lora_B [out, r] of one rank, found [3, 8] and [8, 4]"), "{text}");
-    assert!(open(&[made(&a.name, &[0, C], 1), made(&b.name, &[C, 0], 1)]).contains("of one rank"));
-    assert!(open(&[made(&a.name, &[C], 1), b.clone()]).contains("of one rank"));
+    assert!(text.contains("lora_A: expected lora_A [r, in] and lora_B [out, r], found [3, 8] and [8, 4]"), "{text}");
+    assert!(open(&[made(&a.name, &[0, C], 1), made(&b.name, &[C, 0], 1)]).contains("expected lora_A [r, in] and lora_B [out, r]"));
+    assert!(open(&[made(&a.name, &[C], 1), b.clone()]).contains("expected lora_A [r, in] and lora_B [out, r]"));
     let twice = Made { name: format!("{}.weight", a.name), ..a.clone() };
-    assert!(open(&[a.clone(), b.clone(), twice]).contains("for the same tensor"));
+    assert!(open(&[a.clone(), b.clone(), twice]).contains("the same tensor of the model as"));
     assert!(open(&[a.clone(), b.clone(), made("blocks.0.att.key.weight", &[C, C], 1)]).contains("both a pair and a whole matrix"));
     assert!(Lora::open(&write(&dir, &adapter), f32::NAN, &model).unwrap_err().to_string().contains("alpha"));
     assert!(Lora::open(&dir.path().join("absent"), 1.0, &model).is_err());
@@ -175,14 +175,14 @@ fn what_does_not_fit_is_named() {
     let text = merge(&[made(&a.name, &[R, C + 1], 1), b.clone()]);
     assert!(text.contains("expected a pair for F32 [8, 8], found one for [8, 9]"), "{text}");
     let other = [made("blocks.7.att.key.lora_A", &[R, C], 1), made("blocks.7.att.key.lora_B", &[C, R], 1)];
-    assert!(merge(&other).contains("expected blocks.7.att.key.weight in the model, found no such tensor"));
-    assert!(merge(&[a.clone(), b.clone(), made("blocks.0.att.nothing", &[C], 1)]).contains("expected blocks.0.att.nothing in the model"));
+    assert!(merge(&other).contains("the model has no tensor blocks.7.att.key.weight"));
+    assert!(merge(&[a.clone(), b.clone(), made("blocks.0.att.nothing", &[C], 1)]).contains("the model has no tensor blocks.0.att.nothing"));
     let text = merge(&[a.clone(), b.clone(), made("blocks.0.ln1.weight", &[C + 1], 1)]);
     assert!(text.contains("tensor blocks.0.ln1.weight: expected the model's F32 [8], found [9]"), "{text}");
     let lora = Lora::open(&write(&dir, &adapter), 8.0, &model).unwrap();
     let what = Conversion { lora: Some(&lora), ..Conversion::default() };
     let e = convert(&model, &dir.path().join("adapter.safetensors"), &what, &mut |_, _| ()).unwrap_err();
-    assert!(e.to_string().contains("one that is read"), "{e}");
+    assert!(e.to_string().contains("is a file that is read"), "{e}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "neither an output nor a part of one: {left:?}");
 }

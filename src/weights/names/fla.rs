@@ -1,10 +1,11 @@
-//! The names of flash-linear-attention's v7: projections as in other transformers, low-rank pairs as two Linear layers.
+//! The names of flash-linear-attention's RWKV-7: projections as in other transformers, low-rank pairs as two Linear layers.
 
 use super::{block_and_part, outside, restore_row};
 use crate::error::{Error, Result};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
+/// Prefixes within a block: theirs, official.
 const PARTS: [(&str, &str); 9] = [
     ("attn_norm.", "ln1."),
     ("ffn_norm.", "ln2."),
@@ -16,15 +17,15 @@ const PARTS: [(&str, &str); 9] = [
     ("attn.o_proj.", "att.output."),
     ("attn.", "att."),
 ];
-/// The rows of the stacked mixes.
+/// The rows of the stacked mixes `x_x`.
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
-/// Prefixes already stripped.
+/// Returns true if names, without wrappers' prefixes, are flash-linear-attention's.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
-/// Under their canonical names; whatever was a Linear layer lies transposed, however square.
+/// Gives tensors their canonical names. Weights of Linear layers are transposed, square ones, too.
 pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {
@@ -49,7 +50,7 @@ pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     Ok(slots)
 }
 
-/// `attn.w_lora.lora.0.weight`: the official end of the name, `w1`, and whether it lies transposed. The gate has no bias.
+/// Maps `attn.w_lora.lora.0.weight` to the official ending `w1` and true if it is transposed. Returns `None` for other names. The gate has no bias.
 fn low_rank(part: &str) -> Option<(String, bool)> {
     let (letter, end) = part.strip_prefix("attn.")?.split_once("_lora.lora.")?;
     match (letter, end) {
@@ -60,7 +61,7 @@ fn low_rank(part: &str) -> Option<(String, bool)> {
     }
 }
 
-/// [6, C], or with unit dimensions between: six tensors [1, 1, C] over the same bytes.
+/// Splits stacked mixes [6, C] or [6, 1, …, C] into six tensors [1, 1, C] over the same bytes.
 fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     let &[n, .., width] = &t.shape[..] else { return Err(misfit(t)) };
     if n != STACK.len() || t.shape[1..t.shape.len() - 1].iter().any(|&d| d != 1) {
@@ -75,8 +76,9 @@ fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     Ok(STACK.iter().enumerate().map(row).collect())
 }
 
+/// Returns the error of stacked mixes with a wrong shape.
 fn misfit(t: &Located) -> Error {
-    Error::file(format!("expected the {} mixes {} as rows, found the shape {:?}", STACK.len(), STACK.join(", "), t.shape))
+    Error::file(format!("expected the {} mixes {} as rows, found shape {:?}", STACK.len(), STACK.join(", "), t.shape))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The names of GLM. Canonical are those of `transformers`; those of ChatGLM's own code become them, and what it fused becomes
-//! q, k and v.
+//! The names of GLM. The canonical names are `transformers`' names. Names of ChatGLM's own code are mapped to them, and its fused tensors are
+//! split into q, k and v.
 //!
-//! Each part is a range of rows, so no byte moves. A table of wave lengths that some files carry is left out: it is rounded, and
-//! does not know of `rope_ratio`.
+//! Each part is a range of rows, so nothing is copied. A table of wave lengths in some files is left out: it is rounded and ignores
+//! `rope_ratio`.
 
 use super::{Style, bare};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::weights::glm::OF_ANOTHER;
 use crate::weights::located::Located;
 use crate::weights::{Glm, Slot};
 
-/// Outside of the layers, prefixes stripped.
+/// Names outside of layers, without prefixes: in the file, canonical.
 const TOP: [(&str, &str); 10] = [
     ("embedding.word_embeddings.weight", "model.embed_tokens.weight"),
     ("encoder.final_layernorm.weight", "model.norm.weight"),
@@ -23,16 +23,16 @@ const TOP: [(&str, &str); 10] = [
     ("score.weight", "score.weight"),
     ("score.bias", "score.bias"),
 ];
-/// In a layer. Norms have one name in both.
+/// Prefixes within a layer: ChatGLM's, canonical. Norms have the same name in both.
 const PARTS: [(&str, &str); 3] =
     [("self_attention.dense.", "self_attn.o_proj."), ("mlp.dense_h_to_4h.", "mlp.gate_up_proj."), ("mlp.dense_4h_to_h.", "mlp.down_proj.")];
 const FUSED: &str = "self_attention.query_key_value.";
-/// The model within, as ChatGLM's own code calls it.
+/// The prefix of the inner model in ChatGLM's own code.
 const INNER: [&str; 1] = ["transformer."];
-/// What ChatGLM's own names begin with.
+/// The first parts of ChatGLM's own names.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
-/// Whether the names alone show a GLM. An adapter's, and those of a part of a model, do not.
+/// Returns true if the names are a GLM's. Names of an adapter, or of a part of a model, are not enough.
 pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &Located| bare(&t.name, &INNER) == TOP[0].0;
@@ -41,10 +41,14 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
         || (any("self_attn.q_proj.weight") && any("mlp.gate_up_proj.weight"))
 }
 
-/// Under their canonical names.
+/// Gives tensors their canonical names.
+///
+/// # Errors
+///
+/// `File` if there is no configuration. `Model` if the model has vision, if no tensor is a GLM's, or if a fused tensor has a wrong shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
-        let text = "expected a config.json of a GLM beside it, found none: no shape tells how many heads there are and how they turn";
+        let text = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
         return Err(Error::file(text).hint("download config.json into the same folder"));
     };
     let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), Style::Hf, 0);
@@ -54,7 +58,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
             continue;
         }
         if bare.starts_with("vision") || bare.starts_with("visual") {
-            return Err(Error::model("expected a GLM of text, found one with vision").at(format!("tensor {}", t.name)));
+            return Err(Error::model("GLM with vision is not supported").at(format!("tensor {}", t.name)));
         }
         if OWN.iter().any(|own| bare.starts_with(own)) {
             style = Style::ChatGlm;
@@ -76,26 +80,30 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
         slots.push(t);
     }
     if n_known == 0 {
-        let found = slots.first().map_or("none", |t| t.name.as_str());
-        return Err(Error::model(format!("expected the tensors of a GLM, as its configuration says, found {found}")));
+        let first = slots.first().map_or(String::new(), |t| format!(": the first is {}", t.name));
+        let text = format!("the configuration is that of a GLM, but no tensor is{first}");
+        return Err(Error::model(text).hint(OF_ANOTHER));
     }
     Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
 }
 
-/// The rows of a fused weight or bias: H · D of the queries, G · D of the keys, as many of the values.
+/// Splits a fused weight or bias by rows into q [H · D], k [G · D] and v [G · D].
+///
+/// # Errors
+///
+/// `Model` if the number of rows is wrong.
 pub(in crate::low_level::weights) fn split(t: &Located, layer: &str, end: &str, glm: &Glm) -> Result<[Located; 3]> {
     let (q, kv) = (glm.q_rows(), glm.kv_rows());
     if t.shape.first() != Some(&(q + 2 * kv)) {
         let Glm { n_head, n_kv_head, head_size, .. } = glm;
-        let text =
-            format!("expected {} rows, of {n_head} + 2 x {n_kv_head} heads of {head_size}, found the shape {:?}", q + 2 * kv, t.shape);
+        let text = format!("expected {} rows, {n_head} + 2 x {n_kv_head} heads of {head_size}, found shape {:?}", q + 2 * kv, t.shape);
         return Err(Error::model(text));
     }
     let part = |letter: &str, rows| t.rows(format!("model.layers.{layer}.self_attn.{letter}_proj.{end}"), rows);
     Ok([part("q", 0..q), part("k", q..q + kv), part("v", q + kv..q + 2 * kv)])
 }
 
-/// `encoder.layers.3.mlp.dense_4h_to_h.weight`, or without `encoder.`: the number, and what follows it.
+/// Splits `encoder.layers.3.mlp.dense_4h_to_h.weight`, with or without `encoder.`, into the layer and the rest. Returns `None` for other names.
 fn in_layer(bare: &str) -> Option<(&str, &str)> {
     let rest = bare.strip_prefix("encoder.").unwrap_or(bare).strip_prefix("layers.")?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -121,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_and_the_models_own_name_go() {
+    fn prefixes_of_wrappers_and_of_the_model_are_stripped() {
         let expected = ["model.embed_tokens.weight", "model.layers.3.mlp.gate_up_proj.weight", "model.norm.weight", "score.bias"];
         for prefix in ["transformer.", "", "module.transformer.", "base_model.model.transformer.", "_orig_mod.model.transformer."] {
             let list = ["embedding.word_embeddings.weight", "encoder.layers.3.mlp.dense_h_to_4h.weight", "encoder.final_layernorm.weight"];
@@ -147,26 +155,29 @@ mod tests {
         assert_eq!(of(&[16, 3]).unwrap(), (parts.to_vec(), "chatglm"));
         for shape in [&[][..], &[15, 3], &[3, 16], &[0]] {
             let text = of(shape).unwrap_err();
-            assert!(text.contains("query_key_value.weight: expected 16 rows, of 2 + 2 x 1 heads of 4, found the shape"), "{text}");
+            assert!(text.contains("query_key_value.weight: expected 16 rows, 2 + 2 x 1 heads of 4, found shape"), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_glm_of_text_is_refused() {
+    fn other_models_than_glm_of_text_are_refused() {
         let glm = glm();
         let refusal = |list: &[(&str, &[usize])], glm| names(list, glm).unwrap_err().to_string();
         for name in ["transformer.vision.patch_embedding.proj.weight", "model.visual.blocks.0.attn.qkv.weight"] {
-            assert!(refusal(&[(name, &[1])], Some(&glm)).contains("found one with vision"), "{name}");
+            assert!(refusal(&[(name, &[1])], Some(&glm)).contains("GLM with vision is not supported"), "{name}");
         }
-        assert!(refusal(&[("emb.weight", &[1, 1])], Some(&glm)).contains("expected the tensors of a GLM, as its configuration says"));
+        assert!(
+            refusal(&[("emb.weight", &[1, 1])], Some(&glm))
+                .contains("the configuration is that of a GLM, but no tensor is: the first is emb.weight")
+        );
         for list in [
             &[("transformer.embedding.word_embeddings.weight", &[9usize, 4][..])][..],
             &[("encoder.layers.1.self_attention.query_key_value.weight", &[16, 4])],
             &[("model.layers.0.self_attn.q_proj.weight", &[8, 4]), ("model.layers.0.mlp.gate_up_proj.weight", &[6, 4])],
         ] {
-            assert!(refusal(list, None).contains("expected a config.json of a GLM beside it, found none: no shape tells"), "{list:?}");
+            assert!(refusal(list, None).contains("the config.json of this GLM is missing"), "{list:?}");
         }
-        // Others have some of these names too, and an adapter has none of them.
+        // Other models have some of these names, too. An adapter has none of them.
         for name in ["model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_up_proj.weight", "model.embed_tokens.weight"] {
             assert_eq!(names(&[(name, &[1, 1])], None).unwrap().0, [name]);
         }
@@ -175,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn wave_lengths_are_left_out_and_twins_refused() {
+    fn wave_lengths_are_left_out_and_duplicates_refused() {
         let list: [(&str, &[usize]); 3] = [
             ("transformer.rotary_pos_emb.inv_freq", &[2]),
             ("model.layers.0.self_attn.rotary_emb.inv_freq", &[2]),

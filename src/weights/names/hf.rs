@@ -1,4 +1,4 @@
-//! The names of `transformers`: whole words for the official abbreviations, v4 to v7. Orientations are the official ones.
+//! The names of RWKV-4 to 7 in `transformers`: whole words for the official abbreviations. Orientations are official.
 
 use super::{block_and_part, outside, restore_row, web, zip};
 use crate::weights::Slot;
@@ -6,23 +6,26 @@ use crate::weights::layout::Layout;
 use crate::weights::located::Located;
 use crate::weights::orient::{self, Facts};
 
+/// Prefixes within a block: theirs, official.
 const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn."), ("pre_ln.", "ln0."), ("pre_norm.", "ln0.")];
+/// The last words of mixes: theirs, official.
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
-/// Prefixes already stripped.
+/// Returns true if names, without wrappers' prefixes, are those of `transformers`.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
 }
 
-/// Under their canonical names. Shapes are asked all the same: some re-upload has the low-rank pairs as Linear layers.
+/// Gives tensors their canonical names. The orientation of low-rank pairs is still detected by shape, because some re-uploads store them as
+/// Linear layers.
 pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of v6 took v5's names; the numbers are v6's, weights of the previous token.
+        // One converter of v6 used v5's names for the mixes. The numbers are v6's: shares of the previous token.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }
@@ -35,6 +38,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     zip(tensors, swapped)
 }
 
+/// Returns the official name.
 fn renamed(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
     let part = PARTS.iter().find_map(|(hf, official)| Some(format!("{official}{}", part.strip_prefix(hf)?))).unwrap_or(part.to_string());

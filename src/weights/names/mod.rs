@@ -1,8 +1,7 @@
-//! From the names in a file to the canonical ones, those of the official `.pth` or of GLM in `transformers`; and back to web-rwkv's
-//! for export.
+//! Maps names in a file to canonical names (the official `.pth`, or GLM in `transformers`), and canonical names to web-rwkv's for export.
 //!
-//! Knows how names are spelt, and of shapes only what the spelling depends on; `orient` decides what lies transposed. A name
-//! that nobody knows stays as it is.
+//! This module knows names, and shapes only if a name depends on them. `orient` decides which tensors are stored transposed. An unknown name
+//! stays unchanged.
 
 mod fla;
 pub(super) mod glm;
@@ -17,23 +16,23 @@ use super::{FAMILIES, Glm, Slot};
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
-/// Whose names and orientations a file has.
+/// The style of names and orientations in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// The original `.pth`.
     Official,
-    /// web-rwkv's `.st`: some names differ, low-rank matrices lie transposed.
+    /// web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
-    /// `transformers`: whole words, the official orientation.
+    /// `transformers`: whole words and the official orientation.
     Hf,
-    /// flash-linear-attention's v7: low-rank pairs are two Linear layers.
+    /// flash-linear-attention's RWKV-7: low-rank pairs are two Linear layers.
     Fla,
-    /// ChatGLM's own code: q, k and v are one.
+    /// ChatGLM's own code: q, k and v are one fused tensor.
     ChatGlm,
 }
 
 impl Style {
-    /// The word for reports.
+    /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Style::Official => "official",
@@ -45,19 +44,23 @@ impl Style {
     }
 }
 
-/// What wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) put before every name.
+/// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) add to every name.
 const PREFIXES: [&str; 6] = ["model.", "module.", "rwkv.", "_forward_module.", "_orig_mod.", "base_model."];
-/// Parts of one block that only RWKV's files name so; `layers.0.mlp` belongs to others.
+/// Prefixes within a block that only RWKV's files have. `layers.0.mlp` belongs to other models.
 const BLOCK_PARTS: [&str; 5] = ["att.", "ffn.", "attention.", "feed_forward.", "attn."];
-/// The embedding, and the output matrix that a tied model has of it.
+/// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
-/// The vectors of v7, which the official file holds as [1, 1, C].
+/// The vectors of RWKV-7 that the official file stores as [1, 1, C].
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
-/// Canonical names with their tensors, in natural order, and whose names the file has. A model with tied embeddings gets its
-/// output matrix from there. `glm` is what the configuration says, if it is a GLM's.
+/// Returns canonical names with their tensors in natural order, and the style of the file. A model with tied embeddings gets its embedding
+/// as output matrix. `glm` is the configuration, if it is that of a GLM.
+///
+/// # Errors
+///
+/// `File` if two tensors have the same canonical name, or as the family's names.
 pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm: Option<&Glm>) -> Result<(Vec<(String, Slot)>, Style)> {
-    let family = FAMILIES.iter().find(|family| family.recognises(&tensors, glm)).expect("the last family takes any names");
+    let family = FAMILIES.iter().find(|family| family.recognises(&tensors, glm)).expect("the last family accepts any names");
     let (slots, style) = family.slots(tensors, facts, glm)?;
     let mut slots: Vec<_> = slots.into_iter().map(|slot| (slot.located.name.clone(), slot)).collect();
     for (emb, head) in TIED {
@@ -73,7 +76,7 @@ pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm
     }
 }
 
-/// Names of an RWKV.
+/// Gives the tensors of an RWKV their canonical names.
 pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
     strip_prefixes(&mut tensors);
     if fla::recognises(&tensors) {
@@ -92,7 +95,7 @@ fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
     tensors.into_iter().zip(swapped).map(|(located, swapped)| Slot { located, swapped }).collect()
 }
 
-/// Strips prefixes only if that uncovers RWKV's own names; otherwise nobody knows what they mean.
+/// Strips wrappers' prefixes if the rest are RWKV's names. Otherwise the names stay unchanged.
 fn strip_prefixes(tensors: &mut [Located]) {
     let known = |name: &str| {
         let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
@@ -103,7 +106,7 @@ fn strip_prefixes(tensors: &mut [Located]) {
     }
 }
 
-/// Without what wrappers put before it, and without these.
+/// Returns a name without wrappers' prefixes and without the prefixes `more`.
 fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
     while let Some(shorter) = PREFIXES.iter().chain(more).find_map(|p| name.strip_prefix(p)) {
         name = shorter;
@@ -111,13 +114,13 @@ fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
     name
 }
 
-/// `blocks.3.att.key.weight` or `layers.3.…`: the number, and what follows it.
+/// Splits `blocks.3.att.key.weight` or `layers.3.…` into the number and the rest. Returns `None` for other names.
 fn block_and_part(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("layers."))?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Names outside the blocks, as Hugging Face's files spell them.
+/// Returns the official name of a tensor outside of blocks, from Hugging Face's name.
 fn outside(name: &str) -> String {
     let name = match name {
         "embeddings.weight" => "emb.weight",
@@ -132,7 +135,7 @@ fn outside(name: &str) -> String {
     }
 }
 
-/// Gives a vector of v7 its official shape, [1, 1, C].
+/// Gives a vector of RWKV-7 its official shape, [1, 1, C].
 fn restore_row(t: &mut Located) {
     let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
     if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {
@@ -140,12 +143,12 @@ fn restore_row(t: &mut Located) {
     }
 }
 
-/// Part by part between dots, numbers by value: block 9 before block 10.
+/// Compares names part by part between dots, and numbers by value: block 9 comes before block 10.
 fn natural(a: &str, b: &str) -> Ordering {
     fn part(text: &str) -> (Option<u64>, &str) {
         (text.parse().ok(), text)
     }
-    // Parts that both begin with are equal: most of a name is shared with its neighbours.
+    // Names that are sorted together share most of their parts: skip the equal ones.
     let n_equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let from = a.as_bytes()[..n_equal].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
     a[from..].split('.').map(part).cmp(b[from..].split('.').map(part)).then_with(|| a.cmp(b))
@@ -176,7 +179,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn prefixes_go_only_if_that_helps() {
+    fn prefixes_are_stripped_only_if_rwkv_names_remain() {
         let (found, _) =
             names(&[("module.model.emb.weight", &[9, 4]), ("module.model.blocks.0.ln1.weight", &[4]), ("head.weight", &[9, 4])]);
         assert_eq!(found, ["blocks.0.ln1.weight", "emb.weight", "head.weight"]);
@@ -195,7 +198,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn order_is_by_part_whatever_names_share() {
+    fn the_order_is_that_of_a_comparison_of_all_parts() {
         let slow = |a: &str, b: &str| {
             let parts = |s: &str| s.split('.').map(|part| (part.parse::<u64>().ok(), part.to_string())).collect::<Vec<_>>();
             parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))

@@ -1,8 +1,8 @@
-//! web-rwkv's names: v6's mixes and bonus go by v5's names, and adapters have numbers.
+//! web-rwkv's names: v6's mixes and bonus have v5's names, and the matrices of adapters have numbers.
 
 use crate::weights::located::Located;
 
-/// Undoes web-rwkv's renames; whether there were any.
+/// Replaces web-rwkv's names by the official ones. Returns true if any name changed.
 pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_mix_w1") || any(".att.time_mix_x");
@@ -23,17 +23,19 @@ pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     renamed
 }
 
-/// Of v5, `time_first` [H] is the official, exponentiated bonus; [H, S] is a raw `time_faaaa` under another name.
+/// Returns true if the bonus has one number per channel. In v5, `time_first` [H] is the official, exponentiated bonus, and `time_first` [H, S]
+/// is web-rwkv's name of the raw `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &Located) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }
 
-/// web-rwkv's name of a canonical tensor.
+/// Returns web-rwkv's name of a canonical tensor.
 pub(in crate::low_level::weights) fn to_web(name: &str) -> String {
     let name = swap_end(swap_end(name.to_string(), ".lora_A", ".lora.0"), ".lora_B", ".lora.1");
     swap_end(name, ".att.time_faaaa", ".att.time_first").replace(".time_maa_", ".time_mix_").to_lowercase()
 }
 
+/// Replaces the ending `end` of a name by `other`.
 pub(super) fn swap_end(name: String, end: &str, other: &str) -> String {
     match name.strip_suffix(end) {
         Some(stem) => format!("{stem}{other}"),

@@ -1,8 +1,8 @@
-//! The restricted pickle reader: a machine for the few opcodes that torch writes, which builds data and calls nothing.
+//! A restricted pickle reader: an interpreter of the opcodes that torch writes. It builds data and calls nothing.
 //!
-//! Objects live in an arena and refer to each other by index, so neither parsing nor dropping recurses, and what a pickle
-//! names twice exists once. All that is kept is paid for from one budget of bytes, copies too. Whatever is not on the list is
-//! refused by name. Knows no files.
+//! Objects are in an arena and refer to each other by index. So neither parsing nor dropping recurses, and a shared object exists once. All
+//! memory, including copies, is taken from one budget of bytes. All other opcodes and globals are refused by name. This module knows no
+//! files.
 
 mod objects;
 
@@ -12,14 +12,18 @@ use crate::error::{Error, Result};
 use objects::{Arena, Id, Value};
 use std::collections::HashMap;
 
-/// Real checkpoints nest five deep.
+/// The deepest nesting. Real checkpoints have five levels.
 const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
-/// A remembered object: its number, its index, and the place of both in the table.
+/// The bytes of a memo entry: number and index of the object, and the space of both in the table.
 const MEMO_BYTES: usize = 16;
 
 /// Reads one pickle and lists the tensors of its dictionary.
+///
+/// # Errors
+///
+/// `File` if the pickle is damaged, asks for anything but tensors, or takes too much memory. The place is the byte of the opcode.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), arena: Arena::default() };
     loop {
@@ -36,14 +40,14 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Id>,
-    /// Heights of the stack at each open MARK.
+    /// The height of the stack at each open MARK.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
     arena: Arena<'a>,
 }
 
 impl<'a> Machine<'a> {
-    /// One opcode; the finished object at STOP.
+    /// Executes one opcode. Returns the finished object at STOP, else `None`.
     fn step(&mut self) -> Result<Option<Id>> {
         match self.byte()? {
             b'.' => return self.pop().map(Some),
@@ -51,10 +55,10 @@ impl<'a> Machine<'a> {
                 0..=MAX_PROTOCOL => {}
                 p => return Err(Error::file(format!("expected pickle protocol {MAX_PROTOCOL} or lower, found {p}"))),
             },
-            0x95 => drop(self.take(8)?), // FRAME: a length, only of use to who reads from a socket
+            0x95 => drop(self.take(8)?), // FRAME: a length, which only a reader from a socket needs
             b'(' => {
                 if self.marks.len() >= MAX_DEPTH {
-                    return Err(Error::file(format!("refused: the pickle nests deeper than {MAX_DEPTH}")));
+                    return Err(Error::file(format!("refused: the pickle is nested deeper than {MAX_DEPTH}")));
                 }
                 self.marks.push(self.stack.len());
             }
@@ -171,7 +175,7 @@ impl<'a> Machine<'a> {
                 let storage = self.arena.storage(id)?;
                 self.make(storage)?;
             }
-            // BUILD sets attributes, of a state dict its `_metadata`: nothing that we read.
+            // BUILD sets attributes such as `_metadata` of a state dict, which are not read.
             b'b' => drop(self.pop()?),
             other => {
                 return Err(Error::file(format!(
@@ -182,9 +186,11 @@ impl<'a> Machine<'a> {
         Ok(None)
     }
 
+    /// Reads `n` bytes.
     fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let rest = &self.bytes[self.at..];
-        let taken = rest.get(..n).ok_or_else(|| Error::file(format!("expected {n} more bytes of pickle, found {}", rest.len())))?;
+        let taken =
+            rest.get(..n).ok_or_else(|| Error::file(format!("the pickle ends early: expected {n} more bytes, found {}", rest.len())))?;
         self.at += n;
         Ok(taken)
     }
@@ -197,29 +203,30 @@ impl<'a> Machine<'a> {
         Ok(self.take(N)?.try_into().expect("take returns as many bytes as asked"))
     }
 
+    /// Pushes a text of `n` bytes.
     fn text(&mut self, n: u64) -> Result<()> {
         if n > MAX_TEXT_BYTES as u64 {
             return Err(Error::file(format!("expected a text of at most {MAX_TEXT_BYTES} bytes, found {n}")));
         }
         let bytes = self.take(n as usize)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| Error::file("expected a text in UTF-8, found other bytes"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Error::file("a text is not UTF-8"))?;
         self.make(Value::Text(text))
     }
 
-    /// A global's module or name: the bytes up to the end of a line.
+    /// Reads the module or the name of a global, up to the end of its line.
     fn line(&mut self) -> Result<&'a str> {
         let rest = &self.bytes[self.at..];
         let end = rest
             .iter()
             .take(256)
             .position(|&b| b == b'\n')
-            .ok_or_else(|| Error::file("expected the name of a global in a line, found no end of it"))?;
+            .ok_or_else(|| Error::file("the name of a global is longer than 256 bytes or has no end"))?;
         let line = self.take(end)?;
         self.at += 1;
-        std::str::from_utf8(line).map_err(|_| Error::file("expected the name of a global in UTF-8, found other bytes"))
+        std::str::from_utf8(line).map_err(|_| Error::file("the name of a global is not UTF-8"))
     }
 
-    /// A little-endian two's complement integer of any length; ours must fit 64 bits.
+    /// Pushes a little-endian two's complement integer of at most 8 bytes.
     fn long(&mut self) -> Result<()> {
         let n = usize::from(self.byte()?);
         let bytes = self.take(n)?;
@@ -232,18 +239,20 @@ impl<'a> Machine<'a> {
         self.make(Value::Int(i64::from_le_bytes(wide)))
     }
 
+    /// Pushes an object.
     fn push(&mut self, id: Id) -> Result<()> {
         self.arena.budget.pay(size_of::<Id>())?;
         self.stack.push(id);
         Ok(())
     }
 
+    /// Adds an object to the arena and pushes it.
     fn make(&mut self, value: Value<'a>) -> Result<()> {
         let id = self.arena.add(value)?;
         self.push(id)
     }
 
-    /// Objects above the innermost open MARK only: what lies below belongs to an outer object.
+    /// Pops one object above the innermost open MARK. Objects below it belong to an outer container.
     fn pop(&mut self) -> Result<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
@@ -252,21 +261,25 @@ impl<'a> Machine<'a> {
         self.stack.pop().ok_or_else(underflow)
     }
 
+    /// Pops `n` objects above the innermost open MARK, in the order in which they were pushed.
     fn pop_many(&mut self, n: usize) -> Result<Vec<Id>> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(n).filter(|&from| from >= floor).ok_or_else(underflow)?;
         Ok(self.stack.split_off(from))
     }
 
+    /// Pops all objects above the innermost open MARK, and the MARK.
     fn pop_to_mark(&mut self) -> Result<Vec<Id>> {
         let from = self.marks.pop().ok_or_else(underflow)?;
         Ok(self.stack.split_off(from))
     }
 
+    /// Returns the top of the stack.
     fn top(&self) -> Result<Id> {
         self.stack.last().copied().ok_or_else(underflow)
     }
 
+    /// Stores the top of the stack in the memo.
     fn put(&mut self, slot: u32) -> Result<()> {
         let top = self.top()?;
         self.arena.budget.pay(MEMO_BYTES)?;
@@ -274,21 +287,28 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// Pushes an object of the memo.
     fn get(&mut self, slot: u32) -> Result<()> {
-        let id = *self.memo.get(&slot).ok_or_else(|| Error::file(format!("the pickle refers to object {slot}, which it has not made")))?;
+        let id = *self
+            .memo
+            .get(&slot)
+            .ok_or_else(|| Error::file(format!("the pickle refers to object {slot} of its memo, which does not exist")))?;
         self.push(id)
     }
 
+    /// Pushes a known global.
     fn global(&mut self, module: &str, name: &str) -> Result<()> {
         let global = objects::global(module, name)?;
         self.make(global)
     }
 
+    /// Appends objects to the list on top of the stack.
     fn append(&mut self, items: Vec<Id>) -> Result<()> {
         let list = self.top()?;
         self.arena.append(list, items)
     }
 
+    /// Adds keys and values to the dictionary on top of the stack.
     fn set_items(&mut self, items: Vec<Id>) -> Result<()> {
         let dict = self.top()?;
         self.arena.set_items(dict, items)
@@ -296,7 +316,7 @@ impl<'a> Machine<'a> {
 }
 
 fn underflow() -> Error {
-    Error::file("the pickle asks for more objects than it has made")
+    Error::file("the pickle takes more objects from its stack than it has pushed")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What a pickle may make: texts, integers, containers, torch storages and tensors. And the three calls it may ask for.
+//! The objects of a pickle: texts, integers, containers, torch storages and tensors; and the three functions that a pickle may call.
 //!
-//! A "call" of a known name builds the plain record that we mean by it; there is nothing here that could run.
+//! A call of a known function builds a plain record. No code of the pickle runs.
 
 use crate::error::{Error, Result, size};
 use crate::tensor::DType;
@@ -9,13 +9,14 @@ use std::collections::{BTreeSet, HashSet};
 
 pub(super) type Id = u32;
 
-/// Bytes that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
+/// The memory for the values of one pickle. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
 
+/// An object.
 #[derive(Debug)]
 pub(super) enum Value<'a> {
-    /// None, booleans, floats, bytes: allowed, and never looked at.
+    /// None, a boolean, a float or bytes: accepted and never read.
     Other,
     Int(i64),
     Text(&'a str),
@@ -35,7 +36,7 @@ pub(super) enum Function {
     OrderedDict,
 }
 
-/// One member of raw numbers.
+/// A torch storage: a member of the archive with raw numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Storage<'a> {
     pub key: &'a str,
@@ -43,7 +44,7 @@ pub(in super::super) struct Storage<'a> {
     pub n_elements: usize,
 }
 
-/// A strided part of a storage; offset and strides in elements. Not yet checked against anything.
+/// A strided part of a storage, with offset and strides in elements. Nothing is checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Tensor<'a> {
     pub storage: Storage<'a>,
@@ -52,21 +53,26 @@ pub(in super::super) struct Tensor<'a> {
     pub strides: Vec<usize>,
 }
 
+/// A tensor with its name.
 #[derive(Debug)]
 pub(in super::super) struct Named<'a> {
     pub name: &'a str,
     pub tensor: Tensor<'a>,
 }
 
-/// What the outermost dictionary holds.
+/// The contents of the outermost dictionary.
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<Named<'a>>,
-    /// Keys whose values are not tensors, without those that are too long for a name.
+    /// Keys with other values than tensors, without overlong keys.
     pub keys: BTreeSet<&'a str>,
 }
 
-/// The few names that a checkpoint may ask for; any other is refused, unexecuted.
+/// Returns the value of a global that a checkpoint may use.
+///
+/// # Errors
+///
+/// `File` for any other global, which is not executed.
 pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
     Ok(match (module, name) {
         ("torch._utils", "_rebuild_tensor_v2") => Value::Function(Function::Tensor),
@@ -90,7 +96,7 @@ pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
 }
 
 impl Value<'_> {
-    /// What the value takes in memory.
+    /// Returns the memory that the value takes.
     fn size_bytes(&self) -> usize {
         let beside = match self {
             Value::List(ids) | Value::Tuple(ids) => size_of_val(ids.as_slice()),
@@ -104,13 +110,13 @@ impl Value<'_> {
 }
 
 impl Tensor<'_> {
-    /// What the tensor and its sizes take in memory.
+    /// Returns the memory that the tensor takes, with its shape and strides.
     fn size_bytes(&self) -> usize {
         size_of::<Tensor<'_>>() + size_of_val(self.shape.as_slice()) + size_of_val(self.strides.as_slice())
     }
 }
 
-/// How many bytes a pickle may still take.
+/// The memory that a pickle may still take.
 pub(super) struct Budget {
     left_bytes: usize,
 }
@@ -122,7 +128,11 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes bytes from the budget. They are never given back, so the budget bounds the work, too.
+    /// Takes bytes from the budget. They are never returned, so the budget bounds the work, too.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the budget is exhausted.
     pub fn pay(&mut self, bytes: usize) -> Result<()> {
         self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(|| {
             let message = format!("refused: the pickle takes more than {} of memory", size(MAX_BYTES as u64));
@@ -140,6 +150,7 @@ pub(super) struct Arena<'a> {
 }
 
 impl<'a> Arena<'a> {
+    /// Adds an object. This and the methods below fail with `File` on objects of a wrong type or if the budget is exhausted.
     pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
         self.budget.pay(value.size_bytes())?;
         self.values.push(value);
@@ -150,6 +161,7 @@ impl<'a> Arena<'a> {
         &self.values[id as usize]
     }
 
+    /// Returns a text.
     pub fn text(&self, id: Id) -> Result<&'a str> {
         match self.get(id) {
             Value::Text(text) => Ok(text),
@@ -157,13 +169,15 @@ impl<'a> Arena<'a> {
         }
     }
 
+    /// Returns an integer of at least 0.
     fn size(&self, id: Id) -> Result<usize> {
         match self.get(id) {
-            Value::Int(n) => usize::try_from(*n).map_err(|_| Error::file(format!("expected a size, found {n}"))),
+            Value::Int(n) => usize::try_from(*n).map_err(|_| Error::file(format!("expected a size of at least 0, found {n}"))),
             other => Err(expected("a size", other)),
         }
     }
 
+    /// Returns the sizes in a tuple.
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
         let ids = self.tuple(id)?;
         if ids.len() > MAX_RANK {
@@ -172,6 +186,7 @@ impl<'a> Arena<'a> {
         ids.iter().map(|&id| self.size(id)).collect()
     }
 
+    /// Returns the objects of a tuple.
     fn tuple(&self, id: Id) -> Result<&[Id]> {
         match self.get(id) {
             Value::Tuple(ids) => Ok(ids),
@@ -179,6 +194,7 @@ impl<'a> Arena<'a> {
         }
     }
 
+    /// Appends objects to a list.
     pub fn append(&mut self, list: Id, items: Vec<Id>) -> Result<()> {
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[list as usize] {
@@ -188,10 +204,10 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// `items`: key, value, key, value …
+    /// Adds entries to a dictionary. `items` alternates keys and values.
     pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
         if !items.len().is_multiple_of(2) {
-            return Err(Error::file("expected a value for each key of a dictionary"));
+            return Err(Error::file("a dictionary has a key without a value"));
         }
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[dict as usize] {
@@ -201,7 +217,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// The persistent id `('storage', type, key, location, number of elements)`. The location is of no interest.
+    /// Returns the storage of a persistent id, `('storage', type, key, location, number of elements)`. The location is ignored.
     pub fn storage(&self, id: Id) -> Result<Value<'a>> {
         let &[tag, kind, key, _location, n] = self.tuple(id)? else {
             return Err(Error::file("expected a persistent id of five parts"));
@@ -216,7 +232,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// What a known function makes of its arguments.
+    /// Builds the result of a known function.
     pub fn call(&mut self, function: Id, arguments: Id) -> Result<Id> {
         let Value::Function(function) = *self.get(function) else {
             return Err(expected("a function", self.get(function)));
@@ -237,7 +253,7 @@ impl<'a> Arena<'a> {
                 let Value::List(pairs) = &self.values[pairs as usize] else {
                     return Err(expected("a list of pairs", self.get(pairs)));
                 };
-                // Before the pairs are copied: a list of a megabyte may be named a thousand times.
+                // Paid before the pairs are copied: a list of a megabyte may be copied a thousand times.
                 self.budget.pay(pairs.len() * size_of::<(Id, Id)>())?;
                 let pairs: Result<Vec<_>> = pairs
                     .iter()
@@ -248,11 +264,11 @@ impl<'a> Arena<'a> {
                     .collect();
                 self.add(Value::Dict(pairs?))
             }
-            (f, a) => Err(Error::file(format!("{f:?} with {} unexpected arguments", a.len()))),
+            (f, a) => Err(Error::file(format!("the pickle calls {f:?} with {} arguments of a wrong number or type", a.len()))),
         }
     }
 
-    /// The tensors of the outermost dictionary, or of its `state_dict`.
+    /// Lists the tensors of the outermost dictionary, or of its `state_dict`.
     pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
         let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
@@ -283,6 +299,7 @@ impl<'a> Arena<'a> {
         Ok(contents)
     }
 
+    /// Returns the entries of a dictionary.
     fn dict(&self, id: Id) -> Result<&[(Id, Id)]> {
         match self.get(id) {
             Value::Dict(pairs) => Ok(pairs),
@@ -291,6 +308,7 @@ impl<'a> Arena<'a> {
     }
 }
 
+/// Returns the error of an object with a wrong type.
 fn expected(what: &str, found: &Value<'_>) -> Error {
     let found = match found {
         Value::Other => "another value",

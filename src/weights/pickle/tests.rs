@@ -1,4 +1,4 @@
-//! Good pickles, and what hostile ones get told.
+//! Good pickles, and errors of hostile ones.
 
 use super::super::testing::Pickle;
 use super::*;
@@ -47,12 +47,12 @@ fn code_is_named_and_not_run() {
 #[test]
 fn bombs_stay_small() {
     let deep = [b"\x80\x02".to_vec(), b"(".repeat(100_000), b"t".repeat(100_000), b".".to_vec()].concat();
-    assert!(refusal(&deep).contains("nests deeper"));
+    assert!(refusal(&deep).contains("nested deeper"));
     let lists = [b"]".repeat(100_000), b"a".repeat(99_999), b".".to_vec()].concat();
     assert!(refusal(&lists).contains("expected a dictionary of tensors, found a list"));
     let wrapped = [b")".to_vec(), b"\x85".repeat(100_000), b".".to_vec()].concat();
     assert!(refusal(&wrapped).contains("found a tuple"));
-    // Each level holds the one before twice: 2^200 if expanded.
+    // Each level holds the previous level twice: 2^200 objects if expanded.
     let doubling = [b"]q\0".to_vec(), b"]h\0ah\0aq\0".repeat(200), b".".to_vec()].concat();
     assert!(refusal(&doubling).contains("found a list"));
     let itself = b"}q\0X\x01\0\0\0kh\0s.".to_vec();
@@ -63,10 +63,10 @@ fn bombs_stay_small() {
     assert!(refusal(&texts).contains(too_much), "stack");
     assert!(refusal(b"X\xff\xff\xff\xff").contains("4294967295"));
     assert!(refusal(&[b"\x8d".to_vec(), vec![0xff; 8]].concat()).contains("18446744073709551615"));
-    assert!(refusal(b"\x8a\xff").contains("255 more bytes"));
+    assert!(refusal(b"\x8a\xff").contains("expected 255 more bytes"));
 }
 
-/// Each call of `OrderedDict` copies all pairs of its list: 8 bytes of pickle took 800 KB.
+/// Each call of `OrderedDict` copies all pairs of its list: 8 bytes of pickle take 800 KB.
 #[test]
 fn copies_of_a_list_are_paid_for() {
     let copies = |n: usize| {
@@ -92,14 +92,14 @@ fn long_names_are_refused() {
 #[test]
 fn wrong_types_are_named() {
     assert!(refusal(b"N.").contains("found another value"));
-    assert!(refusal(b"K\x01R.").contains("asks for more objects"));
-    assert!(refusal(b"(K\x010.").contains("asks for more objects"));
+    assert!(refusal(b"K\x01R.").contains("takes more objects"));
+    assert!(refusal(b"(K\x010.").contains("takes more objects"));
     assert!(refusal(b"K\x01K\x02R.").contains("expected a function, found an integer"));
-    assert!(refusal(b"K\x01(0.").contains("asks for more objects"), "an outer object is out of reach");
+    assert!(refusal(b"K\x01(0.").contains("takes more objects"), "an outer object is out of reach");
     assert!(refusal(b"h\x05.").contains("object 5"));
     assert!(refusal(b"(K\x01Q.").contains("tuple"));
     assert!(refusal(b"}K\x01a.").contains("expected a list, found a dictionary"));
-    assert!(refusal(b"](K\x01u.").contains("value for each key"));
+    assert!(refusal(b"](K\x01u.").contains("a key without a value"));
     assert!(refusal(b"U\x01\xff.").contains("UTF-8"));
     let mut p = Pickle::dict();
     p.tensor("a", "0", DType::F32, 1, (0, &[1], &[1])).tensor("a", "0", DType::F32, 1, (0, &[1], &[1]));

@@ -1,6 +1,6 @@
-//! GGUF files for tests: complete models from canonical tensors, as llama.cpp's converter writes them, and files that lie.
+//! GGUF files for tests: complete models from canonical tensors as llama.cpp's converter writes them, and contradictory files.
 //!
-//! Names and forms are written down again here, on purpose: a mistake in the reader's table must not cancel itself.
+//! The tables of names and shapes are independent of the reader's tables, so that a mistake there does not cancel out.
 
 use super::singles;
 use crate::tensor::{DType, View};
@@ -13,7 +13,7 @@ const STRING: u32 = 8;
 pub(crate) struct Gguf {
     pub magic: [u8; 4],
     pub version: u32,
-    /// What the header says; the builder counts along.
+    /// The numbers in the header. The builder counts them.
     pub n_tensors: u64,
     pub n_keys: u64,
     pub alignment: usize,
@@ -32,7 +32,7 @@ impl Gguf {
         g
     }
 
-    /// Any value: its type's number, and its bytes.
+    /// Adds a value of any type: the number of the type, and its bytes.
     pub fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) -> &mut Self {
         self.n_keys += 1;
         string(&mut self.keys, key.as_bytes());
@@ -51,7 +51,7 @@ impl Gguf {
         self.value(key, 4, &n.to_le_bytes())
     }
 
-    /// A line of the tensor list alone. The dimensions are ggml's, fastest first.
+    /// Adds an entry of the tensor list without data. The dimensions are ggml's, fastest first.
     pub fn info(&mut self, name: &[u8], dims: &[u64], kind: u32, offset: u64) -> &mut Self {
         self.n_tensors += 1;
         string(&mut self.infos, name);
@@ -62,7 +62,7 @@ impl Gguf {
         self
     }
 
-    /// A tensor with its bytes. The shape is row-major.
+    /// Adds a tensor with its bytes. The shape is row-major.
     pub fn tensor(&mut self, name: &str, kind: u32, shape: &[usize], bytes: &[u8]) -> &mut Self {
         self.data.resize(self.data.len().next_multiple_of(self.alignment), 0);
         let dims: Vec<u64> = shape.iter().rev().map(|&d| d as u64).collect();
@@ -89,7 +89,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text);
 }
 
-/// ggml's number of a type.
+/// Returns ggml's number of a type.
 fn id(dtype: DType) -> u32 {
     match dtype {
         DType::F32 => F32,
@@ -107,7 +107,7 @@ fn id(dtype: DType) -> u32 {
     }
 }
 
-/// Rows of Q8_0 blocks; exact where each 32 numbers are whole multiples, up to 127, of a power of two.
+/// Encodes rows as Q8_0. Blocks of 32 numbers are exact if all are whole multiples, up to 127, of a power of two.
 pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| {
         let most = x.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -121,9 +121,9 @@ pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
 /// Canonical tensor: name, type, official shape, bytes.
 type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 
-/// A whole model (`rwkv6` or `rwkv7`) as llama.cpp's converter writes it, from canonical tensors with the official
-/// shapes. Metadata are numbers; the architecture's name is put before their keys. With `rescale_every_n_layers` the
-/// matrices are divided too (F32 only).
+/// Writes a whole model (`rwkv6` or `rwkv7`) as llama.cpp's converter does, from canonical tensors with the official shapes.
+///
+/// Metadata are numbers, and the architecture's name is put before their keys. `rescale_every_n_layers` also divides the matrices (F32 only).
 pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
     let mut g = Gguf::new(architecture);
     for (key, n) in metadata {
@@ -199,8 +199,8 @@ fn top(name: &str) -> &str {
     }
 }
 
-/// After `blk.N.`. What has no place in llama.cpp's files, and v0 to v2 of block 0 (which become copies of a0 to a2), must not
-/// be among the tensors.
+/// Returns the GGUF name after `blk.N.`. Tensors that llama.cpp's files do not have, and v0 to v2 of block 0 (copies of a0 to a2), must not
+/// be in the model.
 fn in_block(part: &str) -> String {
     let ours = match part {
         "att.time_faaaa" => "time_mix_first",

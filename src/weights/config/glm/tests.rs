@@ -1,10 +1,10 @@
-//! Configurations as they were published, and those that must not be believed.
+//! Published configurations, and hostile ones.
 
 use super::*;
 use serde_json::{Value, json};
 
-fn read(config: &Value) -> Result<Said> {
-    Said::read(Keys::of(config.as_object().unwrap()))
+fn read(config: &Value) -> Result<GlmConfig> {
+    GlmConfig::read(Keys::of(config.as_object().unwrap()))
 }
 
 fn with(mut config: Value, more: Value) -> Value {
@@ -37,7 +37,7 @@ fn chatglm3() -> Value {
         "quantization_bit": 0, "tie_word_embeddings": false, "eos_token_id": 2, "pad_token_id": 0, "torch_dtype": "float16"})
 }
 
-/// As `transformers` 5 saves a `GlmConfig`.
+/// A `GlmConfig` as `transformers` 5 saves it.
 fn hf(model_type: &str) -> Value {
     json!({"model_type": model_type, "architectures": null, "attention_bias": true, "attention_dropout": 0.0, "dtype": "bfloat16",
         "eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
@@ -64,7 +64,7 @@ fn nine_b(model_type: &str, rope_theta: f64) -> Glm {
 }
 
 #[test]
-fn published_ones_say_what_they_mean() {
+fn published_configurations_are_read() {
     let said = read(&glm4_chat()).unwrap();
     assert_eq!((said.glm, said.is_tied), (nine_b("chatglm", 5e6), false));
     assert_eq!((said.width.1, said.vocab.1, said.n_layer.1, said.n_ffn.1), (4096, 151552, 40, 13696));
@@ -73,7 +73,7 @@ fn published_ones_say_what_they_mean() {
     assert_eq!((three.glm, three.n_layer.1), (expected, 28));
     assert_eq!(read(&hf("glm")).unwrap().glm, nine_b("glm", 1e4));
     assert_eq!(read(&hf("glm4")).unwrap().glm, nine_b("glm4", 1e4));
-    // Nothing but the type: what the code takes for missing keys.
+    // Only the type: all other keys have their defaults.
     assert_eq!(read(&json!({"model_type": "glm"})).unwrap().glm, nine_b("glm", 1e4));
     let one_million = read(&with(glm4_chat(), json!({"rope_ratio": 10000, "multi_query_group_num": 4, "seq_length": 1048576}))).unwrap();
     assert_eq!((one_million.glm.rope_theta, one_million.glm.n_kv_head, one_million.glm.max_context), (1e8, 4, 1048576));
@@ -97,7 +97,7 @@ fn rope_is_read_from_both_places_and_the_inner_one_wins() {
     assert_eq!(theta(json!({"rope_parameters": {"rope_type": "default"}, "rope_theta": 7e4, "partial_rotary_factor": 1.0})), (7e4, 128));
     assert_eq!(theta(json!({"rope_scaling": null, "rope_parameters": null, "rope_theta": null})), (1e4, 64));
     assert_eq!(theta(json!({"rope_scaling": {"type": "default", "rope_theta": 3e4}, "rope_parameters": {"rope_theta": 1e4}})), (3e4, 64));
-    // Rounded down, as int() does.
+    // Rounded down, as by int().
     assert_eq!(theta(json!({"head_dim": 10, "partial_rotary_factor": 0.25})), (1e4, 2));
 }
 
@@ -110,7 +110,7 @@ fn a_head_need_not_divide_the_width() {
     assert_eq!(size(with(without(glm4_chat(), "kv_channels"), narrow)), Ok(128));
     assert_eq!(size(with(glm4_chat(), json!({"kv_channels": null, "hidden_size": 2048}))), Ok(64));
     let text = size(with(glm4_chat(), json!({"kv_channels": null, "num_attention_heads": 30}))).unwrap_err();
-    assert!(text.contains("expected a hidden_size that num_attention_heads divides, found 4096 and 30"), "{text}");
+    assert!(text.contains("expected a hidden_size that is a multiple of num_attention_heads, found 4096 and 30"), "{text}");
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn either_key_of_layers_is_enough_and_the_first_wins() {
 fn no_size_of_chatglm_is_guessed() {
     for key in ["hidden_size", "num_attention_heads", "multi_query_group_num", "padded_vocab_size", "ffn_hidden_size", "seq_length"] {
         let text = read(&without(glm4_chat(), key)).unwrap_err().to_string();
-        assert!(text.contains(&format!("expected {key}, found no such key")), "{text}");
+        assert!(text.contains(&format!("the configuration has no {key}")), "{text}");
     }
     let text = read(&without(without(glm4_chat(), "num_layers"), "num_hidden_layers")).unwrap_err().to_string();
-    assert!(text.contains("expected num_layers, found"), "{text}");
-    // The defaults of its code that are no sizes.
+    assert!(text.contains("the configuration has no num_layers"), "{text}");
+    // Keys with defaults.
     let said = ["rope_ratio", "layernorm_epsilon", "add_qkv_bias", "eos_token_id", "pad_token_id", "rmsnorm", "original_rope"];
     let glm = read(&said.into_iter().fold(glm4_chat(), without)).unwrap().glm;
     let expected = Glm { rms_norm_eps: 1e-5, attention_bias: false, eos: vec![], pad: None, ..nine_b("chatglm", 1e4) };
@@ -146,13 +146,12 @@ fn ids_that_end_a_text_are_one_or_many() {
     let said = read(&with(small, json!({"vocab_size": 320}))).unwrap();
     assert_eq!((said.glm.eos, said.glm.pad), (vec![], None), "a default that the vocabulary does not have");
     for id in [json!(-1), json!("</s>"), json!([1, "x"]), json!(1.5), json!(4294967296u64), json!(vec![1; 65])] {
-        assert!(ids(json!({"eos_token_id": id})).unwrap_err().contains("expected the id of a token, or a list"), "{id}");
+        assert!(ids(json!({"eos_token_id": id})).unwrap_err().contains("expected a token id or a list"), "{id}");
     }
 }
 
-/// Each by its name, in one line.
 #[test]
-fn what_does_not_run_is_refused_by_name() {
+fn unsupported_variants_are_refused_by_name() {
     let refuse = |config: Value, expected: &str| {
         let text = read(&config).err().map_or("accepted".to_string(), |e| e.to_string());
         assert!(text.contains(expected) && !text.contains('\n') && text.len() < 400, "{expected}: {text}");
@@ -168,23 +167,23 @@ fn what_does_not_run_is_refused_by_name() {
         ("position_encoding_2d", true, false),
         ("block_position_encoding", true, false),
     ] {
-        refuse(with(chatglm3(), json!({key: value})), &format!("expected {key} {wanted}, found {value} (this is a variant"));
+        refuse(with(chatglm3(), json!({key: value})), &format!("expected {key} {wanted}, found {value} (this variant"));
     }
     refuse(without(chatglm3(), "multi_query_attention"), "expected multi_query_attention true, found no such key, which means false");
-    refuse(with(chatglm3(), json!({"pre_seq_len": 128})), "expected no pre_seq_len, found one");
-    refuse(with(chatglm3(), json!({"quantization_bit": 4})), "expected quantization_bit 0 or none, found 4");
+    refuse(with(chatglm3(), json!({"pre_seq_len": 128})), "unsupported key pre_seq_len");
+    refuse(with(chatglm3(), json!({"quantization_bit": 4})), "expected quantization_bit 0 or no such key, found 4");
     for base in [glm4_chat(), hf("glm"), hf("glm4")] {
-        refuse(with(base.clone(), json!({"vision_config": {"image_size": 336}})), "expected no vision_config, found one");
-        refuse(with(base.clone(), json!({"quantization_config": {"bits": 4}})), "expected no quantization_config, found one");
-        refuse(with(base.clone(), json!({"hidden_act": "gelu"})), "expected the hidden_act silu, found gelu");
+        refuse(with(base.clone(), json!({"vision_config": {"image_size": 336}})), "unsupported key vision_config");
+        refuse(with(base.clone(), json!({"quantization_config": {"bits": 4}})), "unsupported key quantization_config");
+        refuse(with(base.clone(), json!({"hidden_act": "gelu"})), "expected hidden_act silu, found gelu");
         refuse(
             with(base.clone(), json!({"rope_scaling": {"type": "yarn", "factor": 4.0}})),
-            "expected the type default of RoPE, found yarn",
+            "expected type default for rotary embeddings, found yarn",
         );
         let inner = json!({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}});
-        refuse(with(base, inner), "expected the rope_type default of RoPE, found linear");
+        refuse(with(base, inner), "expected rope_type default for rotary embeddings, found linear");
     }
-    refuse(with(hf("glm4"), json!({"num_nextn_predict_layers": 1})), "expected num_nextn_predict_layers 0 or none, found 1");
+    refuse(with(hf("glm4"), json!({"num_nextn_predict_layers": 1})), "expected num_nextn_predict_layers 0 or no such key, found 1");
 }
 
 #[test]
@@ -209,15 +208,23 @@ fn hostile_numbers_are_refused() {
     refuse(
         hf("glm"),
         json!({"num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24}),
-        "expected heads of at most 16777216 rows",
+        "expected at most 16777216 rows of query heads",
     );
-    refuse(hf("glm"), json!({"num_key_value_heads": 3}), "expected key heads that divide the query heads, found 3 and 32");
-    refuse(hf("glm"), json!({"num_key_value_heads": 64}), "found 64 and 32");
-    refuse(hf("glm"), json!({"head_dim": 6}), "expected an even number of rotated components, from 2 to 6, found 3");
+    refuse(
+        hf("glm"),
+        json!({"num_key_value_heads": 3}),
+        "expected a number of query heads that is a multiple of the key heads, found 32 and 3",
+    );
+    refuse(hf("glm"), json!({"num_key_value_heads": 64}), "found 32 and 64");
+    refuse(hf("glm"), json!({"head_dim": 6}), "expected an even number of rotated components from 2 to 6, found 3");
     refuse(glm4_chat(), json!({"kv_channels": 1}), "from 2 to 1, found 0");
     refuse(glm4_chat(), json!({"kv_channels": 130}), "found 65");
     for factor in [json!(0), json!(-0.5), json!(1.5), json!(1e300)] {
-        refuse(hf("glm"), json!({"rope_parameters": {"partial_rotary_factor": factor}}), "expected a partial_rotary_factor from 0 to 1");
+        refuse(
+            hf("glm"),
+            json!({"rope_parameters": {"partial_rotary_factor": factor}}),
+            "expected a partial_rotary_factor above 0 and at most 1",
+        );
     }
     for theta in [json!(0), json!(-1e4), json!(1.0), json!(1e300)] {
         refuse(hf("glm"), json!({"rope_parameters": {"rope_theta": theta}}), "expected a rope_theta above 1");
@@ -225,7 +232,7 @@ fn hostile_numbers_are_refused() {
     refuse(glm4_chat(), json!({"rope_ratio": -500}), "expected a rope_theta above 1");
     refuse(glm4_chat(), json!({"rope_ratio": "500"}), "expected a number as rope_ratio, found \"500\"");
     for eps in [json!(0), json!(-1e-5), json!(1e-300), json!(1)] {
-        refuse(glm4_chat(), json!({"layernorm_epsilon": eps}), "expected an epsilon between 0 and 1");
+        refuse(glm4_chat(), json!({"layernorm_epsilon": eps}), "expected an epsilon of norms between 0 and 1");
     }
     refuse(glm4_chat(), json!({"rmsnorm": "yes"}), "expected true or false as rmsnorm, found \"yes\"");
     refuse(hf("glm"), json!({"rope_parameters": [1]}), "expected an object as rope_parameters, found [1]");

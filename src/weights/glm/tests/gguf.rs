@@ -1,8 +1,8 @@
-//! GGUF files of the family, as llama.cpp's converters write them.
+//! GGUF files of GLM, as llama.cpp's converters write them.
 
 use super::*;
 
-/// As llama.cpp's converter writes it.
+/// Writes a model as llama.cpp's converter does.
 fn gguf(architecture: &str, is_fused: bool, is_quantised: bool) -> Gguf {
     let model_type = if architecture == "glm4" { "glm4" } else { "chatglm" };
     let tensors = canonical(model_type);
@@ -84,15 +84,15 @@ fn a_gguf_without_an_output_matrix_is_tied() {
     g.tensor("token_embd.weight", 0, &[2, 4], &singles(&[1., 2., 3., 4., 5., 6., 7., 8.]));
     let opened = open_gguf(&g.finish()).unwrap();
     assert_eq!(opened.tensor("lm_head.weight").unwrap().to_f32().unwrap(), [1., 2., 3., 4., 5., 6., 7., 8.]);
-    // Without a length of keys, heads are as wide as llama.cpp takes them; without a base, it is 10000.
+    // Defaults of llama.cpp: heads of width / H channels, and a base of 10000.
     let found = said(&opened);
     assert_eq!((found.head_size, found.rope_theta, found.attention_bias, found.eos, found.pad), (4, 1e4, false, vec![], None));
     assert_eq!(found.model_type, "chatglm");
 }
 
 #[test]
-fn a_gguf_that_lies_is_refused() {
-    /// What goes wrong, how, and what the refusal says.
+fn a_gguf_that_contradicts_itself_is_refused() {
+    /// A name, the change to the file, and a part of the error message.
     type Case = (&'static str, fn(&mut Gguf) -> &mut Gguf, &'static str);
     let cases: [Case; 16] = [
         (
@@ -100,19 +100,39 @@ fn a_gguf_that_lies_is_refused() {
             |g| g.value("chatglm.rope.dimension_sections", 9, &[&4u32.to_le_bytes()[..], &0u64.to_le_bytes()].concat()),
             "rope.dimension_sections",
         ),
-        ("next", |g| g.u32("chatglm.nextn_predict_layers", 1), "expected no layers that predict more than the next token, found 1"),
-        ("yarn", |g| g.text("chatglm.rope.scaling.type", "yarn"), "expected no scaling of RoPE, found yarn"),
-        ("no heads", |g| g, "expected the number chatglm.attention.head_count in the metadata, found none"),
+        (
+            "next",
+            |g| g.u32("chatglm.nextn_predict_layers", 1),
+            "chatglm.nextn_predict_layers: layers that predict further tokens are not supported, found 1",
+        ),
+        (
+            "yarn",
+            |g| g.text("chatglm.rope.scaling.type", "yarn"),
+            "chatglm.rope.scaling.type: scaling of rotary embeddings is not supported, found yarn",
+        ),
+        ("no heads", |g| g, "the metadata have no chatglm.attention.head_count"),
         ("text", |g| g.text("chatglm.attention.head_count", "many"), "chatglm.attention.head_count: expected a number, found many"),
         ("negative", |g| g.value("chatglm.attention.head_count", 5, &(-4i32).to_le_bytes()), "expected a number, found -4"),
-        ("0 heads", |g| heads(g, 0, 0, 4), "expected heads that divide the width, found 0 and 4"),
-        ("no kv heads", |g| heads(g, 2, 0, 4), "expected key heads that divide the query heads, found 0 and 2"),
-        ("odd heads", |g| heads(g, 3, 1, 4), "expected heads that divide the width, found 3 and 4"),
-        ("values", |g| heads(g, 1, 1, 4).u32("chatglm.attention.value_length", 3), "expected keys and values of one width, found 4 and 3"),
-        ("width", |g| heads(g, 1, 1, 6), "chatglm.embedding_length 4 as the tensors have it, found 6"),
-        ("layers", |g| heads(g, 1, 1, 4).u32("chatglm.block_count", 3), "chatglm.block_count 0 as the tensors have it, found 3"),
-        ("vocabulary", |g| heads(g, 1, 1, 4).u32("chatglm.vocab_size", 3), "chatglm.vocab_size 2 as"),
-        ("huge heads", |g| heads(g, 1, 1, 4).u32("chatglm.attention.key_length", u32::MAX), "expected heads of at most 16777216 rows"),
+        ("0 heads", |g| heads(g, 0, 0, 4), "expected a width that is a multiple of the heads, found 4 and 0"),
+        ("no kv heads", |g| heads(g, 2, 0, 4), "expected a number of query heads that is a multiple of the key heads, found 2 and 0"),
+        ("odd heads", |g| heads(g, 3, 1, 4), "expected a width that is a multiple of the heads, found 4 and 3"),
+        (
+            "values",
+            |g| heads(g, 1, 1, 4).u32("chatglm.attention.value_length", 3),
+            "expected equal sizes of keys and values, found 4 and 3",
+        ),
+        ("width", |g| heads(g, 1, 1, 6), "the metadata have chatglm.embedding_length 6, but the tensors have 4"),
+        ("layers", |g| heads(g, 1, 1, 4).u32("chatglm.block_count", 3), "the metadata have chatglm.block_count 3, but the tensors have 0"),
+        (
+            "vocabulary",
+            |g| heads(g, 1, 1, 4).u32("chatglm.vocab_size", 3),
+            "the metadata have chatglm.vocab_size 3, but the tensors have 2",
+        ),
+        (
+            "huge heads",
+            |g| heads(g, 1, 1, 4).u32("chatglm.attention.key_length", u32::MAX),
+            "expected at most 16777216 rows of query heads",
+        ),
         (
             "fused",
             |g| heads(g, 1, 1, 4).tensor("blk.0.attn_qkv.weight", 0, &[11, 4], &[0; 176]),
@@ -121,7 +141,7 @@ fn a_gguf_that_lies_is_refused() {
         (
             "rows",
             |g| heads(g, 1, 1, 4).tensor("blk.0.attn_k.weight", 0, &[5, 4], &[0; 80]),
-            "k_proj.weight: expected the shape [4, 4], 1 heads of 4, found [5, 4]",
+            "k_proj.weight: expected shape [4, 4], 1 heads of 4, found [5, 4]",
         ),
     ];
     fn heads(g: &mut Gguf, h: u32, kv: u32, width: u32) -> &mut Gguf {
@@ -137,7 +157,7 @@ fn a_gguf_that_lies_is_refused() {
 }
 
 #[test]
-fn a_gguf_of_glm4_ends_at_the_call_of_a_tool_too() {
+fn a_gguf_of_glm4_also_ends_at_a_tool_call() {
     let eos = |n_vocab: usize, ids: &[(&str, u32)]| {
         let mut g = Gguf::new("glm4");
         for (name, n) in [("embedding_length", 2), ("context_length", 9), ("attention.head_count", 1), ("attention.head_count_kv", 1)] {
@@ -152,12 +172,12 @@ fn a_gguf_of_glm4_ends_at_the_call_of_a_tool_too() {
     let (end, user) = (("eos", 151329), ("eot", 151336));
     assert_eq!(eos(151_552, &[end, user]), [151329, 151336, 151338]);
     assert_eq!(eos(151_552, &[end, user, ("eom", 151338)]), [151329, 151336, 151338]);
-    assert_eq!(eos(151_552, &[end]), [151329], "a model that does not talk");
+    assert_eq!(eos(151_552, &[end]), [151329], "a base model");
     assert_eq!(eos(151_551, &[end, user]), [151329, 151336], "another vocabulary");
 }
 
 #[test]
-fn a_gguf_of_the_hf_files_is_told_by_its_defaults() {
+fn a_gguf_of_the_hf_files_is_recognised_by_its_defaults() {
     let open = |architecture: &str, rotary: u32| {
         let mut g = Gguf::new(architecture);
         let key = |key: &str| format!("{architecture}.{key}");
@@ -175,6 +195,6 @@ fn a_gguf_of_the_hf_files_is_told_by_its_defaults() {
         warnings.len() == 1 && warnings[0].contains("rms_norm_eps 1e-5 and rope_theta 10000") && warnings[0].contains("`rope_theta`"),
         "{warnings:?}"
     );
-    // GLM-Edge turns whole heads; GLM-4-0414 has these numbers.
+    // GLM-Edge rotates whole heads. These values are correct for GLM-4-0414.
     assert!(open("chatglm", 4).warnings().is_empty() && open("glm4", 2).warnings().is_empty());
 }
