@@ -1,5 +1,5 @@
-//! What a user of any architecture relies on, for every sibling of the embedded model: chunks, slots, forks, state files, formats
-//! of weights, large activations. `session.rs` has more of it for the embedded one.
+//! Tests of all tiny models beside the embedded one: chunks, slots, forks, state files, weight formats, large activations. `session.rs` has
+//! further tests of the embedded model.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, score};
 use std::path::Path;
@@ -10,7 +10,7 @@ use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Slot, low_level};
 
-/// All but the embedded one.
+/// Returns all tiny models except the embedded one, on each device.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
     goldens().filter(|t| t.name != "rwkv7").flat_map(|t| devices().iter().map(move |d| (t, *d)))
 }
@@ -23,7 +23,7 @@ fn prompt(tiny: &Tiny, n: usize, seed: usize) -> Vec<u32> {
     tiny.golden().prompt(n, seed)
 }
 
-/// Every tensor of a state file.
+/// Reads all floating-point tensors of a state file.
 fn numbers_of(path: &Path) -> Vec<(String, Vec<f32>)> {
     let state = Checkpoint::open(path).unwrap();
     let numbers = |n: &str| state.tensor(n).filter(|view| view.dtype().is_weight()).map(|view| (n.to_string(), view.to_f32().unwrap()));
@@ -64,14 +64,14 @@ fn chunks_of_any_length_agree_with_single_tokens() {
 }
 
 #[test]
-fn neighbours_forks_and_state_files_change_nothing() {
+fn other_slots_forks_and_state_files_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     for (tiny, device) in siblings() {
         let mut options = options(device);
         options.deterministic = true;
         let model = load(tiny, &options);
-        // A transformer remembers in blocks of 64.
+        // The cache of a transformer has blocks of 64 tokens: use prompts of several blocks.
         let longest = if tiny.name == "glm4" { 150 } else { 23 };
         let prompts: Vec<Vec<u32>> = (0..9).map(|i| prompt(tiny, 1 + (i * 47) % longest, i)).collect();
         let mut session = Session::new(&model, 9).unwrap();
@@ -82,7 +82,7 @@ fn neighbours_forks_and_state_files_change_nothing() {
             assert!(session.logits(*slot).unwrap() == read(&model, prompt).as_slice(), "{} on {device}", tiny.name);
         }
 
-        // What a slot goes on with is the same for itself, for a fork, and for who loads its file into a used page.
+        // A slot, its fork and its state file (loaded into a used page) continue with equal logits.
         let slot = slots[5];
         session.save(slot, &path, None, None).unwrap();
         session.close(slots[0]).unwrap();
@@ -94,13 +94,13 @@ fn neighbours_forks_and_state_files_change_nothing() {
             let all = [prompts[5].as_slice(), &[last]].concat();
             assert!(session.logits(slot).unwrap() == read(&model, &all).as_slice(), "{} on {device}: after {last}", tiny.name);
         }
-        // In a session of another size, too.
+        // The state file also continues in a session of another size.
         let mut other = Session::new(&model, 2).unwrap();
         other.open().unwrap();
         let (elsewhere, _) = other.load(&path, false).unwrap();
         other.decode(elsewhere, 200).unwrap();
         assert!(other.logits(elsewhere).unwrap() == session.logits(loaded).unwrap(), "{} on {device}", tiny.name);
-        // A page that was in use begins like a fresh one.
+        // A reused page begins like a fresh one.
         session.close(fork).unwrap();
         let fresh = session.open().unwrap();
         session.prefill(fresh, &prompts[3]).unwrap();
@@ -108,7 +108,7 @@ fn neighbours_forks_and_state_files_change_nothing() {
     }
 }
 
-/// A copy of a model, every number changed a little: as f32 and as f16 it is not the same any more.
+/// Writes a copy of a model with every number changed slightly, so that f16 rounds it.
 fn perturbed(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let noise = wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name));
@@ -117,7 +117,7 @@ fn perturbed(tiny: &Tiny, path: &Path) {
 }
 
 #[test]
-fn half_precision_weights_say_the_same() {
+fn half_precision_weights_give_the_same_text() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in goldens() {
         let path = folder.path().join(tiny.name);
@@ -150,7 +150,7 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&l| f64::from(l) - max - sum.ln()).collect()
 }
 
-/// A copy of a model in F32, its numbers changed by name.
+/// Writes a copy of a model in F32. `change` gets each tensor's name and numbers.
 fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
     let model = if tiny.name == "rwkv7" { wingbeat::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
     let entry = |name: &str| {
@@ -162,7 +162,7 @@ fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
     write_safetensors(path, model.metadata(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
 
-/// A copy of a model whose every block adds ten thousand times as much, and whose ffn reaches far beyond what f16 holds.
+/// Writes a copy of a model in which every block adds ten thousand times as much, and whose ffn activations exceed the range of f16.
 fn loud(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let factor = match name {
@@ -174,7 +174,7 @@ fn loud(tiny: &Tiny, path: &Path) {
     });
 }
 
-/// The largest number among the activations of that name after some tokens.
+/// Returns the largest magnitude among the activations `var` after four tokens.
 fn largest(path: &Path, var: &str) -> f32 {
     let checkpoint = Checkpoint::open(path).unwrap();
     let mut tape = Tape::new();
@@ -208,7 +208,7 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
             let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
             let mut session = Session::new(&model, 1).unwrap();
             let slot = session.open().unwrap();
-            // A software adapter takes a tenth: the numbers that could overflow are there from the first token on.
+            // A software adapter runs a tenth of the tokens: activations are large from the first token on.
             let whole = model.context().map_or(40, |n| n / 250);
             let n = if *device == "cpu" { whole } else { 4 };
             for i in 0..n {
@@ -220,8 +220,8 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
     }
 }
 
-/// RWKV-5.0 and 5.1 were never trained for us: their models are 5.2 with the same decay and bonus for all channels of a head, so 5.2
-/// says what they must say. 5.0 has no gate: that of 5.2 multiplies by one.
+/// No tiny model of RWKV-5.0 or 5.1 exists. These versions are 5.2 with equal decay and bonus for all channels of a head, so a 5.2 with such
+/// weights is the reference. 5.0 also has no gate.
 #[test]
 fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
                     shape = vec![2];
                 }
                 if version == "5.0" && name.ends_with("time_faaaa") {
-                    // Stored as a logarithm: the bonus itself must be positive.
+                    // Stored as a logarithm, so the bonus must be positive.
                     name = name.replace("time_faaaa", "time_first");
                 }
                 if name.ends_with("time_first") {
@@ -261,12 +261,12 @@ fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
         path
     };
     let pairs = [("5.0", "5.2 ungated", "5.0"), ("5.1", "5.2", "5.1")];
-    for (version, expanded, said) in pairs {
+    for (version, expanded, reported) in pairs {
         let (path, other) = (write("one.safetensors", version), write("other.safetensors", expanded));
         for device in devices() {
             let open = |path: &Path| Model::load(&ModelSource::Path(path.into()), &options(device), &mut |_, _| ()).unwrap();
             let model = open(&path);
-            assert_eq!((model.facts().architecture, model.facts().version), ("rwkv5", said));
+            assert_eq!((model.facts().architecture, model.facts().version), ("rwkv5", reported));
             let tokens = prompt(five, 40, 2);
             let error = nmse(&read(&model, &tokens), &read(&open(&other), &tokens));
             assert!(error < 1e-10, "{version} on {device}: {error:.2e}");
@@ -275,7 +275,7 @@ fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
 }
 
 #[test]
-fn both_families_of_kernels_have_the_official_logits_and_all_rows_end_with_the_last() {
+fn both_kernel_classes_give_the_official_logits() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, true).unwrap();
     for tiny in goldens() {
@@ -293,19 +293,18 @@ fn both_families_of_kernels_have_the_official_logits_and_all_rows_end_with_the_l
             let last = &logits[logits.len() - n_vocab..];
             assert!(session.logits(slot).unwrap() == last && read(&model, &golden.tokens) == last, "{} {class:?}", tiny.name);
             session.prefill(slot, &[]).unwrap();
-            assert!(session.logits(slot).unwrap() == last, "nothing changes nothing");
+            assert!(session.logits(slot).unwrap() == last, "an empty prompt changes nothing");
         }
     }
 }
 
-/// The same kernels with and without the zeros: bits differ, no more.
-/// SwiGLU leaves nothing at zero.
+/// Returns the tiny models with a recurrence. GLM's SwiGLU leaves no activation at zero.
 fn recurrences() -> impl Iterator<Item = &'static Tiny> {
     goldens().filter(|t| t.name != "glm4")
 }
 
 #[test]
-fn without_their_zeros_the_ffns_give_the_same_logits_every_time() {
+fn sparse_and_dense_ffns_give_the_same_logits() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     for tiny in recurrences() {
@@ -315,7 +314,7 @@ fn without_their_zeros_the_ffns_give_the_same_logits_every_time() {
             options.gpu = Some(Arc::new(base.with_caps(Caps { sparse, max_binding, ..caps(base.caps.clone(), Class::Groups) })));
             load(tiny, &options)
         };
-        // Four tokens one by one, and then a chunk of twelve.
+        // Four single tokens, then a chunk of twelve.
         let logits = |model: &Model| {
             let mut session = Session::new(model, 1).unwrap();
             let slot = session.open().unwrap();
@@ -331,13 +330,13 @@ fn without_their_zeros_the_ffns_give_the_same_logits_every_time() {
             let found = logits(&sparse);
             let error = nmse(&found, &expected);
             assert!(error < 1e-9, "{} {max_binding}: {error:.2e}", tiny.name);
-            assert!(found == logits(&sparse), "{}: another result the second time", tiny.name);
+            assert!(found == logits(&sparse), "{}: the second run differs", tiny.name);
         }
     }
 }
 
 #[test]
-fn zeros_are_counted_alike_everywhere_and_leave_nothing_behind() {
+fn counting_zeros_agrees_on_all_devices_and_changes_no_slot() {
     for tiny in recurrences() {
         let golden = tiny.golden();
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Weight formats on a device: every kernel decodes what the host decodes, bit for bit, and what formats cost the tiny models.
+//! Weight formats on a device: every kernel decodes the same bits as the host, and quantised tiny models lose little quality.
 
 use crate::support::{Tiny, adapter, caps, goldens, options};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None)
 }
 
-/// Odd sizes: what fills rows up to fours and eights, and blocks to 64, is nobody's.
+/// Odd sizes: padding to units of 8 and blocks of 64 must not contribute.
 const ROWS: usize = 71;
 const WIDTH: usize = 200;
 
-/// y += W x, by rows or, where the input counts as sparse, by columns.
+/// Records y += W x, by rows or (for a sparse input) by columns.
 fn product(is_sparse: bool) -> (Tape, Var, Var) {
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);
@@ -36,7 +36,7 @@ fn product(is_sparse: bool) -> (Tape, Var, Var) {
     (tape, x, y)
 }
 
-/// Columns of W: every token has one input, which is 1.
+/// Returns columns of W: every token has one input of 1, the others are 0.
 fn columns(executor: &mut dyn Executor, tape: &Tape, x: Var, y: Var, n: usize) -> Vec<f32> {
     let (x_stride, y_stride) = (tape.var_spec(x).stride(), tape.var_spec(y).stride());
     let mut inputs = vec![0.0; n * x_stride];
@@ -50,12 +50,12 @@ fn columns(executor: &mut dyn Executor, tape: &Tape, x: Var, y: Var, n: usize) -
     rows.chunks_exact(y_stride).flat_map(|row| &row[..ROWS]).copied().collect()
 }
 
-/// Equal to the bit; where offsets are added, to the last place of the largest of what is added.
+/// Panics if numbers differ. Formats without offsets must be equal to the bit.
 fn assert_decoded(found: &[f32], expected: &[f32], format: &dyn Format, what: &str) {
     let allowed = if format.scaling() == Scaling::Affine { 2e-6 } else { 0.0 };
     let wrong = found.iter().zip(expected).position(|(a, b)| (a - b).abs() > allowed);
     assert!(found.len() == expected.len() && wrong.is_none(), "{} {what}: number {wrong:?}", format.name());
-    assert!(found.iter().any(|x| *x != 0.0), "{} {what}: nothing but zeros", format.name());
+    assert!(found.iter().any(|x| *x != 0.0), "{} {what}: all numbers are zero", format.name());
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn every_kernel_decodes_what_the_host_decodes() {
                 let load = |device| GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();
                 let mut gpu = load(device.clone()).executor(Room::pages(1)).unwrap();
                 let mut cpu = CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
-                // One token, a few, and tiles.
+                // Each number of tokens takes another kernel: one token, a few, tiles.
                 for n in [1, 5, 40] {
                     let found = columns(gpu.as_mut(), &tape, x, y, n);
                     let expected = columns(cpu.as_mut(), &tape, x, y, n);
@@ -84,7 +84,7 @@ fn every_kernel_decodes_what_the_host_decodes() {
 }
 
 #[test]
-fn a_table_gives_the_rows_that_the_host_decodes() {
+fn an_embedding_decodes_the_same_rows_as_the_host() {
     let Some(adapter) = adapter() else { return };
     let device = Arc::new(Device::open(&adapter, false).unwrap());
     for format in coded() {
@@ -111,9 +111,9 @@ fn a_table_gives_the_rows_that_the_host_decodes() {
     }
 }
 
-/// Every word that reads matrices, in every format of fewer bits: the families of kernels that models use, and split matrices.
+/// Runs every word that reads matrices in every quantised format, with all classes of kernels and with split matrices.
 #[test]
-fn words_in_few_bits_equal_their_twins() {
+fn quantised_words_agree_with_their_twins() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let groups = caps(base.caps.clone(), Class::Groups);
@@ -126,7 +126,7 @@ fn words_in_few_bits_equal_their_twins() {
     let mut wrong = Vec::new();
     for (i, caps) in families.into_iter().enumerate() {
         let device = Arc::new(base.with_caps(caps));
-        // Each family takes other cases of a word, and every second pair of word and format, its neighbour the others.
+        // To save time, each set of capabilities runs one case of every second pair of word and format; the next set runs the other pairs.
         let pairs = WORDS.iter().flat_map(|word| coded().map(move |format| (word, format)));
         for (word, format) in pairs.enumerate().filter(|(n, _)| (n / coded().count() + n + i).is_multiple_of(2)).map(|(_, pair)| pair) {
             let cases = selftest::cases(word, format, Extent::Full);
@@ -143,7 +143,7 @@ fn words_in_few_bits_equal_their_twins() {
 /// The Book of Ruth, King James Version: public domain.
 const RUTH: &str = include_str!("ruth.txt");
 
-/// Loss of perplexity in percent, and bits a weight.
+/// Returns the loss of perplexity in percent, and the bits per weight.
 fn cost(model: &Tiny, quant: &str) -> (f64, f64) {
     let plain = options("cpu");
     let mut coded = plain.clone();
@@ -158,11 +158,11 @@ fn cost(model: &Tiny, quant: &str) -> (f64, f64) {
 
 #[test]
 fn tiny_models_lose_little() {
-    // The tiny GLM has learnt too little for a perplexity to say much.
+    // The tiny GLM is trained too little for a meaningful perplexity.
     for model in goldens().filter(|t| t.name != "glm4") {
         let (loss, bits) = cost(model, "i8");
         assert!(loss <= 0.1 && bits < 8.3, "{}: i8 loses {loss} % at {bits} bits", model.name);
-        // At most 3 % on a longer text (docs/quantisation.md); Ruth alone is a little harder.
+        // The loss is at most 3 % on a longer text (docs/quantisation.md), and slightly more on Ruth alone.
         let (loss, bits) = cost(model, "i4-mixed");
         assert!(loss <= 3.2 && bits <= 5.5, "{}: i4-mixed loses {loss} % at {bits} bits", model.name);
     }

@@ -1,4 +1,4 @@
-//! The official logits of the tiny trained models, one of every architecture, on every device that is here.
+//! Compares the tiny trained models of all architectures with the official logits, on every available device.
 
 use crate::support::{devices, goldens, nmse, options, score};
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use wingbeat::sample::Sampling;
 use wingbeat::session::{Limits, Model, Session};
 
 #[test]
-fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
+fn logits_and_greedy_texts_are_the_official_ones() {
     for (arch, device) in goldens().flat_map(|a| devices().iter().map(move |d| (a, *d))) {
         let golden = arch.golden();
         let model = Model::load(&arch.source(), &options(device), &mut |_, _| ()).unwrap();
@@ -31,6 +31,6 @@ fn logits_are_the_official_ones_and_so_is_the_greedy_text() {
 #[test]
 fn every_architecture_has_golden_logits() {
     for arch in ARCHS {
-        assert!(goldens().any(|g| g.name == arch.name()), "{} has none", arch.name());
+        assert!(goldens().any(|g| g.name == arch.name()), "{} has no golden logits", arch.name());
     }
 }

@@ -1,10 +1,10 @@
-//! Hostile files, and too little of everything: memory, threads, patience. Always a line and an exit code, soon.
+//! Hostile files and exhausted resources: memory, threads, time. The program must end soon with one line and an exit code.
 
 use crate::cli::{code, feed, put, refused, run, stderr, stdout};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs the program under a shell's limits, such as `ulimit -v 300000`.
+/// Runs the program under limits of the shell, such as `ulimit -v 300000`.
 #[cfg(unix)]
 fn limited(limits: &str, args: &str) -> Output {
     let line = format!("{limits}; exec \"$0\" {args}");
@@ -13,7 +13,7 @@ fn limited(limits: &str, args: &str) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// A safetensors file: its header, then `data` zero bytes that no disk keeps.
+/// Writes a safetensors file: its header, then `data` zero bytes that take no room on the disk.
 fn sparse(folder: &tempfile::TempDir, name: &str, header: &str, data: u64) -> std::path::PathBuf {
     let mut header = header.to_string();
     header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
@@ -23,14 +23,14 @@ fn sparse(folder: &tempfile::TempDir, name: &str, header: &str, data: u64) -> st
     path
 }
 
-/// A safetensors file of `n` tensors of one byte.
+/// Writes a safetensors file of `n` tensors of one byte.
 fn tensors(folder: &tempfile::TempDir, file: &str, n: usize, name: impl Fn(usize) -> String) -> std::path::PathBuf {
     let one = |i| format!(r#""{}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}}"#, name(i), i + 1);
     let all: Vec<String> = (0..n).map(one).collect();
     sparse(folder, file, &format!("{{{}}}", all.join(",")), n as u64)
 }
 
-/// Far more than any of these should take, far less than what they took.
+/// Runs `f` and panics if it takes 100 seconds: far more than it should take, far less than it took without bounds.
 fn soon<T>(what: &str, f: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = f();
@@ -44,7 +44,7 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "many.st", 300_000, |i| format!("t{i}"));
     let path = path.display();
-    // Of address space, beside what the program itself takes: room for less and for more of the file's names.
+    // Address space beyond the program itself: too little for the file's names, at several points.
     let own = std::fs::metadata(env!("CARGO_BIN_EXE_wingbeat")).unwrap().len() / 1024;
     for kilobytes in [10_000, 30_000, 60_000, 100_000] {
         let limit = format!("ulimit -v {}", own + kilobytes);
@@ -59,7 +59,6 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     }
 }
 
-/// The limit is known before anything is loaded.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_beyond_the_limit_is_refused_before_it_is_loaded() {
@@ -69,10 +68,10 @@ fn a_model_beyond_the_limit_is_refused_before_it_is_loaded() {
     assert!(said.lines().count() == 1 && said.contains("cpu: the model needs ") && said.contains(" are free"), "{said}");
 }
 
-/// Only users other than root feel the limit on processes and threads.
+/// The limit on processes and threads does not apply to root, so the program runs as another user.
 #[cfg(unix)]
 #[test]
-fn no_threads_to_be_had_is_a_line_and_exit_code_4() {
+fn a_limit_on_threads_is_a_line_and_exit_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wingbeat");
     std::fs::copy(env!("CARGO_BIN_EXE_wingbeat"), &program).unwrap();
@@ -85,7 +84,7 @@ fn no_threads_to_be_had_is_a_line_and_exit_code_4() {
     };
     let is_able = limited(1000, &["--version"]).is_ok_and(|output| output.status.success());
     if !is_able {
-        println!("SKIPPED: no setpriv, no bash, no root, or a folder that others cannot enter");
+        println!("SKIPPED: no setpriv, no bash, no root, or a folder that other users cannot enter");
         return;
     }
     for args in [&["generate", "hello", "-n", "2"][..], &["generate", "hello", "-n", "2", "--json-object"]] {
@@ -96,7 +95,7 @@ fn no_threads_to_be_had_is_a_line_and_exit_code_4() {
     }
 }
 
-/// A signal that a driver raises when it gets no memory.
+/// Some drivers abort the process when they get no memory.
 #[cfg(unix)]
 #[test]
 fn a_crash_under_a_limit_is_a_line() {
@@ -145,7 +144,7 @@ fn states_that_claim_too_much_are_refused() {
         refused(&load(&write("n.state", &hostile)), 1, expected);
     }
 
-    // 100 GB of token ids that take no room on the disk.
+    // 100 GB of token ids in a sparse file.
     let (end, numbers) = (bytes.len() as u64 - 8 - n as u64, 25_000_000_000u64);
     let mut hostile = header.clone();
     hostile["many"] = hostile["tokens"].clone();
@@ -195,7 +194,7 @@ fn names_and_labels_are_shown_without_control_characters() {
     assert_eq!(tensors["tensors"][0]["name"], "a\u{1b}[2J\u{9b}1m\nb");
 }
 
-/// A folder of a classifier whose configuration names its classes.
+/// Writes a classifier of `n` classes with `labels` as id2label into a folder.
 fn classifier(labels: &serde_json::Value, n: usize) -> tempfile::TempDir {
     let family = crate::support::glm4().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +243,7 @@ fn labels_of_any_kind_are_lines_and_json() {
     expected.sort_unstable();
     assert!(told == expected, "JSON has labels as they are");
 
-    // More names than classes may be, for three classes; and more classes than there are names.
+    // More names than classes, and more classes than names.
     let many = |n: usize| (0..n).map(|i| (i.to_string(), "many".into())).collect::<serde_json::Map<String, _>>();
     let folder = classifier(&many(50_000).into(), 3);
     assert_eq!(stdout(&classify(&folder, &[])).matches("  many\n").count(), 3);

@@ -1,4 +1,4 @@
-//! What formats of the weights cost: the library's numbers against a plain computation, and the verb.
+//! The quality of quantised weights: compares the library's numbers with a plain computation, and runs the verb.
 
 use crate::support::{devices, floats, golden, options, score, tiny};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::er
     found
 }
 
-/// The embedded model with that epsilon; every step rounds alike, however many tokens it has.
+/// Loads the embedded model with another epsilon. All steps round in the same way, for any number of tokens.
 fn with_eps(eps: Option<f32>) -> Model {
     let mut options = options("cpu");
     options.deterministic = true;
@@ -28,7 +28,7 @@ fn with_eps(eps: Option<f32>) -> Model {
     tiny(&options)
 }
 
-/// A small model of seeded numbers with so many embeddings.
+/// Writes and loads a small model of seeded numbers with a vocabulary of `n_vocab` tokens.
 fn of_vocabulary(n_vocab: usize, path: &Path) -> Model {
     let blueprint = Rwkv7 { base: Base::new(64, 128, 64, n_vocab), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 } };
     let mut tape = Tape::new();
@@ -53,11 +53,11 @@ fn a_model_is_as_good_as_itself() {
 }
 
 #[test]
-fn another_model_is_as_far_as_a_plain_computation_says() {
+fn the_distance_of_another_model_agrees_with_a_plain_computation() {
     let tokens = golden().prompt(700, 0);
-    // It was trained with 64e-5.
+    // The model was trained with 64e-5.
     let (reference, model) = (with_eps(None), with_eps(Some(5.0)));
-    // Longer than the logits of a step.
+    // Windows longer than the logits of one step.
     let (start, len) = ([5, 9], 402);
     let q = compare(&reference, &model, &Windows { start: &start, tokens: &tokens, len }).unwrap();
 

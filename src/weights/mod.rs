@@ -88,7 +88,7 @@ trait Family: Sync {
     /// Lists the tensors of a GGUF file under their canonical names, and adds the keys that the family needs to the metadata.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
 
-    /// Returns true if tensors of these names belong to the family. `glm` is the configuration, if the file has that of a GLM.
+    /// Returns true if tensors of these names belong to the family. `glm` is the configuration of a GLM, if there is one.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
     /// Gives tensors their canonical names and orientations. Also returns the style of the names in the file.

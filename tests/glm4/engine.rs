@@ -1,4 +1,4 @@
-//! The engine's prefix cache over attention: an entry serves every prompt that begins with some of its tokens, from the device and from the host.
+//! The engine's prefix cache with attention: an entry serves every prompt that shares its first tokens, from the device and from the host.
 
 use crate::support::{devices, glm4, options};
 use wingbeat::engine::{CacheOptions, Completion, Engine, EngineOptions, Generation, Request};
@@ -17,14 +17,14 @@ fn done(engine: &Engine, request: &Request) -> (usize, Completion) {
 }
 
 #[test]
-fn prompts_that_begin_alike_share_what_was_read() {
+fn prompts_with_a_common_prefix_share_cached_tokens() {
     for device in devices() {
         let mut options = options(device);
         options.deterministic = true;
         let Some(tiny) = glm4() else { return };
         let model = tiny.load(&options);
         let per_token = model.slot_bytes() / model.context().unwrap() as u64;
-        // Everything on the device; room for two blocks there, the rest on the host; all on the host.
+        // All entries on the device; two blocks on the device and the rest on the host; all entries on the host.
         for (on_device, on_host) in [(64 << 20, 0), (128 * per_token, 64 << 20), (1, 64 << 20)] {
             let cache = CacheOptions { device_bytes: on_device, host_bytes: on_host, ..CacheOptions::off() };
             let mut engine_options = EngineOptions::default();
@@ -39,7 +39,7 @@ fn prompts_that_begin_alike_share_what_was_read() {
                 let (_, without) = done(&engine, &request);
                 assert_eq!((cached, with.tokens), (want, without.tokens), "{device}, {on_device}, {on_host}");
             }
-            // More at once than the device has room for beside its two slots.
+            // More requests at once than the device has room for.
             let all: Vec<Generation> = (0..8).map(|i| engine.submit(&ask(&prompt(100 + 7 * i, 3 + i % 3))).unwrap()).collect();
             assert!(all.into_iter().all(|generation| generation.wait().unwrap().len() == 1));
             engine.drain();

@@ -1,4 +1,4 @@
-//! What only a model with attention does: it goes back, shares prefixes, fills its context, keeps f16, turns far positions.
+//! Sessions of a model with attention: rewinding, shared prefixes, full contexts, caches in f16, rotations at far positions, classifiers.
 
 use super::{argmax, executors, model as formula};
 use crate::support::{devices, floats, glm4, nmse, options, read};
@@ -10,7 +10,7 @@ use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, Session, low_level};
 
-/// The tiny trained model, or none where only the package is.
+/// Returns the tiny trained model, or `None` if the tests run from the published package.
 fn tiny(options: &Options) -> Option<Model> {
     glm4().map(|tiny| tiny.load(options))
 }
@@ -20,7 +20,7 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
 }
 
 #[test]
-fn a_prefix_that_was_read_is_not_read_again() {
+fn a_common_prefix_is_not_prefilled_again() {
     for device in devices() {
         let mut options = options(device);
         options.deterministic = true;
@@ -31,14 +31,14 @@ fn a_prefix_that_was_read_is_not_read_again() {
         assert_eq!(session.read_to(slot, &first).unwrap(), 0);
         let before = session.logits(slot).unwrap().to_vec();
         assert_eq!(session.read_to(slot, &first).unwrap(), 150);
-        // A fork goes on; then both go back into what they share.
+        // A fork continues. Then both rewind into their common prefix.
         let fork = session.fork(slot).unwrap();
         session.prefill(fork, &second).unwrap();
         let branch = [&first[..100], &second[..]].concat();
         assert_eq!(session.read_to(fork, &branch).unwrap(), 100);
         assert!(session.logits(fork).unwrap() == read(&model, &branch), "{device}");
         assert_eq!(session.logits(slot).unwrap(), before);
-        // The last token is read again, for its logits.
+        // The last token is prefilled again for its logits.
         assert_eq!(session.read_to(slot, &first[..70]).unwrap(), 69);
         assert!(session.logits(slot).unwrap() == read(&model, &first[..70]), "{device}");
         assert!(session.rewind(slot, 71).is_err());
@@ -48,7 +48,7 @@ fn a_prefix_that_was_read_is_not_read_again() {
 }
 
 #[test]
-fn a_recurrence_starts_over_where_a_transformer_goes_back() {
+fn a_recurrence_starts_over_where_a_transformer_rewinds() {
     let model = crate::support::tiny(&options("cpu"));
     let mut session = Session::new(&model, 1).unwrap();
     let slot = session.open().unwrap();
@@ -78,7 +78,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         assert_eq!((session.n_tokens(slot).unwrap(), session.n_left(slot).unwrap()), (60, Some(40)));
         session.prefill(slot, &prompt(40, 1)).unwrap();
         assert!(session.decode(slot, 5).is_err());
-        // A step aside that is refused leaves no slot behind.
+        // A refused profile leaves no slot open.
         session.close(slot).unwrap();
         assert!(low_level::profile(&mut session, 101).is_err() && low_level::profile(&mut session, 0).is_err());
         session.open().unwrap();
@@ -86,7 +86,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
 }
 
 #[test]
-fn what_is_kept_of_a_prefix_takes_no_room_twice() {
+fn a_kept_prefix_counts_once_in_the_context() {
     let mut options = options("cpu");
     options.context = Some(100);
     let Some(model) = tiny(&options) else { return };
@@ -95,7 +95,7 @@ fn what_is_kept_of_a_prefix_takes_no_room_twice() {
     session.read_to(slot, &prompt(60, 1)).unwrap();
     assert_eq!(session.read_to(slot, &[prompt(60, 1), prompt(40, 2)].concat()).unwrap(), 60);
     assert!(session.read_to(slot, &prompt(101, 1)).is_err());
-    assert_eq!(session.n_tokens(slot).unwrap(), 100, "what was refused changes nothing");
+    assert_eq!(session.n_tokens(slot).unwrap(), 100, "a refused prompt changes nothing");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_state_without_its_tokens_is_no_prefix() {
     session.prefill(loaded, &more).unwrap();
     assert_eq!(session.read_to(loaded, &[&more[..], &[9]].concat()).unwrap(), 0);
     assert!(session.logits(loaded).unwrap() == read(&model, &[&more[..], &[9]].concat()));
-    // Of another base, a state is of another model.
+    // A model with another rope_theta refuses the state.
     let mut other = options("cpu");
     other.rope_theta = Some(1e4);
     let mut other = Session::new(&tiny(&other).unwrap(), 1).unwrap();
@@ -160,17 +160,17 @@ fn keys_and_values_in_f16_cost_little() {
     }
 }
 
-/// Weights where only the formulas are compared.
+/// Weights for comparisons between executors.
 const SYNTHETIC: Synthetic = Synthetic { seed: 5 };
 
-/// The functions of shaders are wrong by 5e-4 and more so far out; tables in f16 by 2e-4.
+/// At far positions, sin and cos of shaders are wrong by at least 5e-4, and tables in f16 by 2e-4.
 #[test]
-fn far_positions_turn_as_on_paper() {
+fn far_positions_are_rotated_by_the_formula() {
     const FAR: usize = 100_000;
     let listed = FAR / TOKENS_PER_BLOCK + 1;
     let room = Room { blocks: 2, listed, context: FAR + 8, pages: 1 };
     let model = Glm4 { n_layer: 1, ..formula("glm") };
-    // One block again and again, and the last one by itself.
+    // All positions before the last share one block.
     let step = |position: u32| {
         let run = Run { len: 8, position, shift_out: 1, ..Run::default() };
         let blocks = (0..listed as u32).map(|i| u32::from(i == FAR as u32 / TOKENS_PER_BLOCK as u32)).collect();
@@ -188,7 +188,7 @@ fn far_positions_turn_as_on_paper() {
         let mut expected = near.clone();
         for (token, row) in expected.chunks_exact_mut(16).enumerate() {
             for (i, pair) in row.chunks_exact_mut(2).enumerate().filter(|(i, _)| i % 4 < 2) {
-                // Back to the beginning, and out again.
+                // Undo the rotation of the near position, then rotate by the far one.
                 let speed = 1.0 / 5e6f64.powf(2.0 * (i % 4) as f64 / 4.0);
                 let (here, there) = (token as f64 * speed, f64::from((FAR + token) as f32 * speed as f32));
                 let (x, y, a) = (f64::from(pair[0]), f64::from(pair[1]), there - here);
@@ -201,9 +201,9 @@ fn far_positions_turn_as_on_paper() {
     }
 }
 
-/// More rows than workgroups in one dimension of a grid, and a width that no tile of 64 or 256 divides.
+/// The head has more rows than a grid has workgroups in one dimension. F is no multiple of the tiles of 64 and 256.
 #[test]
-fn large_vocabularies_and_odd_widths_are_read_to_the_end() {
+fn large_vocabularies_and_odd_widths_are_computed_completely() {
     let model = Glm4 { n_layer: 1, n_ffn: 107 * 32, n_vocab: 65_600, ..formula("glm4") };
     let room = Room { blocks: 1, listed: 1, context: TOKENS_PER_BLOCK, pages: 1 };
     let run = Run { len: 40, shift_out: 1, ..Run::default() };
@@ -226,12 +226,12 @@ fn large_vocabularies_and_odd_widths_are_read_to_the_end() {
 }
 
 #[test]
-fn a_classifier_tells_classes_and_no_tokens() {
+fn a_classifier_returns_classes_and_no_tokens() {
     let Some(family) = glm4() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("classifier.safetensors");
     let (checkpoint, language) = (Checkpoint::open(&family.path()).unwrap(), family.load(&options("cpu")));
-    // Three rows of the head, and a bias.
+    // The classifier has three rows of the language model's head, and a bias.
     let head = checkpoint.tensor("lm_head.weight").unwrap().to_f32().unwrap()[7 * 128..10 * 128].to_vec();
     let bias = [0.5f32, -1.0, 2.0];
     let made = [floats("score.weight", vec![3, 128], &head), floats("score.bias", vec![3], &bias)];

@@ -153,7 +153,7 @@ fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     assert_eq!(said(&copy), glm(model_type), "{what}: the copy has no config.json");
     let web = Conversion { layout: Layout::WebRwkv, ..Conversion::default() };
     let text = convert(opened, &dir.path().join("x.st"), &web, &mut |_, _| ()).unwrap_err().to_string();
-    assert!(text.contains("expected an RWKV to write in web-rwkv's layout, found a GLM"), "{text}");
+    assert!(text.contains("web-rwkv's layout exists for RWKV only, this model is a GLM"), "{text}");
 }
 
 /// A function that writes tensors into a folder.
@@ -288,7 +288,7 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
     assert!(text.contains("the configuration has ffn_hidden_size 65, but model.layers.0.mlp.gate_up_proj.weight has 64"), "{text}");
     let rwkv = [Made { name: "emb.weight".into(), shape: vec![1, 1], numbers: vec![0.0] }];
     let text = refusal(&rwkv, hf_config("glm"), json!({}));
-    assert!(text.contains("the configuration is that of a GLM, but no tensor is: the first is emb.weight"), "{text}");
+    assert!(text.contains("the configuration describes a GLM, but no tensor belongs to one: the first is emb.weight"), "{text}");
     let mut seeing = canonical("glm");
     seeing.push(Made { name: "model.visual.patch_embed.proj.weight".into(), shape: vec![1], numbers: vec![0.0] });
     let text = refusal(&seeing, hf_config("glm"), json!({}));

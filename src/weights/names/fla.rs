@@ -25,7 +25,7 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
-/// Gives tensors their canonical names. Weights of Linear layers are transposed, square ones, too.
+/// Gives tensors their canonical names. Weights of Linear layers are always transposed, even square ones.
 pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {

@@ -81,7 +81,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
     }
     if n_known == 0 {
         let first = slots.first().map_or(String::new(), |t| format!(": the first is {}", t.name));
-        let text = format!("the configuration is that of a GLM, but no tensor is{first}");
+        let text = format!("the configuration describes a GLM, but no tensor belongs to one{first}");
         return Err(Error::model(text).hint(OF_ANOTHER));
     }
     Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
@@ -168,7 +168,7 @@ mod tests {
         }
         assert!(
             refusal(&[("emb.weight", &[1, 1])], Some(&glm))
-                .contains("the configuration is that of a GLM, but no tensor is: the first is emb.weight")
+                .contains("the configuration describes a GLM, but no tensor belongs to one: the first is emb.weight")
         );
         for list in [
             &[("transformer.embedding.word_embeddings.weight", &[9usize, 4][..])][..],
@@ -177,7 +177,7 @@ mod tests {
         ] {
             assert!(refusal(list, None).contains("the config.json of this GLM is missing"), "{list:?}");
         }
-        // Other models have some of these names, too. An adapter has none of them.
+        // Other models also have some of these names. An adapter has none of them.
         for name in ["model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_up_proj.weight", "model.embed_tokens.weight"] {
             assert_eq!(names(&[(name, &[1, 1])], None).unwrap().0, [name]);
         }

@@ -11,7 +11,7 @@ const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn
 /// The last words of mixes: theirs, official.
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
-/// Returns true if names, without wrappers' prefixes, are those of `transformers`.
+/// Returns true if names, without wrappers' prefixes, are written as in `transformers`.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))

@@ -54,7 +54,7 @@ const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_to
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
 /// Returns canonical names with their tensors in natural order, and the style of the file. A model with tied embeddings gets its embedding
-/// as output matrix. `glm` is the configuration, if it is that of a GLM.
+/// as output matrix. `glm` is the configuration of a GLM, if there is one.
 ///
 /// # Errors
 ///

@@ -128,7 +128,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes bytes from the budget. They are never returned, so the budget bounds the work, too.
+    /// Takes bytes from the budget. They are never returned, so the budget also bounds the work.
     ///
     /// # Errors
     ///
