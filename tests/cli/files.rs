@@ -8,7 +8,7 @@ fn what_is_wrong_with_a_model_is_said_in_a_line() {
     let path = |name: &str, bytes: &[u8]| put(&folder, name, bytes).to_str().unwrap().to_string();
     let generate = |model: &str| run(&["generate", "x", "-m", model]);
     refused(&generate("/no/such/model"), 1, "no such file");
-    refused(&generate(folder.path().to_str().unwrap()), 1, "found none");
+    refused(&generate(folder.path().to_str().unwrap()), 1, "the folder has no checkpoint");
     refused(&generate(&path("lfs.pth", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")), 1, "git lfs pull");
     refused(&generate(&path("empty.pth", b"")), 1, "empty");
     let whole = std::fs::read(tiny()).unwrap();
@@ -50,7 +50,7 @@ fn convert_writes_what_generates_the_same() {
     refused(&run(&["convert", same, same]), 2, "same.safetensors");
     let out = folder.path().join("merged.safetensors");
     let merge = run(&["convert", same, out.to_str().unwrap(), "--lora", same, "--lora-alpha", "8"]);
-    refused(&merge, 1, "expected an adapter with pairs of lora_A and lora_B");
+    refused(&merge, 1, "not a LoRA adapter: the file has no pair of lora_A and lora_B");
     let without_alpha = run(&["convert", same, out.to_str().unwrap(), "--lora", same]);
     assert_eq!(code(&without_alpha), 2);
     assert!(stderr(&without_alpha).contains("--lora-alpha") && !out.exists());
@@ -142,8 +142,8 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     refused(&run(&["convert", &tuned, &path("state.pth")]), 2, "safetensors");
     let model = path("own.safetensors");
     std::fs::copy(sibling("rwkv6"), &model).unwrap();
-    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "one that is read");
-    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "one that is read");
+    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "is a file that is read");
+    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "is a file that is read");
     made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found one of 7");
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "found a model");
