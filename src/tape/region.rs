@@ -35,7 +35,7 @@ impl Region {
     }
 
     /// Returns the rows that share a word.
-    fn sharers(&self) -> usize {
+    fn rows_per_word(&self) -> usize {
         match self.order {
             Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
             Order::Plain => 1,
@@ -86,17 +86,17 @@ impl Region {
 
     /// Returns units `first .. first + n` of each row in the device's order, as a region of `n` units per row. Units past a row's end are zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
-        let (size, sharers) = (self.unit_bytes(), self.sharers());
+        let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
         for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
             let own = codes[first * size..].chunks_exact(size).take(n);
-            if sharers == 1 {
+            if rows_per_word == 1 {
                 placed[row * n * size..][..own.len() * size].copy_from_slice(&codes[first * size..][..own.len() * size]);
                 continue;
             }
-            let (group, member) = (row / sharers * n, row % sharers);
+            let (group, member) = (row / rows_per_word * n, row % rows_per_word);
             for (unit, code) in own.enumerate() {
-                placed[((group + unit) * sharers + member) * size..][..size].copy_from_slice(code);
+                placed[((group + unit) * rows_per_word + member) * size..][..size].copy_from_slice(code);
             }
         }
         placed

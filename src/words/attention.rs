@@ -42,7 +42,7 @@ struct Attend {
 /// Rows of `splits`: tokens times workgroups that share a token.
 const MAX_SPLITS: usize = 256;
 /// Workgroups that keep a large GPU busy.
-const ENOUGH: usize = 256;
+const BUSY_WORKGROUPS: usize = 256;
 /// Blocks that a workgroup takes at least.
 const MIN_BLOCKS: usize = 4;
 
@@ -92,7 +92,7 @@ impl Shape {
         let n_blocks = cx.context.div_ceil(TOKENS_PER_BLOCK).max(1);
         let workgroups = cx.tokens * of.n_heads / heads;
         let wanted = match cx.caps.class {
-            Class::Groups if !has_chunks => ENOUGH.div_ceil(workgroups).min(MAX_SPLITS / cx.tokens).max(1),
+            Class::Groups if !has_chunks => BUSY_WORKGROUPS.div_ceil(workgroups).min(MAX_SPLITS / cx.tokens).max(1),
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);

@@ -34,11 +34,11 @@ impl Tape {
 /// Tokens from which on the dense product is used. Eight tokens with nine zeros in ten read about as many weights one by one.
 const DENSE_FROM: usize = 8;
 /// Consecutive bytes of one channel that a workgroup reads.
-const STRETCH: usize = 64;
+const CHANNEL_BYTES: usize = 64;
 
 /// Returns the kernel for a few tokens. The size of eight weights determines the rows per workgroup.
 fn sparse(piece: &MatrixPiece) -> Shape {
-    let units = (STRETCH / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
+    let units = (CHANNEL_BYTES / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
 }
 

@@ -163,9 +163,10 @@ pub struct Stack {
 
 /// Segments in one dispatch: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
 const MAX_SEGMENTS: usize = 8;
-/// Tokens whose inputs linear/matvec holds in registers at a time. Sums that one of its lanes keeps at most.
-const HELD: usize = 4;
-const SUMS: usize = 64;
+/// Tokens whose inputs linear/matvec holds in registers at a time.
+const TOKENS_IN_REGISTERS: usize = 4;
+/// Sums that a lane of linear/matvec keeps at most.
+const MAX_LANE_SUMS: usize = 64;
 
 /// A kernel and the work of one workgroup.
 #[derive(Clone)]
@@ -226,8 +227,8 @@ impl Shape {
     /// Returns the kernel linear/matvec: at most `rows` rows per workgroup, and up to [`BATCH`] of `n` tokens.
     fn matvec(rows: usize, n: usize) -> Shape {
         let tokens = n.next_power_of_two().min(BATCH);
-        let groups = (rows.min(SUMS / tokens) / 4).max(1);
-        let (blocks, held) = (tokens.div_ceil(HELD), tokens.min(HELD));
+        let groups = (rows.min(MAX_LANE_SUMS / tokens) / 4).max(1);
+        let (blocks, held) = (tokens.div_ceil(TOKENS_IN_REGISTERS), tokens.min(TOKENS_IN_REGISTERS));
         let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32), ("TILES", 1)];
         Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, modules: vec![] }
     }
