@@ -1,4 +1,4 @@
-//! Token embedding:  x[t] = LN0(E[token])
+//! Token embedding:  `x[t] = LN0(E[token])`
 //!
 //! E is `[vocab, width]`, x is `[T, width]`. The norm is applied to the row and not folded into the table: that would rewrite the table
 //! while loading and round it again, and normalising one row costs nothing. The twin is the reference implementation on the CPU.

@@ -1,4 +1,4 @@
-//! Products of stacked matrices, a part of most words:  y[t] = store(activation(bias + W x[t])), segment by segment.
+//! Products of stacked matrices, a part of most words:  `y[t] = store(activation(bias + W x[t]))`, segment by segment.
 //!
 //! This file chooses a kernel by the adapter's class and the number of rows, and cuts the stack into pieces that fit a binding.
 //! The *twin* is the reference implementation on the CPU.

@@ -43,8 +43,8 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Decodes a block of two halves with four runs of 32 numbers each. In a half with 64 bytes of n and 32 bytes of h, number l of run r has
-/// nibble r / 2 of n[32 (r % 2) + l], and bits 2 r and 2 r + 1 of h[l] as its two high bits.
+/// Decodes a block of two halves. A half has four runs of 32 numbers, 64 bytes of n and 32 bytes of h. The low four bits of number l in
+/// run r are nibble r / 2 of `n[32 (r % 2) + l]`; its two high bits are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {
