@@ -1,4 +1,4 @@
-//! Tokens drawn on the device, several a submission, are those that the host draws one by one; so are the states that they leave.
+//! Sampling on the device, several tokens per submission: tokens and states equal those by sampling on the host.
 
 use crate::support::{adapter, caps, devices};
 use std::process::{Command, Output};
@@ -7,21 +7,21 @@ use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::exec::selftest;
 use wingbeat::low_level::tape::{Caps, Class};
 
-/// `generate` with tokens drawn there; the state goes to that file.
+/// Runs `generate` with sampling on `draws` (`device` or `host`), and saves the state to a file.
 fn generate(args: &[&str], draws: &str, state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(["generate", "-s", "5", "--jsonl"]).args(args);
     if !args.contains(&"--trials") {
         command.arg("--save-state").arg(state).arg("--state-tokens");
     }
-    // The kernels that real GPUs run, where tokens are drawn on the device by themselves.
+    // Uses the kernels of GPUs.
     command.env_remove("RUST_LOG").env("WINGBEAT_KERNELS", "groups").env("WINGBEAT_DRAWS", draws);
     command.output().unwrap()
 }
 
 const GLM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
 
-/// Everything that is printed, but for times.
+/// Returns the printed JSON objects without times.
 fn said(output: &Output) -> Vec<serde_json::Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout.clone()).unwrap();
@@ -31,17 +31,17 @@ fn said(output: &Output) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
+fn a_text_does_not_depend_on_where_tokens_are_sampled() {
     let folder = tempfile::tempdir().unwrap();
     let cases: &[&[&str]] = &[
         &["-n", "40", "--temp", "0", "In the"],
         &["-n", "70", "--temp", "0.9", "--ignore-eos", "Moses said"],
-        // The text ends in the middle of a submission: at a stop text, at an id, after as many tokens as asked for.
+        // The text ends within a submission: at a stop text, at a stop id, at the token limit.
         &["-n", "60", "--stop", "the", "--temp", "0", "And it came to pass"],
         &["-n", "60", "--logit-bias", "0=6", "Thou shalt not"],
         &["-n", "1", "In the"],
         &["-n", "2", "In the"],
-        // Drawn on the host everywhere, and on the device.
+        // Settings that only the host supports, then settings that the device supports.
         &["-n", "40", "--typical", "0.8", "--top-n-sigma", "2", "--dry-multiplier", "0.8", "In the"],
         &["-n", "40", "--mirostat", "4", "--repeat-penalty", "1.2", "--repeat-last-n", "20", "--trials", "3", "And it came"],
         &["-n", "60", "--top-n-sigma", "1.2", "--temp", "1.4", "Moses said"],
@@ -60,14 +60,14 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
             "f16",
             "In the",
         ],
-        // A transformer, over the end of a block.
+        // A transformer, across the end of a block of the KV cache.
         &["-m", GLM, "--vocab", "tiny", "-n", "70", "--temp", "0.7", "--ignore-eos", "And the"],
         &["-m", GLM, "--vocab", "tiny", "-n", "100", "--temp", "0.9", "--stop", "the", "And it came to pass"],
-        // Some end earlier than others.
+        // Texts that end at different lengths.
         &["-n", "48", "--trials", "3", "--logit-bias", "0=5", "--stop", "and", "In the beginning"],
     ];
     for device in devices() {
-        // A software GPU is slow: two of them, one with several streams.
+        // A software adapter is slow, so it runs only the last four cases.
         let cases = if *device == "gpu" { &cases[9..] } else { cases };
         for (i, case) in cases.iter().enumerate() {
             if case.contains(&GLM) && !std::path::Path::new(GLM).is_dir() {
@@ -79,7 +79,7 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
             let (host, ahead) = (path("host"), path("device"));
             let expected = said(&generate(&args, "host", &host));
             assert_eq!(said(&generate(&args, "device", &ahead)), expected, "{args:?}");
-            // Every number of the state, the logits, the penalties and the place in the random stream.
+            // Compares the state, the logits, the penalties and the position in the random stream.
             if !args.contains(&"--trials") {
                 assert!(std::fs::read(&host).unwrap() == std::fs::read(&ahead).unwrap(), "{args:?}: states differ");
             }
@@ -88,7 +88,7 @@ fn a_text_is_the_same_wherever_its_tokens_are_drawn() {
 }
 
 #[test]
-fn a_submission_of_several_steps_is_as_many_of_one() {
+fn a_submission_of_several_steps_equals_single_steps() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     for class in [Class::Groups, Class::Lanes] {

@@ -1,4 +1,4 @@
-//! Texts that come and go in one batch are those that each would be alone, on every device that is here.
+//! Continuous batching: each text equals the text that its job generates alone, on every device of this machine.
 
 use crate::support::{adapter, caps, devices, draws_ahead, glm4, golden, options, read, tiny, unwatched};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use wingbeat::low_level::tape::Class;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Finish, Job, JobId, JobOutput, Limits, Model, Session};
 
-/// A prompt of its own length for every number, how it is drawn and how long it may be.
+/// Returns a prompt, sampler settings and limits for case `i`. Prompts have different lengths.
 fn case(i: usize) -> (Vec<u32>, Sampling, Limits) {
     let mut sampling = if i.is_multiple_of(3) { Sampling::greedy(0) } else { Sampling { seed: i as u64, ..Sampling::rwkv() } };
     sampling.top_k = i % 4 * 10;
@@ -33,11 +33,11 @@ fn all_of(made: JobOutput) -> (Vec<u32>, String, Finish) {
 }
 
 #[test]
-fn a_text_does_not_know_what_runs_beside_it() {
+fn a_text_does_not_depend_on_the_rest_of_the_batch() {
     for device in devices() {
         let mut options = options(device);
         options.deterministic = true;
-        // Prompts that are read in several steps.
+        // Smaller than some prompts, so that these take several steps.
         options.chunk = 16;
         let model = tiny(&options);
         let n = if *device == "cpu" { 40 } else { 12 };
@@ -66,13 +66,13 @@ fn a_text_does_not_know_what_runs_beside_it() {
 }
 
 #[test]
-fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
+fn an_error_of_one_job_does_not_affect_the_others() {
     let model = tiny(&options("cpu"));
     let n_vocab = model.facts().n_vocab as u32;
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
     let (prompt, sampling, limits) = case(3);
     let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
-    // Nothing is left over of what is refused.
+    // A refused job leaves no slot open.
     for (prompt, sampling, kind, want) in [
         (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
         (&[n_vocab][..], sampling.clone(), Kind::Input, "out of range"),
@@ -98,7 +98,7 @@ fn what_is_wrong_with_one_text_is_nothing_to_the_others() {
 }
 
 #[test]
-fn a_text_goes_on_from_a_slot_that_stays_and_ends_where_it_is_cancelled() {
+fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
     let mut options = options("cpu");
     options.deterministic = true;
     let model = tiny(&options);
@@ -130,7 +130,7 @@ fn a_text_goes_on_from_a_slot_that_stays_and_ends_where_it_is_cancelled() {
 }
 
 #[test]
-fn a_processor_is_asked_before_each_draw() {
+fn a_processor_is_called_before_each_sampling() {
     let model = tiny(&options("cpu"));
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
     let (prompt, ..) = case(3);
@@ -148,7 +148,7 @@ fn a_processor_is_asked_before_each_draw() {
     assert!(made.contains(&vec![65, 66, 67, 68, 69]), "{made:?}");
 }
 
-/// Three texts, and what is done with the session after every step.
+/// Generates three texts in a batch, and uses the session for other work after every step. The texts must not change.
 fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
@@ -183,9 +183,9 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         let session = batcher.session_mut();
         n_steps += 1;
         match n_steps % 4 {
-            // Draws on the device for another.
+            // Generates another text, which replaces the samplers on the device.
             0 => assert_eq!(alone(session, 3), expected[3], "{name}: the text of another"),
-            // Reads in another slot, whose state comes from a file from the second time on.
+            // Prefills another slot, which from the second time on is loaded from a state file.
             1 => {
                 let slot = if state.exists() { session.load(&state, false).unwrap().0 } else { session.open().unwrap() };
                 session.prefill(slot, &case(3).0).unwrap();
@@ -199,13 +199,13 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         assert_eq!(heard[job], expected[i], "{name}: text {i}, token by token");
     }
     assert!(n_steps > 4, "{name}: nothing else was done between {n_steps} steps");
-    // A software GPU may take longer for a token than a submission should.
-    assert!(n_ahead > 0 || name != "cpu", "none was drawn ahead");
+    // On a software adapter a step may take longer than the limit of a submission, so each submission has one step.
+    assert!(n_ahead > 0 || name != "cpu", "no token was sampled ahead");
 }
 
 #[test]
-fn nothing_that_is_drawn_ahead_is_lost_or_doubled_where_something_else_is_done_between_two_steps() {
-    if !draws_ahead("batcher::nothing_that_is_drawn_ahead_is_lost_or_doubled_where_something_else_is_done_between_two_steps") {
+fn other_work_between_two_steps_neither_drops_nor_repeats_tokens() {
+    if !draws_ahead("batcher::other_work_between_two_steps_neither_drops_nor_repeats_tokens") {
         return;
     }
     let mut on_cpu = options("cpu");
@@ -220,13 +220,13 @@ fn nothing_that_is_drawn_ahead_is_lost_or_doubled_where_something_else_is_done_b
 }
 
 #[test]
-fn what_one_text_teaches_a_lexer_is_nothing_to_another() {
+fn lexer_states_of_one_text_do_not_count_for_another() {
     let mut options = options("cpu");
     options.deterministic = true;
     let model = tiny(&options);
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
-    // Each letter may be the last but so many: a state of the lexer for every text of some length. One text comes to see some ten
-    // thousands of them, and the crate ends a lexer at 250 000.
+    // The lexer needs a state for almost every text of some length. One text visits tens of thousands of states, and the crate ends a
+    // lexer at 250 000.
     let ends: Vec<String> = ('a'..='z').zip(20..).map(|(letter, n)| format!("\"{letter}\" [a-z ]{{{n}}}")).collect();
     let grammar = Grammar::gbnf(&format!("root ::= [a-z ]* ({})", ends.join(" | "))).unwrap();
     let follower = pieces.follow(&grammar).unwrap();
@@ -256,7 +256,7 @@ fn what_one_text_teaches_a_lexer_is_nothing_to_another() {
 }
 
 #[test]
-fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
+fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
     let Some(tiny) = glm4() else { return };
     let mut options = options("cpu");
     options.deterministic = true;
@@ -267,7 +267,7 @@ fn a_context_bounds_a_text_and_a_prompt_that_is_longer_is_refused() {
     let job = |n: usize, seed| {
         Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Limits { stop_ids: Some(vec![]), ..Limits::new(1000) })
     };
-    assert!(batcher.add(job(101, 1)).unwrap_err().to_string().contains("do not fit the context of 100"));
+    assert!(batcher.add(job(101, 1)).unwrap_err().to_string().contains("exceed the context of 100"));
     let mut n_prompt = HashMap::new();
     let mut waiting = [100, 60, 1, 99, 64, 65].into_iter();
     let mut texts = 0;

@@ -76,7 +76,7 @@ fn a_file_of_another_kind_is_named() {
         (file("out.jsonl", b"{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"text\":\"y\"}\n"), "prompts or results of batch", "results of batch"),
         (folder.path().join("empty"), "the folder has no checkpoint", "the folder has no checkpoint"),
         (folder.path().join("absent"), "no such file", "no such file"),
-        (PathBuf::from(tiny()), "", "found a model (give the model with -m"),
+        (PathBuf::from(tiny()), "", "found a model (name a model with -m"),
     ];
     for (path, as_model, as_state) in &files {
         let path = path.to_str().unwrap();

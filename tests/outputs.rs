@@ -54,7 +54,7 @@ fn an_output_is_refused_before_a_model_is_opened() {
     }
     for args in writers(text(&file)) {
         let is_state = args[0] == "generate" || args[0] == "chat";
-        let expected = if is_state { "a state to replace, found a file that is no state" } else { "(--force replaces it)" };
+        let expected = if is_state { "a state file to replace, found a file of another kind" } else { "(--force replaces it)" };
         refused(&run(&args), 1, expected);
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
@@ -72,7 +72,7 @@ fn force_replaces_a_file_and_a_state_only_a_state() {
     refused(&run(&save), 1, "s.st: expected a new file, found one that exists (--force replaces it)");
     stdout(&run(&[&save[..], &["--force", "--temp", "0"]].concat()));
     assert!(std::fs::read(&state).unwrap() != first);
-    refused(&run(&["generate", "In", "-n", "1", "--save-state", text(&model), "--force"]), 1, "found a file that is no state");
+    refused(&run(&["generate", "In", "-n", "1", "--save-state", text(&model), "--force"]), 1, "found a file of another kind");
 
     stdout(&run(&["convert", TINY, text(&model), "--force"]));
     assert!(std::fs::read(&model).unwrap() == std::fs::read(TINY).unwrap() || model.metadata().unwrap().len() > 1 << 20);

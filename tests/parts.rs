@@ -1,4 +1,4 @@
-//! A model whose layers lie on several devices says what it says on one.
+//! A model whose layers are on several devices computes what it computes on one.
 
 use crate::support::{Tiny, adapter, caps, devices, goldens, made, nmse, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
@@ -10,19 +10,19 @@ use wingbeat::low_level::weights::Checkpoint;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session, Slot, low_level};
 
-/// One part a device: the first has layer 0 alone, a third one has only the head.
+/// Returns one part per device. The first has layer 0 only; a third has the head only.
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
     let ends: &[usize] = if devices.len() == 2 { &[1, n_layer + 1] } else { &[1, n_layer, n_layer + 1] };
     let starts = [0].into_iter().chain(ends.iter().copied());
     devices.iter().zip(starts.zip(ends)).map(|(device, (start, &end))| part(device, start..end)).collect()
 }
 
-/// Layers that stay on a device.
+/// Returns a part whose layers all stay on the device.
 fn part(device: &str, layers: Range<usize>) -> PartOn {
     PartOn { device: if device == "own" { DeviceChoice::Own } else { device.parse().unwrap() }, resident: layers.len(), layers }
 }
 
-/// Opens it on these devices.
+/// Loads the model on these devices.
 fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     let mut options = base.clone();
     options.chunk = 16;
@@ -35,7 +35,7 @@ fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     model
 }
 
-/// What a model says, in numbers and in tokens.
+/// The results of a model: numbers by name, and a greedy text.
 #[derive(PartialEq)]
 struct Said {
     numbers: Vec<(String, Vec<f32>)>,
@@ -43,13 +43,13 @@ struct Said {
 }
 
 impl Said {
-    /// Names of the numbers that are not the same.
+    /// Returns the names of the numbers that differ.
     fn differs(&self, expected: &Said) -> Vec<&str> {
         let pairs = self.numbers.iter().zip(&expected.numbers).filter(|(found, expected)| found != expected);
         pairs.map(|((name, _), _)| name.as_str()).collect()
     }
 
-    /// The worst error of all numbers; texts have to be the same.
+    /// Returns the largest error of all numbers. Panics if the texts differ.
     fn error(&self, expected: &Said) -> f64 {
         assert_eq!(self.greedy, expected.greedy);
         let errors = self.numbers.iter().zip(&expected.numbers).map(|((_, found), (_, expected))| nmse(found, expected));
@@ -57,12 +57,12 @@ impl Said {
     }
 }
 
-/// Several slots in chunks, decoding together, a fork, a state file, what the head sees, how much is zero, a text.
+/// Runs prefill of several slots, batched decode, a fork, a state file, the input of the head, sparsity and a greedy text.
 fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     let mut numbers = Vec::new();
     let mut session = Session::new(model, 4).unwrap();
     let golden = tiny.golden();
-    // A transformer remembers in blocks of 64.
+    // Longer than a block of the KV cache, which has 64 tokens.
     let longest = if tiny.name == "glm4" { 70 } else { 21 };
     let prompts: Vec<Vec<u32>> = [1, longest, 6].iter().enumerate().map(|(i, &n)| golden.prompt(n, i)).collect();
     let slots: Vec<Slot> = prompts.iter().map(|_| session.open().unwrap()).collect();
@@ -81,7 +81,7 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
         }
     }
     session.close(slots[0]).unwrap();
-    // Into a page that was in use, by way of the file.
+    // Loads the state file into a page that was in use.
     let (loaded, _) = session.load(state, false).unwrap();
     numbers.push(("logits after loading".into(), session.decode(loaded, 80).unwrap().to_vec()));
     numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
@@ -94,12 +94,12 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
 }
 
 #[test]
-fn parts_on_one_kind_of_device_say_the_same_to_the_bit() {
+fn parts_on_one_kind_of_device_are_bit_identical() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     for tiny in goldens() {
         for device in devices().iter().map(|device| if *device == "gpu" { "gpu:0" } else { *device }) {
-            // Else chunks go by the clock, and with them how numbers are rounded.
+            // Otherwise chunk lengths depend on time, and rounding depends on chunk lengths.
             let mut options = options(device);
             options.deterministic = true;
             let expected = ask(&open(tiny, &[device], &options), tiny, &state);
@@ -112,7 +112,7 @@ fn parts_on_one_kind_of_device_say_the_same_to_the_bit() {
 }
 
 #[test]
-fn parts_on_kernels_for_gpus_say_the_same_to_the_bit() {
+fn parts_with_gpu_kernels_are_bit_identical() {
     let Some(adapter) = adapter() else { return };
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
@@ -127,7 +127,7 @@ fn parts_on_kernels_for_gpus_say_the_same_to_the_bit() {
 }
 
 #[test]
-fn parts_on_a_gpu_and_on_the_cpu_say_the_same() {
+fn parts_on_a_gpu_and_on_the_cpu_agree() {
     if !devices().contains(&"gpu") {
         return;
     }
@@ -148,7 +148,7 @@ fn parts_on_a_gpu_and_on_the_cpu_say_the_same() {
     }
 }
 
-/// The same with layers that are streamed: only so many of each part stay on the device.
+/// Loads the model on these devices, with `resident` layers of each part on the device and the others streamed.
 fn streamed(tiny: &Tiny, on: &[&str], resident: usize, base: &Options) -> Model {
     let mut options = base.clone();
     options.chunk = 16;
@@ -158,13 +158,13 @@ fn streamed(tiny: &Tiny, on: &[&str], resident: usize, base: &Options) -> Model 
 }
 
 #[test]
-fn streamed_layers_say_the_same_to_the_bit() {
+fn streamed_layers_are_bit_identical() {
     let Some(adapter) = adapter() else { return };
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let base = Device::open(&adapter, false).unwrap();
     for tiny in goldens() {
-        // Tables and matrices in several pieces, too: the tokens of a step are then in several of them.
+        // The second case also splits tables and matrices, so that the tokens of a step are in several pieces.
         let cases: [(Class, usize, &[usize]); 2] = [(base.caps.class, 128 << 20, &[4, 0]), (Class::Groups, 20_000, &[2])];
         for (class, max_binding, residents) in cases {
             let mut options = options("own");
@@ -190,7 +190,7 @@ fn streamed_layers_say_the_same_to_the_bit() {
 }
 
 #[test]
-fn a_deep_model_passes_through_a_tenth_of_its_size() {
+fn a_deep_model_is_streamed_through_a_tenth_of_its_size() {
     if !devices().contains(&"gpu") {
         return;
     }
@@ -210,7 +210,7 @@ fn a_deep_model_passes_through_a_tenth_of_its_size() {
     assert!(passing > 0 && 10 * passing < all, "{passing} of {all} bytes");
     assert_eq!(open(Some(n_layer + 1)).device_bytes(), all);
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37) % 2000).collect();
-    // Sessions share what the layers pass through.
+    // Sessions share the buffers through which layers are streamed.
     std::thread::scope(|scope| {
         let readers: Vec<_> = [&tokens[..], &tokens[7..], &tokens[30..31]]
             .map(|tokens| (tokens, scope.spawn(|| logits_of(&streamed, tokens))))
@@ -223,7 +223,7 @@ fn a_deep_model_passes_through_a_tenth_of_its_size() {
     assert!(read(&streamed, &tokens) == read(&whole, &tokens));
 }
 
-/// Logits after a prompt, and after each of three tokens more.
+/// Returns the logits after a prompt and after each of three more tokens.
 fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
@@ -235,7 +235,7 @@ fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
 }
 
 #[test]
-fn a_state_goes_on_wherever_the_layers_lie() {
+fn a_state_continues_in_any_placement_of_layers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let mut placements: Vec<&[&str]> = vec![&["cpu"], &["cpu", "cpu"]];
@@ -278,7 +278,7 @@ fn wrong_parts_are_named_before_anything_is_loaded() {
 }
 
 #[test]
-fn what_is_measured_covers_every_part() {
+fn measurements_cover_every_part() {
     let tiny = goldens().find(|t| t.name == "rwkv7").unwrap();
     let words = |on: &[&str]| {
         let model = open(tiny, on, &options("auto"));

@@ -1,4 +1,4 @@
-//! Slots, chunks, forks and state files of the embedded model, on every device that is here.
+//! Slots, chunks, forks and state files of the embedded model, on every device of this machine.
 
 mod streams;
 
@@ -14,7 +14,7 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
 }
 
-/// Models on every device and, where there is an adapter, in the other family of kernels and with split matrices.
+/// Returns models on every device and, on the first adapter, also with GPU kernels and with split matrices.
 fn models(change: impl Fn(&mut Options)) -> Vec<(String, Model)> {
     let mut models = Vec::new();
     for device in devices() {
@@ -64,13 +64,13 @@ fn chunks_of_any_length_agree() {
 }
 
 #[test]
-fn a_neighbour_never_changes_my_logits() {
+fn logits_do_not_depend_on_other_slots() {
     let all = std::env::var_os("WINGBEAT_TEST_ALL").is_some();
     for deterministic in [false, true] {
         for (name, model) in models(|o| o.deterministic = deterministic) {
             let prompts: Vec<Vec<u32>> = (0..70).map(|i| prompt(1 + (i * 11) % 23, i)).collect();
             let alone: Vec<Vec<f32>> = prompts.iter().take(9).map(|p| read(&model, p)).collect();
-            // Kernels for real GPUs are slow on a software adapter: they take few slots in the fast set.
+            // GPU kernels are slow on a software adapter, so the fast tests use few slots.
             let quick = ["cpu", "gpu"].contains(&name.as_str());
             let counts: &[usize] = if all || quick { &[1, 3, 8, 33, 70] } else { &[3, 9] };
             for &n in counts {
@@ -92,7 +92,7 @@ fn a_neighbour_never_changes_my_logits() {
 }
 
 #[test]
-fn forks_go_their_own_way_and_leave_the_original_alone() {
+fn forks_do_not_change_the_original() {
     for (name, model) in models(|o| o.deterministic = true) {
         let mut session = Session::new(&model, 4).unwrap();
         let a = session.open().unwrap();
@@ -116,7 +116,7 @@ fn forks_go_their_own_way_and_leave_the_original_alone() {
 }
 
 #[test]
-fn a_saved_state_goes_on_exactly_in_another_slot_and_session() {
+fn a_saved_state_continues_exactly_in_another_slot_and_session() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
     for device in devices() {
@@ -149,7 +149,7 @@ fn a_saved_state_goes_on_exactly_in_another_slot_and_session() {
 }
 
 #[test]
-fn a_state_of_other_weights_or_a_broken_one_is_refused() {
+fn a_state_of_other_weights_and_a_damaged_state_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
     let model = tiny(&options("cpu"));
@@ -176,7 +176,7 @@ fn a_state_of_other_weights_or_a_broken_one_is_refused() {
 }
 
 #[test]
-fn reading_nothing_changes_nothing_and_bad_tokens_are_refused() {
+fn an_empty_prompt_changes_nothing_and_bad_tokens_are_refused() {
     for device in devices() {
         let model = tiny(&options(device));
         let mut session = Session::new(&model, 2).unwrap();
@@ -192,14 +192,13 @@ fn reading_nothing_changes_nothing_and_bad_tokens_are_refused() {
         assert!(session.prefill_many(&[(slot, &[1]), (slot, &[2])], &mut |_, _| ()).is_err());
         session.open().unwrap();
         assert!(session.open().is_err());
-        // All rows or the last one: the same numbers, the same state.
         let other = session.fork(slot);
         assert!(other.is_err(), "both slots are in use");
     }
 }
 
 #[test]
-fn all_logits_end_with_the_last_ones() {
+fn score_returns_the_logits_that_prefill_returns() {
     for (name, model) in models(|o| o.deterministic = true) {
         let tokens = prompt(40, 4);
         let mut session = Session::new(&model, 1).unwrap();
@@ -220,7 +219,7 @@ fn all_logits_end_with_the_last_ones() {
 }
 
 #[test]
-fn a_callers_error_leaves_the_slot_after_its_tokens() {
+fn an_error_of_the_callback_does_not_undo_reading() {
     for (name, model) in models(|o| o.deterministic = true) {
         let mut session = Session::new(&model, 3).unwrap();
         let slot = session.open().unwrap();
@@ -288,7 +287,7 @@ fn hidden_activations_are_the_same_on_every_device() {
 }
 
 #[test]
-fn a_state_keeps_what_the_sampler_looks_back_at() {
+fn a_state_keeps_the_tokens_that_the_sampler_needs() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (folder.path().join("old.st"), folder.path().join("new.st"));
     let model = tiny(&options("cpu"));
@@ -309,7 +308,7 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
     let memory = load(&new);
     assert_eq!(memory, sampler.memory());
     assert!(memory.mu.is_some() && memory.recent == [3, 4, 5, id]);
-    // Whoever looks back further than the one that was saved reads the tokens that were kept.
+    // A sampler that needs more tokens than the saved sampler kept takes them from the saved tokens.
     for look_back in [None, Some(1)] {
         let mut short = Sampler::new(Sampling { repeat_penalty: 1.01, repeat_last_n: look_back, ..Sampling::rwkv() });
         short.read(&[75, 76, 77, 75]);
@@ -320,7 +319,7 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
         loaded.begin(&mut longer, Some(1));
         assert_eq!(longer.memory().recent, [75, 76, 77, 75], "saved looking back at {look_back:?}");
     }
-    // A file of a version that knew nothing of them has the same form without them.
+    // Files of versions before DRY and mirostat lack these two.
     let without = Sampler::new(Sampling::rwkv()).memory();
     session.save(slot, &old, None, Some(&without)).unwrap();
     let bytes = std::fs::read(&old).unwrap();
@@ -330,7 +329,7 @@ fn a_state_keeps_what_the_sampler_looks_back_at() {
     let mut sampler = Sampler::new(settings);
     sampler.restore(loaded.sampler.unwrap());
     assert!(sampler.sample(session.logits(slot).unwrap()).is_ok());
-    // One that says ids which the model does not have is refused.
+    // A file with ids out of range is refused.
     let broken = wingbeat::sample::Memory { recent: vec![1 << 20], ..memory };
     session.save(slot, &new, None, Some(&broken)).unwrap();
     assert!(session.load(&new, false).unwrap_err().to_string().contains("recent_tokens"));

@@ -1,4 +1,4 @@
-//! States in half precision: near those in full, the same however a text is cut, half as large, and never infinite.
+//! States in f16: close to f32 states, independent of chunks, half as large, and never infinite.
 
 use crate::support::{adapter, caps, devices, glm4, golden, goldens, nmse, options, read, score, tiny};
 use std::ops::ControlFlow;
@@ -20,13 +20,13 @@ fn half(device: &str) -> Options {
     options
 }
 
-/// Index of the largest.
+/// Returns the index of the largest logit.
 fn best(logits: &[f32]) -> usize {
     logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0
 }
 
 #[test]
-fn logits_and_greedy_text_stay_near_those_of_a_state_in_full() {
+fn logits_and_greedy_text_stay_close_to_an_f32_state() {
     const TOKENS: usize = 300;
     for tiny in goldens().filter(|t| ["rwkv5", "rwkv6", "rwkv7"].contains(&t.name)) {
         for device in devices() {
@@ -53,7 +53,7 @@ fn logits_and_greedy_text_stay_near_those_of_a_state_in_full() {
 }
 
 #[test]
-fn chunks_of_any_length_are_the_same_to_the_bit() {
+fn chunks_of_any_length_are_bit_identical() {
     let tokens = golden().prompt(70, 1);
     let mut all: Vec<Options> = devices().iter().map(|d| half(d)).collect();
     if let Some(adapter) = adapter() {
@@ -77,7 +77,7 @@ fn chunks_of_any_length_are_the_same_to_the_bit() {
 }
 
 #[test]
-fn a_state_in_half_is_saved_exactly_and_read_by_either() {
+fn an_f16_state_is_saved_exactly_and_loads_as_f16_and_f32() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("half.state");
     for device in devices() {
@@ -110,7 +110,7 @@ fn a_state_in_half_is_saved_exactly_and_read_by_either() {
 }
 
 #[test]
-fn only_models_with_such_a_state_take_it_and_it_is_half_as_large() {
+fn models_with_matrix_states_accept_f16_and_halve_the_state() {
     let load = |source, options: &Options| wingbeat::session::Model::load(&source, options, &mut |_, _| ());
     for tiny in goldens().filter(|t| t.name == "rwkv4").chain(glm4()) {
         let error = load(tiny.source(), &half("cpu")).err().unwrap().to_string();
@@ -128,7 +128,7 @@ fn only_models_with_such_a_state_take_it_and_it_is_half_as_large() {
     }
 }
 
-/// One head of RWKV-5, whose state is not decayed.
+/// Returns a tape with one head of RWKV-5, without decay of the state.
 fn one_head(size: usize) -> (Tape, Var) {
     let mut tape = Tape::new();
     let proj = tape.var("proj", Rows::Tokens, &[size; 3]);
@@ -140,7 +140,7 @@ fn one_head(size: usize) -> (Tape, Var) {
     (tape, proj)
 }
 
-/// What a page holds after two tokens, r, k and v of which are all that number, on a page of `before`.
+/// Returns a page of state after two tokens. All numbers of r, k and v are `number`, and all numbers of the page are `before` at first.
 fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (before, number): (f32, f32)) -> Vec<f32> {
     let (spec, state) = (tape.var_spec(proj), tape.find_state("wkv").unwrap());
     let mut rows = vec![0.0; 2 * spec.stride()];
@@ -149,7 +149,7 @@ fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (befo
     }
     let run = Run { first_row: 0, len: 2, page_in: 1, page_out: 0, shift_in: 2, shift_out: 1, ..Run::default() };
     let step = Step { tokens: vec![0; 2], runs: vec![run], outputs: vec![], ..Step::default() };
-    // Twice: writing may make room and drop what was written before.
+    // Writes twice: the first write may enlarge the buffers and drop its values.
     executor.write_var(proj, &rows).unwrap();
     executor.write_var(proj, &rows).unwrap();
     executor.write_state(state, 1, &vec![before; size * size]).unwrap();
@@ -159,7 +159,7 @@ fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (befo
 
 #[test]
 fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
-    // Before, r k and v of two tokens, after: the largest; ties go to even, one down and one up; the second number above zero.
+    // State before, number in r, k and v, state after. Covers: limits of f16, ties to even down and up, the second number above zero.
     let cases = [(1e6, 300.0, 65504.0), (-7e4, 1.0, -65504.0), (2048.0, 1.0, 2048.0), (2050.0, 1.0, 2052.0), (0.0, 2e-4, 2f32.powi(-23))];
     for size in [8, 5] {
         let (tape, proj) = one_head(size);
@@ -168,7 +168,7 @@ fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
         let mut executors = vec![CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap()];
         if let Some(adapter) = adapter() {
             let base = Device::open(&adapter, false).unwrap();
-            // The whole head in one dispatch, and the recurrence by itself, with and without windows.
+            // The head in one dispatch; the recurrence as a separate dispatch; the kernels with windows.
             for (class, batch_invariant) in [(Class::Groups, false), (Class::Groups, true), (Class::Lanes, false)] {
                 let device = Arc::new(base.with_caps(Caps { batch_invariant, ..caps(base.caps.clone(), class) }));
                 let model = GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();

@@ -1,4 +1,4 @@
-//! Device work by hand: begun, asked about, finished, dropped. The numbers are those of the methods that block.
+//! The halves of device work: begin, poll, finish, drop. Results equal those by the methods that block.
 
 use crate::support::{adapter, caps, devices, golden, null, options, tiny, unwatched};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Done, Event, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, Stream};
 
-/// The embedded model on the CPU and on the first adapter, with the kernels of GPUs there, and a model on the null device.
+/// Returns a model on the null device, the embedded model on the CPU, and the embedded model with GPU kernels on the first adapter.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
     let mut models = vec![("null", null::model(folder))];
     for device in devices() {
@@ -27,7 +27,7 @@ fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
     models
 }
 
-/// Asks until it is so.
+/// Polls until `is_ready` returns `true`.
 fn until(mut is_ready: impl FnMut() -> wingbeat::error::Result<bool>) {
     while !is_ready().unwrap() {
         std::thread::yield_now();
@@ -40,7 +40,7 @@ fn keep(rows: &mut Vec<(usize, Vec<f32>)>, t: usize, row: &[f32]) -> wingbeat::e
 }
 
 #[test]
-fn what_is_begun_and_finished_is_what_blocking_gives() {
+fn begin_and_finish_return_what_blocking_methods_return() {
     let folder = tempfile::tempdir().unwrap();
     let tokens: Vec<u32> = golden().prompt(9, 1).iter().map(|id| id % 500).collect();
     for (device, model) in models(folder.path()) {
@@ -64,7 +64,7 @@ fn what_is_begun_and_finished_is_what_blocking_gives() {
         let reading = session.begin_score(other, &tokens[..4]).unwrap();
         reading.finish_with(&mut |t, row| keep(&mut found, t, row)).unwrap();
         assert!(found == scored, "{device}");
-        // A slot that is forked, or closed, while the device works.
+        // Slots are forked and closed while the device works.
         drop(session.begin_decode(&[(other, 3)]).unwrap());
         let fork = session.fork(slot);
         assert!(fork.is_err(), "two slots, both open");
@@ -78,7 +78,7 @@ fn what_is_begun_and_finished_is_what_blocking_gives() {
 }
 
 #[test]
-fn what_is_dropped_is_read_all_the_same() {
+fn tokens_of_dropped_work_are_read() {
     let folder = tempfile::tempdir().unwrap();
     for (device, model) in models(folder.path()) {
         let mut session = Session::new(&model, 2).unwrap();
@@ -87,7 +87,7 @@ fn what_is_dropped_is_read_all_the_same() {
         session.prefill(b, &[5]).unwrap();
         drop(session.begin_decode(&[(b, 6)]).unwrap());
         assert_eq!((session.n_tokens(b).unwrap(), session.logits(b).unwrap().len()), (2, 0));
-        // A copy that nobody takes is none, either.
+        // A snapshot that is dropped changes nothing.
         drop(session.begin_snapshot(b).unwrap());
         session.decode_many(&[(a, 8), (b, 8)]).unwrap();
         assert!(session.logits(a).unwrap() == session.logits(b).unwrap(), "{device}");
@@ -107,7 +107,7 @@ fn job(prompt: &[u32], seed: u64) -> Job {
     Job::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), limits)
 }
 
-/// Texts of four jobs over three slots: the second is cancelled, the last one comes later.
+/// Returns the texts of four jobs in three slots. The second job is cancelled, and the last job is added later.
 fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
     let mut batcher = Batcher::new(Session::new(model, 3).unwrap()).unwrap();
     let ids: Vec<JobId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
@@ -127,7 +127,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
                 let made: JobOutput = cancel(&mut batcher);
                 assert_eq!((made.finish.name(), batcher.n_running(), batcher.n_free()), ("interrupted", 2, n_free));
             }
-            // It goes on with the step that is under way.
+            // Does nothing, because a step was begun before.
             batcher.begin_step().unwrap();
             until(|| batcher.is_ready());
             batcher.finish_step(&mut hear).unwrap()
@@ -153,12 +153,12 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
 }
 
 #[test]
-fn a_batch_by_hand_makes_the_same_texts() {
+fn a_batch_by_begin_and_finish_has_the_same_texts() {
     let folder = tempfile::tempdir().unwrap();
     for (device, model) in models(folder.path()) {
         let (by_hand, blocking) = (texts(&model, true), texts(&model, false));
         if device == "null" {
-            // It computes nothing, so what it draws means nothing, and when the host draws depends on time.
+            // The null device computes nothing, so its tokens are arbitrary and may depend on time.
             assert!(by_hand.iter().all(|(job, (tokens, _))| tokens.len() == blocking[job].0.len()));
         } else {
             assert_eq!(by_hand, blocking, "{device}");
@@ -167,20 +167,20 @@ fn a_batch_by_hand_makes_the_same_texts() {
 }
 
 #[test]
-fn who_awaits_gets_there() {
+fn awaiting_a_reading_completes() {
     let folder = tempfile::tempdir().unwrap();
     let model = null::model(folder.path());
     let mut session = Session::new(&model, 1).unwrap();
     let slot = session.open().unwrap();
     let mut reading = session.begin_decode(&[(slot, 1)]).unwrap();
-    // Outside of browsers awaiting blocks, so one poll is enough.
+    // Awaiting blocks outside of browsers, so one poll is enough.
     let polled = pin!(reading.ready()).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Ready(Ok(()))));
     reading.finish().unwrap();
 }
 
 #[test]
-fn a_device_that_is_lost_meanwhile_is_one_error() {
+fn a_device_that_is_lost_during_a_step_is_one_error() {
     let mut devices = vec![{
         let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
         Device::adopt(device, queue, Caps::plain(Class::Groups, 128 << 20), false)
@@ -199,7 +199,7 @@ fn a_device_that_is_lost_meanwhile_is_one_error() {
         let e = batcher.finish_step(&mut |_, _| ()).unwrap_err();
         assert_eq!(e.kind, wingbeat::error::Kind::Device, "{e}");
         assert!(e.message.starts_with("nothing came back from the device: ") && e.message.len() < 120, "{e}");
-        // The jobs end with that error, without another word of text.
+        // All jobs end with that error, without further text.
         let ended = batcher.step(&mut |_, event| panic!("{event:?}")).unwrap();
         assert!(ended.len() == 1 && ended[0].output.as_ref().is_err_and(|own| own.message == e.message));
         assert!(batcher.add(job(&[1, 2], 0)).is_ok() && batcher.step(&mut |_, _| ()).is_err());
@@ -228,7 +228,7 @@ fn a_handle_of_another_session_or_of_a_closed_slot_is_refused() {
     assert_eq!(e.message, "slot 0 was closed");
 }
 
-/// What may go to another thread, and what several threads may share.
+/// Checks `Send` and `Sync` at compile time.
 #[test]
 fn public_types_are_send_and_sync_as_promised() {
     const fn is_shared<T: Clone + Send + Sync>() {}

@@ -207,6 +207,6 @@ mod tests {
         target.save(&mut |path| std::fs::write(path, "end").map_err(|e| Error::io(e, path))).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "end");
         let said = FORCE.check_state(&path, Some(&path)).err().unwrap().to_string();
-        assert!(said.contains("expected a new file, or a state to replace"), "{said}");
+        assert!(said.contains("expected a new file or a state file to replace"), "{said}");
     }
 }

@@ -227,7 +227,7 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Reads variables from the last part. There only the carried variables and those of its own words have values.
+    /// Reads variables from the last part. There only the carried variables and the variables of its own words have values.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

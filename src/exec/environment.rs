@@ -43,7 +43,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|(name, _)| *name)
 }
 
-/// Checks every variable, including those that the chosen device does not use.
+/// Checks every variable, also variables that the chosen device does not use.
 ///
 /// # Errors
 /// `Usage`, at the variable, if a value is not accepted.

@@ -109,7 +109,7 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// Most steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id in place of a token if the sampler has no candidate.
+/// The id instead of a token if the sampler has no candidate.
 pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether the device samples: as the environment says, otherwise `default`.

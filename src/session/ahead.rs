@@ -1,7 +1,7 @@
-//! Tokens drawn where the model runs: several steps a submission, whose ids the host reads together.
+//! Sampling on the device: several steps in one submission, whose ids the host reads together.
 //!
-//! A submission leaves the pages that it began on as they were. Where the host then finds that a text ended in the middle (a stop
-//! id, a stop text, a caller who had enough), the slot goes back to its page and reads what was accepted.
+//! A submission does not change the pages that it begins from. If the host finds that a text ended before the last step (a stop id, a stop
+//! text, the caller), the slot returns to its page and reads the accepted tokens again.
 
 use super::Session;
 use super::generate::Batch;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A token waits at the most this long for those that are drawn with it.
+/// Longest time of a submission, and so the longest delay of a token.
 const LONGEST: Duration = Duration::from_millis(30);
 
-/// How many tokens a submission draws: as many as take 30 ms, one where a single one takes longer.
+/// Steps per submission: as many as take 30 ms, at least one.
 struct Pace(usize);
 
 impl Default for Pace {
@@ -31,20 +31,21 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Doubles at most: the first submission made the kernels, too.
+    /// Adapts to the time of a submission of `n` steps. At most doubles `n`, because the first time includes building the kernels.
     fn learn(&mut self, n: usize, took: Duration) {
         let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
         self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));
     }
 }
 
-/// A stream that draws ahead.
+/// A stream for which the device samples.
 pub(super) struct Live {
+    /// Index of the stream in its batch.
     pub stream: usize,
     slot: Slot,
-    /// Tokens that the slot's state has not read: one while it goes on.
+    /// Tokens that the slot has not read: one before each submission.
     pub unread: Vec<u32>,
-    /// The device found nothing to draw: the host says why.
+    /// True if the device found no candidate. Then the host samples, and returns the error if there is one.
     pub is_stuck: bool,
 }
 
@@ -54,17 +55,17 @@ impl Live {
     }
 }
 
-/// What goes to the device and comes back, kept for its memory.
+/// A submission and its result; the buffers are reused.
 #[derive(Default)]
 struct Submission {
     step: Step,
     moves: Vec<Move>,
     n_steps: usize,
-    /// `[n_steps, streams]`
+    /// Sampled ids, `[n_steps, streams]`.
     ids: Vec<u32>,
 }
 
-/// What is kept from one submission to the next.
+/// State that is kept between submissions.
 #[derive(Default)]
 pub(super) struct Ahead {
     pace: Pace,
@@ -72,8 +73,8 @@ pub(super) struct Ahead {
 }
 
 impl Session {
-    /// Goes on with streams that each hold a token that was drawn, `(stream, token)`, until all have ended or the caller breaks
-    /// off; then every slot stands after its text, and `drawn` is empty. Does nothing where the host draws.
+    /// Continues streams on the device until all have ended or the caller ends the batch. `drawn` has the token `(stream, token)` that was
+    /// sampled last for each stream. Afterwards every slot has read its text, and `drawn` is empty. Does nothing if the host samples.
     pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<()> {
         if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
             return Ok(());
@@ -90,7 +91,7 @@ impl Session {
                 return Ok(());
             }
             self.begin_draws(batch.streams, &live)?;
-            // Until one of them ends.
+            // The samplers on the device are valid until a stream ends.
             while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
                 self.begin_drawing(batch.streams, &live, &mut ahead)?;
                 self.finish_drawing(batch, &mut live, &mut ahead)?;
@@ -98,15 +99,15 @@ impl Session {
         }
     }
 
-    /// Tells the device for whom to draw.
+    /// Copies the samplers of these streams to the device.
     pub(super) fn begin_draws(&mut self, streams: &[Stream], live: &[Live]) -> Result<()> {
         let samplers: Vec<&Sampler> = live.iter().map(|l| &streams[l.stream].sampler).collect();
         let exempt = self.exempt();
         self.executor.begin_draws(&samplers, &exempt)
     }
 
-    /// Begins a submission for streams of whom the device knows, each with a token unread: reads it, draws and reads some more and draws a
-    /// last one.
+    /// Begins a submission for the streams of the last [`begin_draws`](Self::begin_draws), each with one unread token. In each step, the device
+    /// reads a token and samples the next one.
     pub(super) fn begin_drawing(&mut self, streams: &[Stream], live: &[Live], ahead: &mut Ahead) -> Result<()> {
         let Ahead { pace, sent } = ahead;
         let n = live.iter().map(|l| streams[l.stream].n_left()).fold(pace.0, usize::min);
@@ -129,8 +130,8 @@ impl Session {
         begun
     }
 
-    /// Ends what [`begin_drawing`](Self::begin_drawing) began. Streams that go on have one token unread then; of those that do not, `unread` is what
-    /// their slot has not read of the text. Returns how long each step took.
+    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing). Afterwards a stream that continues has one unread token. For a stream
+    /// that has ended, `unread` is the part of the text that its slot has not read. Returns the time per step.
     pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
         let Ahead { pace, sent } = ahead;
         let n = sent.n_steps;
@@ -148,7 +149,7 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// A slot goes on to where the submission of `n` steps left it if its text does, and stays where it was if not.
+    /// Moves a slot to the page after `n` steps if all their tokens belong to its text. Otherwise the slot stays on the page before.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);
@@ -161,13 +162,13 @@ impl Session {
         Ok(())
     }
 
-    /// Reads what a text still holds, token by token, as the submission did, so that the numbers are the same.
+    /// Reads the unread tokens of texts that ended. Reads token by token as the submission did, so that the numbers are bit-identical.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
         self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())
     }
 
-    /// A bit an id: its tokens count nothing in penalties. Empty without a vocabulary, where every token counts.
+    /// Returns one bit per id, set if the token does not count in penalties. Empty without a vocabulary: then every token counts.
     fn exempt(&mut self) -> Arc<[u32]> {
         let model = self.model.clone();
         let exempt = self.exempt.get_or_insert_with(|| {
@@ -182,7 +183,7 @@ impl Session {
     }
 }
 
-/// Hands the texts what was drawn, `[n, streams]`, in the order in which it was.
+/// Appends the sampled ids `[n, streams]` to the texts, step by step.
 fn hand_over(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32]) {
     let n = ids.len() / live.len().max(1);
     for drawn in ids.chunks_exact(live.len()) {
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_waits_30_ms_at_the_most() {
+    fn a_token_waits_at_most_30_ms() {
         let ms = Duration::from_millis;
         let mut pace = Pace(1);
         let after: Vec<usize> = [(1, 900), (1, 2), (2, 4), (4, 8), (8, 16), (14, 28), (14, 3), (28, 6), (32, 6), (32, 100)]

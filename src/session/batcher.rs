@@ -1,6 +1,6 @@
 //! Continuous batching. When a sequence finishes, its slot goes to the next job, whose prompt is prefilled while the others decode.
 //!
-//! Keeps no queue: which job waits, and for how long, the caller decides.
+//! A batcher has no queue: the caller decides which job comes next.
 
 mod job;
 mod step;
@@ -47,52 +47,55 @@ use step::Flight;
 /// # fn main() {}
 /// ```
 ///
-/// A text depends on its prompt, its sampler and the model alone if the model was opened as `deterministic`: then it is the same to the
-/// bit in any slot, beside any others, whenever it came. Else neighbours may change how its logits are rounded.
+/// With a model that was opened as `deterministic`, a text depends only on its prompt, its sampler and the model: it is bit-identical in
+/// any slot, in any batch, at any time. Otherwise the other sequences of the batch may change how logits are rounded.
 pub struct Batcher {
     session: Session,
-    /// In the order in which their jobs came.
+    /// In the order in which their jobs were added.
     streams: Vec<Stream>,
-    /// One for each stream.
+    /// One per stream.
     sequences: Vec<Sequence>,
     ahead: Ahead,
-    /// The device has the samplers of the streams as they are.
+    /// True if the device has the current samplers of all streams.
     has_samplers: bool,
+    /// Number of jobs so far; the next job's id.
     n_jobs: u64,
-    /// Of prompts, while others decode.
+    /// Bound on prefill while other sequences decode.
     prefill: Option<PrefillBound>,
+    /// Slots for [`Batcher::take_kept`].
     kept: Vec<KeptSlot>,
-    /// Of prompts that were read: see [`Batcher::take_prompt_logprobs`].
+    /// Results for [`Batcher::take_prompt_logprobs`].
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
-    /// The step that was begun and not finished. No stream is removed meanwhile.
+    /// The step that was begun and not finished. Until it is finished, no stream is removed.
     flight: Option<Flight>,
 }
 
-/// A running job, beside its stream.
+/// State of a running job that is not in its stream.
 struct Sequence {
     job: JobId,
-    /// What the slot reads before the next draw: the rest of a prompt, or the token that was drawn last.
+    /// Tokens that the slot reads before the next sampling: the rest of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt, which go on from this one's slot once the prompt is read: job, stream, whether the slot outlives the job. Each
-    /// holds an empty slot until then.
+    /// Jobs with the same prompt, which fork this job's slot once the prompt is read: job, stream, whether the slot is kept after the job.
+    /// Each holds an empty slot until then.
     continuations: Vec<(JobId, Stream, bool)>,
-    /// Where the slot is forked for [`Batcher::take_kept`]: how many tokens are unread there. The next one is last.
+    /// Positions at which the slot is forked for [`Batcher::take_kept`], as numbers of unread tokens, ascending. The last entry is reached
+    /// first.
     marks: Vec<usize>,
-    /// Log-probabilities of the prompt's tokens are wanted, with so many likeliest ones.
+    /// Number of alternatives for log-probabilities of the prompt. `None` if these are not wanted, or are complete.
     n_prompt_logprobs: Option<usize>,
-    /// Of the prompt's tokens after the first, as far as it is read.
+    /// Log-probabilities of the prompt's tokens after the first, as far as the prompt is read.
     prompt_logprobs: Vec<Logprobs>,
-    /// The slot outlives the job.
+    /// True if the slot is kept after the job.
     keeps_slot: bool,
-    /// The prompt is read even if the text ends before it begins: its state is kept.
+    /// True if the prompt is read even if the text has no tokens, because the state is kept.
     reads_prompt: bool,
-    /// The device found nothing to draw: the slot reads token by token, as the device did, and the host draws or says why not.
+    /// True if the device found no candidate. Then the slot reads token by token, as the device did, and the host samples or returns the error.
     is_stuck: bool,
     /// Takes part in no step.
     is_paused: bool,
-    /// It was cancelled while the device worked: nobody hears of its end.
+    /// True if the job was cancelled during a step. Its end is not reported.
     is_cancelled: bool,
-    /// Why it cannot go on.
+    /// The error that ends the job.
     error: Option<Error>,
 }
 
@@ -114,28 +117,28 @@ impl Sequence {
         }
     }
 
-    /// What the next step reads at most: as far as the next mark.
+    /// Returns the tokens that the next step may read: those up to the next mark.
     fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
         &self.unread[..n.min(self.unread.len())]
     }
 
-    /// Whether the prompt is still to be read, whatever became of its text: for its log-probabilities or its state.
+    /// Returns whether the prompt must be read although the text has ended: for log-probabilities or for the state.
     fn has_to_read(&self) -> bool {
         (self.n_prompt_logprobs.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
 
-    /// Whether one step reads all of it.
+    /// Returns whether the next step reads all unread tokens, at most one.
     fn is_decoding(&self) -> bool {
         self.unread.len() <= 1 || self.is_stuck
     }
 }
 
 impl Batcher {
-    /// Over all slots of a session that are free.
+    /// Creates a batcher over the free slots of a session.
     ///
     /// # Errors
-    /// `Model` where the model tells classes, no tokens.
+    /// `Model` if the model is a classifier.
     pub fn new(session: Session) -> Result<Batcher> {
         session.check_speaks()?;
         Ok(Batcher {
@@ -157,31 +160,31 @@ impl Batcher {
         &self.session
     }
 
-    /// For what is done between two steps: slots to go on from, states to load. Slots of running jobs are not known outside. Slots may be opened,
-    /// forked and closed while a step is under way; other device work that begins then ends the step with an error.
+    /// Returns the session for work between two steps, such as opening slots and loading states. During a step slots may be opened, forked and
+    /// closed. Other device work during a step makes the step end with an error.
     pub fn session_mut(&mut self) -> &mut Session {
-        // The device may get other samplers, or lose those that it has.
+        // The caller may replace the samplers on the device.
         self.has_samplers = false;
         &mut self.session
     }
 
-    /// How many jobs can be added now.
+    /// Returns the number of jobs that can be added now.
     pub fn n_free(&self) -> usize {
         self.session.n_free()
     }
 
-    /// Returns the number of running jobs.
+    /// Returns the number of jobs that have not ended.
     pub fn n_running(&self) -> usize {
         let waiting: usize = self.sequences.iter().map(|sequence| sequence.continuations.len()).sum();
         self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
     }
 
-    /// Takes a job into a free slot; its prompt is read in the next steps, after those of jobs that came before. `limits` counts as of
+    /// Adds a job to a free slot. The next steps prefill its prompt, after the prompts of earlier jobs. `limits` has the meaning that it has in
     /// [`Session::continue_many`].
     ///
     /// # Errors
-    /// `Input` when all slots are in use, when there is nothing to continue, or at tokens that the model does not have or its context has no
-    /// room for; `Usage` at the sampler's settings. Nothing has changed then.
+    /// `Input` if all slots are in use, if there is nothing to continue, or if tokens are out of range or exceed the context; `Usage` if a
+    /// setting of the sampler is wrong. After an error nothing has changed.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
         job.sampler.settings().check(self.session.model().facts().n_vocab)?;
         let slot = match job.from {
@@ -191,16 +194,16 @@ impl Batcher {
         self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
     }
 
-    /// Takes jobs with the same prompt and the same beginning: the prompt is read once, for all of them. Returns them in their order.
+    /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all. Returns the ids in the order of `jobs`.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `Input` when there are fewer free slots than jobs, or their prompts differ. Nothing has changed then.
+    /// As [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if prompts or `from` differ.
     pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
         if jobs.len() > self.n_free() {
-            return Err(Error::input(format!("{} texts need as many free slots, found {}", jobs.len(), self.n_free())));
+            return Err(Error::input(format!("expected a free slot for each of {} jobs, found {}", jobs.len(), self.n_free())));
         }
         if jobs.iter().any(|job| job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
-            return Err(Error::input("expected jobs with the same prompt and the same slot to go on from, found others"));
+            return Err(Error::input("jobs that are added together must have the same `prompt` and the same `from`"));
         }
         let n_vocab = self.session.model().facts().n_vocab;
         jobs.iter().try_for_each(|job| job.sampler.settings().check(n_vocab))?;
@@ -219,7 +222,7 @@ impl Batcher {
         Ok(ids)
     }
 
-    /// Takes a job that has the prompt of the one that came last.
+    /// Adds a job that has the same prompt as the last job.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
         let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
         sampler.read(&prompt);
@@ -236,7 +239,7 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Gives the continuations of a job forks of its slot, from where they go on by themselves.
+    /// Forks the slot of a job for each of its continuations, which become sequences of their own.
     fn fork_continuations(&mut self, i: usize) -> Result<()> {
         for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
             self.session.close(stream.slot)?;
@@ -249,7 +252,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Forks the slot of a job that has come to a mark in its prompt, if there is room.
+    /// Forks the slot of a job if the slot is at a mark of its prompt and another slot is free.
     fn keep_marked(&mut self, i: usize) -> Result<()> {
         let sequence = &mut self.sequences[i];
         if sequence.marks.last() != Some(&sequence.unread.len()) {
@@ -263,19 +266,20 @@ impl Batcher {
         Ok(())
     }
 
-    /// Slots that jobs left since the last call, as their [`Keeps`] asked. They are the caller's, who closes them.
-    /// [`Session::n_tokens`] says how much of prompt and text a slot has read: a text's last tokens may not be read yet.
+    /// Takes the slots that jobs have kept since the last call, according to their [`Keeps`]. The caller must close them.
+    /// [`Session::n_tokens`] returns how many tokens of prompt and text such a slot has read; the last tokens of a text may not be read yet.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Log-probabilities of prompts that were read since the last call, where their jobs ask for them: one for each token but the first.
+    /// Takes the log-probabilities of prompts that were read since the last call, if their jobs request them: one per token, except for the
+    /// first.
     pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
-    /// Bounds what reading prompts may cost texts that go on: a step with a prompt takes at most about `slowdown` times as long as one
-    /// without. `None`, as at first: a step reads as much as a chunk has room for.
+    /// Bounds how much prefill slows other sequences down: a step with a prompt takes at most about `slowdown` times as long as a step without
+    /// one. `None`, the default, means that a step reads as many tokens as a chunk has room for.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
         self.prefill = slowdown.map(PrefillBound::new);
     }
@@ -315,8 +319,11 @@ impl Batcher {
         }
     }
 
-    /// Ends a job where it is and returns what there is of its text, or `None` if the job has ended. Its slot is free at once, or once the step
-    /// that is under way is finished.
+    /// Ends a job and returns its text so far, or `None` if the job has ended before. Frees its slot at once, or when the current step is
+    /// finished.
+    ///
+    /// # Errors
+    /// `Input` if a slot cannot be closed or forked.
     pub fn cancel(&mut self, job: JobId) -> Result<Option<JobOutput>> {
         let waits = |sequence: &Sequence| sequence.continuations.iter().position(|(id, ..)| *id == job);
         if let Some((sequence, at)) = self.sequences.iter_mut().find_map(|sequence| waits(sequence).map(|at| (sequence, at))) {
@@ -341,7 +348,7 @@ impl Batcher {
         Ok(JobOutput::of(stream))
     }
 
-    /// Frees the slots of the jobs that ended.
+    /// Removes the jobs that have ended, and returns their results.
     fn retire(&mut self) -> Result<Vec<Done>> {
         let mut all = Vec::new();
         let has_ended = |batcher: &Batcher, i: usize| {

@@ -1,16 +1,16 @@
-//! Blocks of the caches: who uses which. Forks share what they have read; whoever writes to a shared block gets one of their own.
+//! Blocks of the KV cache, with a count of users. Forks share blocks. A slot that writes to a shared block gets a copy first.
 
 use crate::tape::TOKENS_PER_BLOCK;
 
-/// Every block of the caches.
+/// The blocks of a session.
 pub struct Blocks {
-    /// Slots that use a block.
+    /// Number of slots that use each block.
     users: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl Blocks {
-    /// Enough for every slot to have none in common.
+    /// Creates `n` free blocks.
     pub fn new(n: usize) -> Blocks {
         Blocks { users: vec![0; n], free: (0..n as u32).rev().collect() }
     }
@@ -28,7 +28,8 @@ impl Blocks {
         }
     }
 
-    /// Makes tokens `from..to` of a slot its own to write. Gives which block to copy where, if tokens before `from` lie in a shared one.
+    /// Gives a slot blocks of its own for tokens `from..to`. If tokens before `from` are in a shared block, returns that block and the new
+    /// block to which the caller must copy it.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
         for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {
@@ -47,7 +48,7 @@ impl Blocks {
         copy
     }
 
-    /// Frees what lies behind the first `n` tokens.
+    /// Frees the blocks after the first `n` tokens.
     pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
         let kept = n.div_ceil(TOKENS_PER_BLOCK).min(table.len());
         self.release(&table[kept..]);
@@ -73,12 +74,12 @@ mod tests {
         assert_eq!(a.len(), 2);
         let mut b = a.clone();
         blocks.share(&b);
-        // The second block is half full: b goes on in a copy, a then owns its own.
+        // The second block is half full: b continues in a copy, and a then owns the original alone.
         let copy = blocks.own(&mut b, 100, 130);
         assert_eq!((copy, b.len()), (Some((a[1], b[1])), 3));
         assert!(a[0] == b[0] && a[1] != b[1]);
         assert_eq!(blocks.own(&mut a, 100, 101), None);
-        // At the end of a block nothing needs to be copied.
+        // At the end of a block no copy is needed.
         let mut c = a.clone();
         blocks.share(&c);
         assert_eq!(blocks.own(&mut c, 64, 65), None);

@@ -1,4 +1,4 @@
-//! Which ids break a repetition: those whose tokens contain a text. The sampler asks, the vocabulary knows.
+//! Finds the ids that break a repetition: those whose tokens contain one of the sampler's texts.
 
 use super::Session;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::sample::{DRY_BREAKERS, Sampler};
 use crate::vocab::Vocab;
 use std::sync::Arc;
 
-/// Texts, and the ids that contain one of them, ascending.
+/// Texts, and the ids whose tokens contain one of them, ascending.
 #[derive(Default)]
 pub(super) struct Breakers {
     texts: Vec<String>,
@@ -14,10 +14,10 @@ pub(super) struct Breakers {
 }
 
 impl Session {
-    /// Tells a sampler its breakers, where it wants to know them.
+    /// Gives a sampler the ids of its breakers, if it needs them.
     ///
     /// # Errors
-    /// `Usage` at a text that nothing in the vocabulary contains, or without a vocabulary at any; those of the defaults do not matter.
+    /// `Usage`, at `dry_breaker`, if no token contains a text, or if the model has no vocabulary. Default texts are never an error.
     pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {
@@ -30,7 +30,7 @@ impl Session {
     }
 }
 
-/// One scan of the vocabulary a text.
+/// Scans the vocabulary once per text.
 fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u32]>> {
     let mut all = Vec::new();
     for text in texts {
@@ -40,7 +40,7 @@ fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u
             all.extend((0..n_vocab as u32).filter(contains));
         }
         if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
-            let expected = if vocab.is_some() { "a text that some token contains" } else { "a model with a vocabulary" };
+            let expected = if vocab.is_some() { "a text that a token contains" } else { "a model with a vocabulary" };
             return Err(Error::usage(format!("expected {expected}, found {text:?}")).field("dry_breaker"));
         }
     }
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn breakers_are_tokens_that_contain_a_text() {
         let texts = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        // without a vocabulary nobody knows, which only matters to who asked
+        // Without a vocabulary, only texts that are not defaults are an error.
         assert!(ids(&texts(&DRY_BREAKERS), None, 9).unwrap().is_empty());
         let e = ids(&texts(&["\n", "x"]), None, 9).unwrap_err().to_string();
         assert!(e.starts_with("dry_breaker: expected a model with a vocabulary, found \"x\""), "{e}");

@@ -1,12 +1,13 @@
-//! How many tokens a step reads: as many as asked for, fewer where a dispatch would run so long that a driver kills it.
+//! Chooses the tokens per step: as many as requested, or fewer if a driver might abort a long dispatch.
 
 use std::time::Duration;
 
-/// A step's longest dispatch is a small part of it (a model has tens of them), so a step of this long is safe.
+/// Time limit of a step. A step has tens of dispatches, so each of them is much shorter.
 const LONGEST_STEP: Duration = Duration::from_millis(2000);
-/// Where nothing is known yet, on a device that is watched.
+/// Tokens of the first step on a watched device.
 const FIRST: usize = 32;
 
+/// The current number of tokens per step.
 pub struct Chunk {
     asked: usize,
     now: usize,
@@ -14,16 +15,18 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Creates a chunk of `asked` tokens, at most `max`. `watched` means that the driver may abort long dispatches.
     pub fn new(asked: usize, watched: bool, max: usize) -> Chunk {
         let asked = asked.clamp(1, max.max(1));
         Chunk { asked, now: if watched { asked.min(FIRST) } else { asked }, watched }
     }
 
+    /// Returns the tokens of the next step: at least 1, at most `limit`.
     pub fn tokens(&self, limit: usize) -> usize {
         self.now.min(limit).max(1)
     }
 
-    /// Takes the time of a step of `tokens` into account: halves at once, doubles when there is room for twice that.
+    /// Adapts to the time of a step of `tokens`: halves if it exceeds the limit, doubles if it is below a third of the limit.
     pub fn learn(&mut self, tokens: usize, took: Duration) {
         if !self.watched || tokens < self.now {
             return;

@@ -1,4 +1,4 @@
-//! A checkpoint rewritten with its matrices in few bits: the codes that loading it so would have made, bit for bit.
+//! Converts a checkpoint to quantised formats. The codes are bit-identical to the codes that loading with the same plan makes.
 
 use super::{Definition, Options};
 use crate::error::{Error, Result};
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `plan`. What
-/// stays a float, and an adapter, are as `what` says. Progress gets (bytes done, bytes in total).
+/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `plan`. `what` determines the formats of floats, and may
+/// name an adapter to merge. `progress` takes the bytes done and the total bytes.
 ///
 /// # Errors
-/// Of a plan that does not suit the matrices, of a number that a format cannot hold, and as [`convert()`].
+/// `Usage` if the plan does not fit the matrices; an error if a number is out of a format's range; as [`convert()`].
 pub fn convert_coded(
     input: &Checkpoint,
     out: &Path,
@@ -24,7 +24,7 @@ pub fn convert_coded(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let mut definition = Definition::of(input.clone(), &Options::default())?;
-    // Which float the others become is not asked here.
+    // The float format of the other matrices does not matter here.
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
     let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
@@ -33,7 +33,7 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// Of every tensor that is coded: how, and the parts that it is made of, first rows first.
+/// For every quantised tensor, its coding and its parts in the order of rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {
@@ -45,7 +45,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // A tensor whose slices are not all kept alike stays a float.
+    // A tensor whose slices have different formats stays a float.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed;
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
@@ -54,7 +54,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
     found
 }
 
-/// The codes of all slices, then their scales.
+/// Writes the codes of all slices, then their scales.
 fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, Path::new("output"));
     let mut scales = Vec::new();
@@ -70,7 +70,7 @@ fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source
     out.write_all(&bytes).map_err(io)
 }
 
-/// A checkpoint with what an adapter changes.
+/// A checkpoint with an adapter merged into its tensors.
 struct Merged<'a> {
     checkpoint: &'a Checkpoint,
     lora: Option<&'a Lora>,
@@ -80,7 +80,7 @@ impl Source for Merged<'_> {
     fn has(&self, name: &str) -> bool {
         self.checkpoint.has(name)
     }
-    /// What is merged is read in f32.
+    /// Returns f32 for tensors that the adapter changes.
     fn dtype(&self, name: &str) -> Option<DType> {
         let changes = self.lora.is_some_and(|lora| lora.changes(name));
         self.checkpoint.dtype(name).map(|dtype| if changes { DType::F32 } else { dtype })

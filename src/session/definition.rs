@@ -1,4 +1,4 @@
-//! A model's file with what its shapes say, checked before anything is loaded.
+//! Reads the definition of a model from its file, and checks it before weights are loaded.
 
 use super::options::{ModelSource, Options, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
@@ -10,28 +10,29 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// How the names of tuned initial states end.
+/// Suffix of the names of tuned initial states.
 pub const TUNED: &str = ".att.time_state";
 
-/// Whether a file is a tuned initial state, and no model.
+/// Returns whether a file is a tuned initial state and not a model.
 pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
     checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.tensor("emb.weight").is_none()
 }
 
-/// A source with its blueprint, recorded.
+/// A source of weights, with its blueprint and the recorded tape.
 pub struct Definition {
     pub name: String,
     pub kind: String,
     pub blueprint: Box<dyn Blueprint>,
     pub tape: Tape,
     pub source: Box<dyn Source>,
-    /// Where the file lies; a model that is no file lies nowhere.
+    /// The folder of the file. `None` if the model is not a file.
     pub folder: Option<PathBuf>,
-    /// The file, unless it is a synthetic model.
+    /// The file. `None` for a synthetic model.
     pub checkpoint: Option<Checkpoint>,
 }
 
 impl Definition {
+    /// Opens a source and reads its definition.
     pub fn new(source: &ModelSource, options: &Options) -> Result<Definition> {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
@@ -39,9 +40,7 @@ impl Definition {
             ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
                 if options.rope_theta.is_some() {
-                    return Err(
-                        Error::usage("a synthetic model has no file whose rope theta could be wrong").hint("leave out `rope_theta`")
-                    );
+                    return Err(Error::usage("`rope_theta` applies to files only, found a synthetic model").hint("leave out `rope_theta`"));
                 }
                 let blueprint = arch::synthetic::named(name)?;
                 let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
@@ -59,7 +58,7 @@ impl Definition {
         Definition::of(checkpoint, options)
     }
 
-    /// Of a file that is open.
+    /// Reads the definition of an open file.
     pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Definition> {
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
@@ -77,7 +76,7 @@ impl Definition {
         Ok(definition)
     }
 
-    /// All tensors are there with the right shape, before anything is allocated for them.
+    /// Checks that all tensors are present with the right shape, before anything is allocated for them.
     fn check(&self) -> Result<()> {
         for (name, shape, optional) in self.tape.tensors() {
             if !optional || self.source.has(name) {
@@ -94,11 +93,11 @@ fn record(blueprint: &dyn Blueprint) -> Tape {
     tape
 }
 
-/// What a user should know of a checkpoint: tensors that the model does not read, and block types that are widened.
-/// `stored` names the formats that the weights get.
+/// Returns notes on a checkpoint: tensors that the model does not read, and types that are converted. `stored` names the formats of the
+/// weights in memory.
 pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> {
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
-    // Some trainers leave these, and no model reads them.
+    // Some trainers save these tensors, which no model reads.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
@@ -114,16 +113,16 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     }
     if !widened.is_empty() {
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
-        notes.push(format!("{} become {stored}, the nearest that there is", kinds.join(", ")));
+        notes.push(format!("{} are converted to {stored}, the nearest supported format", kinds.join(", ")));
     }
     let coded_as = |part: &MatrixPart| match checkpoint.tensor(&part.tensor)?.dtype() {
         DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
         _ => None,
     };
     if let Some((had, gets)) = tape.matrices.iter().flat_map(|m| &m.parts).find_map(coded_as) {
-        notes.push(format!("weights of the file are {had}, and {gets} is made of these: what they lost stays lost"));
+        notes.push(format!("weights of the file are {had} and are converted to {gets}, which does not restore precision"));
     }
-    // What the user has put right is not warned of.
+    // Does not warn of values that the user has overridden.
     let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);
     if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
         notes.extend(glm.warnings());
@@ -131,7 +130,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     notes
 }
 
-/// Shapes with what the user says of them.
+/// Shapes with the user's overrides.
 struct Overridden<'a> {
     shapes: &'a Checkpoint,
     group_norm_eps: Option<&'a str>,
@@ -158,7 +157,7 @@ impl Shapes for Overridden<'_> {
     }
 }
 
-/// The tiny trained RWKV-7 that ships with the program.
+/// Opens the tiny trained RWKV-7 that is embedded in the program.
 #[cfg(feature = "embedded-model")]
 pub fn embedded() -> Result<crate::weights::Checkpoint> {
     crate::weights::Checkpoint::from_static(
@@ -167,16 +166,16 @@ pub fn embedded() -> Result<crate::weights::Checkpoint> {
     )
 }
 
-/// What a GLM's configuration says, with another base of its rotary positions.
+/// Returns a GLM's configuration with another base of the rotary position embedding.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
-        return Err(Error::usage("only a GLM has a rope theta").hint("leave out `rope_theta`"));
+        return Err(Error::usage("`rope_theta` applies to GLM only").hint("leave out `rope_theta`"));
     };
     let glm = Glm { rope_theta: theta, ..Glm::parse(said)? };
     Ok(glm.to_json())
 }
 
-/// A checkpoint whose initial states are read as they lie.
+/// Returns a source that reads initial states as `[H, value, key]`.
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),
@@ -184,7 +183,7 @@ fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn So
     }
 }
 
-/// A checkpoint whose initial states lie the other way round.
+/// A checkpoint whose initial states are `[H, key, value]`.
 struct Transposed(Checkpoint);
 
 impl Source for Transposed {
@@ -205,20 +204,23 @@ impl Source for Transposed {
     }
 }
 
-/// The initial states of a tuned file, one vector a state of the tape: `[H, value, key]` a layer, as the words keep it. Shift
-/// vectors start at zero, unless the file has them too.
+/// Reads the initial states of a tuned file: one vector per state of the tape, `[H, value, key]` for matrices. Shift vectors are zeros
+/// unless the file has them.
+///
+/// # Errors
+/// `Model` if the file does not fit the tape.
 pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation) -> Result<Vec<Vec<f32>>> {
     let found = checkpoint.names().filter(|n| n.ends_with(TUNED)).count();
     let expected = tape.states.iter().filter(|s| s.name.ends_with(".att.wkv")).count();
     if found > expected {
-        return Err(Error::model(format!("expected a tuned state of {expected} layers, found one of {found}")));
+        return Err(Error::model(format!("expected a tuned state of {expected} layers, found {found} layers")));
     }
     let source = oriented(checkpoint.clone(), orientation);
     let mut parts = Vec::new();
     for spec in &tape.states {
         let block = spec.name.strip_suffix(".att.wkv");
         if block.is_some() && !spec.is_matrices() {
-            return Err(Error::model("RWKV-4 has no tuned initial states: its state is no matrix"));
+            return Err(Error::model("RWKV-4 has no tuned initial states, because its state is not a matrix"));
         }
         let shift = spec.name.strip_suffix(".att.shift").map(|b| format!("{b}.att.ts_state")).filter(|name| source.has(name));
         let mut numbers = filled(0.0, spec.len(), &spec.name)?;

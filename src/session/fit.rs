@@ -1,72 +1,75 @@
-//! The strategy `auto`: from free memory and bytes by layer to a strategy string. Opens nothing; who calls it has measured.
+//! The strategy `auto`: chooses a strategy from free memory and bytes by layer. Opens no device; the caller measures memory.
 //!
-//! The rule, in this order, each step with the widest format first:
+//! The rules, in this order; rules 1, 2 and 4 try the widest format first:
 //!
-//! 1. All layers on the first adapter. A format is narrowed before a second device is taken: a token that stays on one device waits
-//!    for nobody.
+//! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
+//!    every token.
 //! 2. All layers on several adapters, each filled in the order of `devices`.
-//! 3. What fits on no adapter, in the narrowest format: streamed through the adapter that holds most, or on the CPU behind all of
-//!    them, by which takes less time a token. Streaming costs the streamed bytes at the speed of the bus, the CPU costs its layers'
-//!    bytes at its own. Both keep these bytes in the host's memory. A prompt's tokens share what is streamed, so it wins a draw.
+//! 3. In the narrowest format, the layers that fit on no adapter are streamed through the adapter that holds most layers, or run on the CPU
+//!    after all adapters. The faster way per token wins: streaming takes the streamed bytes at the speed of the bus, the CPU takes its
+//!    layers' bytes at its own speed. Both keep these bytes in host memory. Streaming wins a tie, because the tokens of a prompt share it.
 //! 4. Without an adapter that holds a layer: all layers on the CPU.
 //!
-//! A device is filled but for a margin: drivers allocate in large blocks, and other programs come and go.
+//! Each device keeps a margin: drivers allocate in large blocks, and other programs need memory.
 
 use super::footprint::Footprint;
 use crate::error::{Error, Result, size};
 
-/// A way to keep the weights.
+/// A format of the weights.
 pub struct Candidate {
-    /// As a strategy names it: `fp16`, `fp16i8`.
+    /// Name of the dtype in a strategy: `fp16`, `fp16i8`.
     pub dtype: String,
     /// The bytes of the model by layer.
     pub footprint: Footprint,
 }
 
-/// What there is to run on.
+/// The devices of a machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Ids of adapters and their free bytes, best first, every physical one once. None where the driver does not say: it is taken to be
-    /// enough.
+    /// Ids of adapters and their free bytes, best first, each physical adapter once. `None` if the driver does not report memory: then any
+    /// model fits.
     pub adapters: Vec<(String, Option<u64>)>,
-    /// Free bytes of the host's memory; none as above.
+    /// Free bytes of host memory. `None` if unknown: then any model fits.
     pub host: Option<u64>,
     /// The speeds of memory and transfers.
     pub speeds: Speeds,
 }
 
-/// Bytes a second.
+/// Speeds in bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub struct Speeds {
     /// From host memory to an adapter.
     pub bus: f64,
-    /// Of weights, by the CPU's executor.
+    /// Weights that the CPU executor reads.
     pub cpu: f64,
 }
 
 impl Default for Speeds {
-    /// What PCIe 3.0 with 16 lanes delivers, and a guess at what eight cores decode of weights in few bits. Neither was measured on the
-    /// machine; whoever has done that gives better numbers.
+    /// The speed of PCIe 3.0 with 16 lanes, and an estimate of how fast eight cores decode quantised weights. Neither is measured on this
+    /// machine.
     fn default() -> Self {
         Speeds { bus: 12e9, cpu: 5e9 }
     }
 }
 
-/// What was chosen.
+/// The result of [`fit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fitted {
-    /// To be parsed, and printed.
+    /// The strategy as text.
     pub strategy: String,
-    /// In one line for people.
+    /// The reason, in one line.
     pub why: String,
 }
 
-/// Chooses. `candidates`: widest first, of one model. Fails, with kind memory, where the model fits nowhere.
+/// Chooses a strategy. `candidates` are the formats of one model, widest first.
+///
+/// # Errors
+/// `Memory` if the model fits nowhere; `Usage` if there are no candidates.
 pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
     let adapters: Vec<(&str, u64)> = machine.adapters.iter().map(|(id, free)| (id.as_str(), usable(*free))).collect();
     let host = usable(machine.host);
     let fitted = |strategy: String, why: &str| Ok(Fitted { strategy, why: why.into() });
-    let narrowest = candidates.last().ok_or_else(|| Error::usage("there is no weight format to choose from"))?;
+    let narrowest = candidates.last().ok_or_else(|| Error::usage("expected at least one weight format, found none"))?;
 
     if let Some((first, room)) = adapters.first()
         && let Some(c) = candidates.iter().find(|c| c.all() <= *room)
@@ -84,40 +87,40 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
         let stream = adapters.iter().filter_map(|adapter| streamed(narrowest, *adapter, host)).min_by_key(|way| way.rest);
         let way = match (stream, beside_cpu(narrowest, &shares, host)) {
             (Some(s), Some(c)) if s.seconds(machine.speeds.bus) <= c.seconds(machine.speeds.cpu) => {
-                Some((s, "are streamed, which takes less time than the CPU"))
+                Some((s, "are streamed, which takes less time than computing on the CPU"))
             }
-            (Some(_), Some(c)) => Some((c, "are the CPU's, which takes less time than streaming")),
-            (Some(s), None) => Some((s, "are streamed, because the host has no room to compute with the rest")),
-            (None, Some(c)) => Some((c, "are the CPU's, because there is no room to stream")),
+            (Some(_), Some(c)) => Some((c, "run on the CPU, which takes less time than streaming")),
+            (Some(s), None) => Some((s, "are streamed, because the host has no room to run them")),
+            (None, Some(c)) => Some((c, "run on the CPU, because there is no room to stream")),
             (None, None) => None,
         };
         if let Some((way, how)) = way {
             return fitted(way.strategy, &format!("{} of the weights fit on no adapter and {how}", size(way.rest)));
         }
     } else if let Some(c) = candidates.iter().find(|c| c.all() <= host) {
-        return fitted(format!("cpu {}", c.dtype), "no adapter holds a layer, and the host holds all");
+        return fitted(format!("cpu {}", c.dtype), "no adapter has room for a layer, and the host has room for all");
     }
     Err(too_large(narrowest, machine))
 }
 
 impl Candidate {
-    /// Bytes of everything on one device.
+    /// Returns the bytes of the whole model on one device.
     fn all(&self) -> u64 {
         let n = self.footprint.layers.len();
         self.footprint.on_device(0..n, n).total()
     }
 }
 
-/// What to fill of so many free bytes.
+/// Returns the bytes to use of `free` bytes: all but a sixteenth and 256 MiB.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 
-/// Layers of an adapter: id and how many.
+/// Id of an adapter, and its number of layers.
 type Share<'a> = (&'a str, usize);
 
-/// As many layers as each adapter holds, in order.
+/// Fills the adapters in order. Returns those that hold at least one layer.
 fn shares<'a>(footprint: &Footprint, adapters: &[(&'a str, u64)]) -> Vec<Share<'a>> {
     let (mut first, total) = (0, footprint.layers.len());
     let fill = |&(id, room): &(&'a str, u64)| {
@@ -133,28 +136,28 @@ fn placed(shares: &[Share<'_>]) -> usize {
     shares.iter().map(|(_, n)| n).sum()
 }
 
-/// `gpu:0 fp16 *13 -> gpu:1 fp16`: the last takes what is left.
+/// Writes a strategy, as in `gpu:0 fp16 *13 -> gpu:1 fp16`. The last device takes the remaining layers.
 fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
-    let (last, others) = shares.split_last().expect("somebody has a layer");
+    let (last, others) = shares.split_last().expect("a device has a layer");
     let numbered = others.iter().map(|(id, n)| format!("{id} {} *{n} -> ", c.dtype));
     numbered.chain([format!("{} {}", last.0, c.dtype)]).collect()
 }
 
-/// A way that leaves some weights in the host's memory.
+/// A strategy that keeps some weights in host memory.
 struct Way {
     strategy: String,
-    /// Bytes of these, which every token reads.
+    /// Bytes of these weights, which every token reads.
     rest: u64,
 }
 
 impl Way {
-    /// What they take of a token's time, at so many bytes a second.
+    /// Returns the seconds per token to read these weights at `speed` bytes per second.
     fn seconds(&self, speed: f64) -> f64 {
         self.rest as f64 / speed
     }
 }
 
-/// What the adapters do not hold, on the CPU behind them.
+/// Returns the strategy with the remaining layers on the CPU, if the host has room.
 fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     let (first, total) = (placed(shares), c.footprint.layers.len());
     let cpu = c.footprint.on_device(first..total, total - first);
@@ -162,7 +165,7 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
-/// What one adapter does not hold, streamed through it.
+/// Returns the strategy that streams the layers that one adapter does not hold through it, if there is room.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.footprint.layers.len();
     let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;
@@ -173,7 +176,7 @@ fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
 fn too_large(narrowest: &Candidate, machine: &Machine) -> Error {
     let free = machine.adapters.iter().map(|(id, free)| (id.as_str(), *free)).chain([("cpu", machine.host)]);
     let listed: Vec<String> = free.map(|(id, free)| format!("{id} {}", free.map_or("unknown".into(), size))).collect();
-    let text = format!("the model needs {} even as {}; free are {}", size(narrowest.all()), narrowest.dtype, listed.join(", "));
+    let text = format!("the model needs {} even as {}; free memory: {}", size(narrowest.all()), narrowest.dtype, listed.join(", "));
     Error::memory(text).hint("close other programs, or choose a smaller model, fewer slots or a smaller `context`")
 }
 

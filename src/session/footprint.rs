@@ -1,4 +1,4 @@
-//! What a model needs on each device, from its tape alone: before anything is allocated.
+//! Computes the memory that a model needs on each device from its tape, before anything is allocated.
 
 use crate::error::{Error, Result, size};
 use crate::exec::Memory;
@@ -7,51 +7,51 @@ use crate::quant::Format;
 use crate::tape::{CacheSpec, MatrixSpec, Room, Tape, VectorSpec};
 use std::ops::Range;
 
-/// Bytes of one of the L + 1 layers, on the device that has it.
+/// Bytes of one of the L + 1 layers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LayerBytes {
     /// Matrices and vectors.
     pub weights: u64,
-    /// Of these, what is looked up by row: streamed, it stays in host memory.
+    /// The part of `weights` that is an embedding table. A streamed table stays in host memory.
     pub table: u64,
-    /// Of the weights, what the CPU reads from the file's map. The system takes that memory back where it is short of it.
+    /// The part of `weights` that the CPU executor reads from the mapped file. The system can reclaim that memory.
     pub mapped: u64,
     /// States and caches of all slots.
     pub slots: u64,
 }
 
-/// What a session makes room for.
+/// The sizes of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// The numbers of pages and blocks.
+    /// Pages, blocks and context.
     pub room: Room,
-    /// Tokens of a step, at the most.
+    /// Most tokens of a step.
     pub tokens: usize,
-    /// Rows of logits of a step, at the most.
+    /// Most rows of logits of a step.
     pub outputs: usize,
 }
 
-/// A model's bytes by layer, with its matrices in certain formats.
+/// The bytes of a model by layer, for given formats of its matrices.
 #[derive(Debug, Clone)]
 pub struct Footprint {
-    /// L + 1; the embedding is part of the first, norm and head behind the blocks are the last.
+    /// L + 1 layers. The first includes the embedding; the last is the final norm and the head.
     pub layers: Vec<LayerBytes>,
-    /// Activations, and what depends on the context alone. Every segment has its own.
+    /// Bytes of activations and of the table of angles. Each segment has its own.
     pub scratch: u64,
 }
 
-/// Bytes of a matrix in the format that it has.
+/// Returns the bytes of a matrix in its current format.
 pub fn as_assigned(matrix: &MatrixSpec) -> u64 {
     matrix.size_bytes() as u64
 }
 
-/// Bytes of a matrix as if it had that format.
+/// Returns a function for the bytes of a matrix in `format`.
 pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
     move |matrix| matrix.size_in(&|_| format) as u64
 }
 
 impl Footprint {
-    /// Of a model's tape. `matrix_bytes`: [`as_assigned`], [`in_format`], or what a mixed plan makes of a matrix.
+    /// Computes the footprint of a tape. `matrix_bytes` returns the bytes of a matrix: [`as_assigned`], [`in_format`], or another function.
     pub fn of(tape: &Tape, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Footprint {
         let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
         let layer = |i: usize| {
@@ -65,15 +65,15 @@ impl Footprint {
             LayerBytes { weights: matrices + vectors, table, mapped: 0, slots: (states + caches) as u64 }
         };
         let layers = (0..tape.n_layers()).map(layer).collect();
-        // Executors round the rows of a step up.
+        // Executors round the rows of a step up to powers of two.
         let (tokens, outputs) = (sizes.tokens.max(1).next_power_of_two(), sizes.outputs.max(1).next_power_of_two());
         let vars = tape.vars.iter().map(|v| (v.planes * v.rows.count(tokens, outputs) * v.stride() * 4) as u64).sum::<u64>();
         let angles = tape.rotary.map_or(0, |r| (sizes.room.context * r.size * 4) as u64);
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// The same, of a model whose files hold matrices as the CPU reads them: so many bytes of each. Who tells may have to read their
-    /// scales, so only those are asked for that lie on the CPU.
+    /// Adds the mapped bytes of layers on the CPU. `mapped` returns the mapped bytes of a matrix; it is not called for other layers, because it
+    /// may have to read scales.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
@@ -82,18 +82,18 @@ impl Footprint {
         Ok(self)
     }
 
-    /// Weights of these layers.
+    /// Returns the bytes of weights of these layers.
     pub fn weights(&self, layers: Range<usize>) -> u64 {
         self.layers[layers].iter().map(|l| l.weights).sum()
     }
 
-    /// States and caches of these layers.
+    /// Returns the bytes of states and caches of these layers.
     pub fn slots(&self, layers: Range<usize>) -> u64 {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Everything that a device holds which has these layers, the first `resident` of them all the time. While one of the others is
-    /// computed the next is on its way, so there is room for two.
+    /// Returns the bytes of a device with these layers, of which the first `resident` stay there. The others are streamed through buffers for
+    /// two layers: one is computed while the next is uploaded.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let streamed = layers.start + resident..layers.end;
         let largest = self.layers[streamed].iter().map(|l| l.weights - l.table).max().unwrap_or(0);
@@ -105,30 +105,30 @@ impl Footprint {
     }
 }
 
-/// What a device holds.
+/// Bytes of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceBytes {
-    /// Bytes of weights.
+    /// Matrices and vectors.
     pub weights: u64,
-    /// Bytes of slots.
+    /// States and caches of all slots.
     pub slots: u64,
-    /// Bytes of working memory.
+    /// Activations and the table of angles.
     pub scratch: u64,
 }
 
 impl DeviceBytes {
-    /// Returns the sum of all bytes.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }
 }
 
-/// What every device of a placement holds, in the order in which they come. `footprint`: of the whole model, as that segment keeps it. The
-/// host also holds what is streamed.
+/// Returns the bytes of every device of a placement, in order of first use. `footprint` returns the footprint of the whole model in the
+/// formats of a segment. Host memory (`cpu`) includes streamed layers.
 pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {
-        // The first adapter has two names.
+        // `gpu` and `gpu:0` are the same adapter.
         let device = if device == "gpu" { "gpu:0" } else { device };
         let known = devices.iter_mut().find(|(id, _)| id == device);
         match known {
@@ -143,7 +143,7 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
     for segment in placed {
         let footprint = footprint(segment);
         if segment.is_on_cpu() {
-            // There is nothing to stream to.
+            // The CPU streams no layers.
             let mut own = footprint.on_device(segment.layers.clone(), segment.layers.len());
             own.weights -= footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
             add("cpu", own);
@@ -158,14 +158,17 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
     devices
 }
 
-/// Whether each device has room for what it is to hold. `memory`: of a device by its id; what does not say how much is free is not
-/// refused.
+/// Checks that each device has room for its bytes. `memory` returns the memory of a device by its id. A device that does not report its
+/// free memory passes.
+///
+/// # Errors
+/// `Memory`, at the device.
 pub fn check(devices: &[(String, DeviceBytes)], memory: &dyn Fn(&str) -> Option<Memory>) -> Result<()> {
     for (device, bytes) in devices {
         let Some(free) = memory(device).and_then(|m| m.free) else { continue };
         if bytes.total() > free {
             let text = format!(
-                "the model needs {} there ({} weights, {} state and caches, {} activations), {} are free",
+                "the model needs {} ({} weights, {} state and caches, {} activations), but this device has {} free",
                 size(bytes.total()),
                 size(bytes.weights),
                 size(bytes.slots),

@@ -1,4 +1,4 @@
-//! From logits to text: sampling, stops, streaming, several continuations in one batch.
+//! Generates text: samples from logits, stops, streams text, and continues several streams in one batch.
 
 use super::{Finish, Limits, Logprobs, Session, Slot, Stream};
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use web_time::Instant;
 
-/// What to read before generating.
+/// A prompt, as text or as token ids.
 #[derive(Debug, Clone)]
 pub enum Prompt<'a> {
     /// A text.
@@ -28,30 +28,30 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// One generated token.
+/// A generated token, or text that became certain.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// Index of the stream.
     pub stream: usize,
-    /// `None` for text that was held back and is certain now.
+    /// The token. `None` if the event brings only text that was held back before.
     pub token: Option<u32>,
-    /// The text that is now certain. It may be empty.
+    /// New text; may be empty.
     pub piece: &'a str,
-    /// Tokens of this stream that were drawn together, this one among them: they come at once, fewer where the text ends.
+    /// Number of tokens of this stream that were sampled in the same submission, with this token. They arrive at once, fewer if the text ends.
     pub n_together: usize,
-    /// Of the token, where the stream asks for them.
+    /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
 }
 
-/// What is called with every event.
+/// Callback for events.
 type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// The streams of one call, and whoever hears of them.
+/// The streams of one call, and the callback for their events.
 pub(super) struct Batch<'a> {
     pub streams: &'a mut [Stream],
     vocab: Option<&'a Vocab>,
     on_event: &'a mut OnEvent<'a>,
-    /// The caller or the stop flag ended it.
+    /// True if the caller or the stop flag ended the call.
     pub broken: bool,
     n_taken: usize,
 }
@@ -65,12 +65,13 @@ impl<'a> Batch<'a> {
         self.streams[stream].finish.is_none()
     }
 
-    /// Whether a stream that goes on has to be drawn on the host. They step together, so then all are.
+    /// Returns whether a live stream needs sampling on the host. Then the host samples for all, because they step together.
     fn needs_host(&self) -> bool {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
-    /// A token for a stream, one of so many that came at once. Whether it belongs to the text.
+    /// Appends a token to a stream and calls the callback. `n_together` is the number of tokens that arrived at once. Returns whether the token
+    /// belongs to the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let is_text = stream.take(token, self.vocab);
@@ -81,19 +82,19 @@ impl<'a> Batch<'a> {
         is_text
     }
 
-    /// Ends a stream without a token.
+    /// Ends a stream and calls the callback.
     pub fn end(&mut self, i: usize, finish: Finish) {
         self.streams[i].end(finish);
         self.tell(i);
     }
 
-    /// Brings text of a stream that came without a token.
+    /// Calls the callback with new text of a stream, without a token.
     fn tell(&mut self, i: usize) {
         let piece = self.streams[i].new_text();
         self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();
     }
 
-    /// Ends what has not ended.
+    /// Ends all live streams.
     fn interrupt(&mut self) {
         for i in 0..self.streams.len() {
             if self.is_live(i) {
@@ -103,7 +104,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Numbers of tokens and the time that they took.
+/// Times and numbers of tokens of prefill and decode. All streams of a call count together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// The time of prefill in milliseconds.
@@ -117,11 +118,11 @@ pub struct Timings {
 }
 
 impl Timings {
-    /// Returns the speed of prefill in tokens/s, 0 if no time was measured.
+    /// Returns the prefill speed, or 0 if nothing was measured.
     pub fn prefill_tokens_per_second(&self) -> f64 {
         rate(self.prefill_tokens, self.prefill_ms)
     }
-    /// Returns the speed of decode in tokens/s, 0 if no time was measured.
+    /// Returns the decode speed, or 0 if nothing was measured.
     pub fn decode_tokens_per_second(&self) -> f64 {
         rate(self.decode_tokens, self.decode_ms)
     }
@@ -131,28 +132,35 @@ fn rate(n: usize, ms: f64) -> f64 {
     if ms > 0.0 { n as f64 * 1e3 / ms } else { 0.0 }
 }
 
-/// What [`Session::generate`] gives.
+/// The result of [`Session::generate`].
 #[derive(Debug, Clone)]
 pub struct Generated {
-    /// The tokens of the prompt.
+    /// Ids of the prompt.
     pub prompt: Vec<u32>,
-    /// The generated tokens.
+    /// Ids of the text.
     pub tokens: Vec<u32>,
-    /// The generated text.
+    /// The text; empty if the model has no vocabulary.
     pub text: String,
-    /// The reason why the text ended.
+    /// Why the text ended.
     pub finish: Finish,
     /// The time that prefill and decode took.
     pub timings: Timings,
 }
 
 impl Session {
-    /// Prompt text as ids, as [`Vocab::encode_prompt`] makes them.
+    /// Encodes a prompt with [`Vocab::encode_prompt`]. Returns token ids unchanged.
+    ///
+    /// # Errors
+    /// `Input` if text cannot be encoded, or the model has no vocabulary.
     pub fn encode(&self, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
         self.encode_by(prompt, Vocab::encode_prompt)
     }
 
-    /// Text that a slot is to read as ids: as [`encode`](Self::encode) does at its beginning, later without what stands before every text.
+    /// Encodes a prompt for a slot: as [`encode`](Self::encode) if the slot has read no token, otherwise without the tokens that begin every
+    /// text.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
     pub fn encode_for(&self, slot: Slot, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
         match self.n_tokens(slot)? {
             0 => self.encode(prompt),
@@ -166,14 +174,18 @@ impl Session {
             Prompt::Text(text) => match self.model().vocab() {
                 Some(vocab) => encode(vocab, text.as_bytes()),
                 None => {
-                    let e = Error::input("text needs a vocabulary, and none was found for this model; give token ids in its place");
-                    Err(e.hint(self.model().vocab_hint().unwrap_or("give one with `vocab`")))
+                    let e = Error::input("cannot encode text: no vocabulary was found for this model, which accepts only token ids");
+                    Err(e.hint(self.model().vocab_hint().unwrap_or("name a vocabulary file with `vocab`")))
                 }
             },
         }
     }
 
-    /// Reads a prompt into a fresh slot and continues it. `on_piece` gets text as it becomes certain and may break off.
+    /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with text as soon as the text is certain; `Break` ends the text.
+    ///
+    /// # Errors
+    /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, the prompt is empty or exceeds the context; `Model` if the model
+    /// is a classifier; `Device` if the device failed.
     pub fn generate<'p>(
         &mut self,
         prompt: impl Into<Prompt<'p>>,
@@ -187,11 +199,14 @@ impl Session {
         result
     }
 
-    /// Whether the model tells tokens.
+    /// Returns an error if the model is a classifier.
     pub(crate) fn check_speaks(&self) -> Result<()> {
         match self.model().facts().labels {
             None => Ok(()),
-            Some(_) => Err(Error::model("this model tells classes, no tokens").hint("use `wingbeat classify`, or Session::classify")),
+            Some(_) => {
+                Err(Error::model("this model is a classifier and cannot generate text")
+                    .hint("use `wingbeat classify`, or Session::classify"))
+            }
         }
     }
 
@@ -219,7 +234,7 @@ impl Session {
         Ok(Generated { prompt, tokens: stream.tokens, text: stream.text, finish, timings })
     }
 
-    /// Says where a stream ends whose slot has so many tokens to read before it is drawn for.
+    /// Sets stop ids, length limit and breakers of a stream whose slot must still read `n_unread` tokens.
     pub(super) fn bound(&mut self, stream: &mut Stream, limits: &Limits, n_unread: usize) -> Result<()> {
         let room = self.n_left(stream.slot)?.map(|n| n.saturating_sub(n_unread));
         stream.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
@@ -227,13 +242,18 @@ impl Session {
         self.tell_breakers(&mut stream.sampler)
     }
 
-    /// Continues every stream from its slot's logits, all in one batch, until each has finished. The last token drawn is
-    /// read too, so that a slot always stands after its text; a stop id is not.
+    /// Continues every stream from its slot's logits, all in one batch, until all have finished. Each slot reads every token of its text, the
+    /// last one included, but no stop id.
     ///
-    /// Where the model runs on a GPU, that draws too, several tokens ahead of the caller. A stream with a processor or a constraint, or whose
-    /// settings the kernel does not know ([`Sampler::fits_device`]), draws on the host, and its neighbours with it until it has ended; the
-    /// ids are the same. Several streams repeat to the bit only under `deterministic`: else the kernels that the others
-    /// run on change when one ends, and when that is depends on the clock.
+    /// A GPU also samples, several tokens ahead of the caller. A stream with a processor or a constraint, or with settings that the kernel does
+    /// not support ([`Sampler::fits_device`]), makes the host sample for all streams until it has ended; the ids are the same.
+    ///
+    /// Results of several streams are bit-identical in every run only with `deterministic`. Otherwise the kernels for the other streams change
+    /// when one ends, and the step at which they change depends on time measurements.
+    ///
+    /// # Errors
+    /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model is
+    /// a classifier; `Device` if the device failed; the errors of constraints.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], limits: &'a Limits, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         self.check_speaks()?;
         let vocab = self.model().vocab().cloned();
@@ -279,7 +299,7 @@ impl Session {
     }
 }
 
-/// Neither a prompt nor a slot that has read one.
+/// Returns the error of a text without a prompt and without logits.
 pub(crate) fn nothing_to_continue() -> Error {
-    Error::input("there is nothing to continue: the prompt is empty").hint("give at least one token")
+    Error::input("nothing to continue: the prompt is empty").hint("give at least one token")
 }

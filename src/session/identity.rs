@@ -1,14 +1,14 @@
-//! Which weights a state belongs to: a hash of names, shapes and samples of the tensors, the same for every file layout.
+//! Identifies the weights that a state belongs to: a hash of names, shapes and sampled numbers, the same for every file layout.
 
 use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// Tensors whose numbers enter the hash, and how many of each.
+/// Number of blocks that enter the hash, and numbers per block.
 const BLOCKS: usize = 64;
 const NUMBERS: usize = 256;
 
-/// Hash of the header (every tensor that the model reads, with its shape) and of 64 blocks of numbers, in hex.
+/// Returns the SHA-256 in hex of every tensor's name and shape, and of 64 blocks of numbers.
 pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();
@@ -16,7 +16,7 @@ pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));
     }
-    // Keys are kept rotated: with another base they are of another model.
+    // The KV cache holds rotated keys, so another base means another model.
     if let Some(rotary) = tape.rotary {
         hash.update(format!("rotary {} {}\n", rotary.size, rotary.base));
     }

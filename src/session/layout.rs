@@ -1,4 +1,4 @@
-//! From the options to where each layer lies and in which format: a strategy string, `auto`, parts that a caller names, or one device.
+//! Determines the device and the format of each layer, from a strategy, from `auto`, from the caller's parts or from a single device.
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
@@ -16,19 +16,19 @@ use crate::quant;
 use crate::tape::{Kind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
-/// What a strategy came to.
+/// The placement of layers.
 pub struct Layout {
-    /// Where layers lie; empty where all are on the device of the options.
+    /// The parts; empty if all layers are on the device of the options.
     pub parts: Vec<PartOn>,
-    /// What a user should know of it.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Formats that `auto` tries, widest first: how a strategy's float ends for them.
+/// Formats that `auto` tries, widest first, as suffixes of a strategy's dtype.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Says where layers lie, and gives every matrix its format. A table that is streamed is of floats: only single rows of it come to the
-/// device, without the scales of others.
+/// Places the layers and sets the format of every matrix. A streamed embedding table is stored as floats: only single rows of it are
+/// uploaded, and block scales may cover several rows.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(strategy) = &options.strategy else {
         let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
@@ -37,7 +37,9 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
-        return Err(Error::usage("a strategy says formats and devices itself").hint("leave out `quant`, or `strategy`"));
+        return Err(
+            Error::usage("`strategy` already determines formats and devices").hint("use `strategy` without `quant` and without `parts`")
+        );
     }
     let mut notes = Vec::new();
     let strategy = match strategy {
@@ -60,24 +62,24 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
-/// The plan for layers from `first` on, of which so many stay on the device.
+/// Returns the plan for layers from `first` on, of which `resident` stay on the device.
 fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan {
     let plan = quant.unwrap_or_default();
     if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }
 }
 
-/// What a session of one slot makes room for.
+/// Returns the sizes of a session with one slot.
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
-    // Activations grow with the steps that come: a chunk that nobody fills takes nothing.
+    // Activations grow with the steps, so a larger chunk takes memory only when a prompt fills it.
     Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
 
-/// Gives the matrices of a tape their formats; what each device holds then, with one slot, by its name in the options.
+/// Sets the formats of a tape's matrices. Returns the bytes on each device for a session with one slot, by the device's id.
 ///
 /// # Errors
-/// `Usage` at a strategy or a plan that does not suit the model, `Memory` where `auto` finds no place for it.
+/// `Usage` if a strategy or a plan does not fit the model; `Memory` if `auto` finds no placement.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn bytes_by_device(
     tape: &mut Tape,
@@ -92,11 +94,11 @@ pub fn bytes_by_device(
     Ok(by_device(&placed, &|_| &footprint))
 }
 
-/// The strategy that suits what memory is free on this machine.
+/// Returns the strategy for the free memory of this machine.
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    // Other floats may lie outside the range of f16: `bf16` keeps those in f32.
+    // Other floats may be outside the range of f16; the dtype `bf16` stores such matrices as f32.
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {
@@ -105,7 +107,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
         Ok(Candidate { dtype: format!("{float}{quant}"), footprint: Footprint::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
-    // A CPU that plays GPU is slower than the CPU.
+    // A software adapter is slower than the CPU executor.
     let real = adapters_async(options.backend).await.into_iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
     let adapters = real.map(|(i, a)| (format!("gpu:{i}"), a.memory().and_then(|m| m.free))).collect();
     let machine = Machine { adapters, host: host_memory().and_then(|m| m.free), speeds: Speeds::default() };

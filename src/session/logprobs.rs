@@ -3,20 +3,20 @@
 use super::quality::log_sum;
 use std::cmp::Ordering;
 
-/// A token that was drawn, and the likeliest ones at its place. Natural logarithms of softmax(logits): before temperature, penalties,
-/// biases and rules.
+/// The log-probabilities of a token and of the most likely tokens at its position. These are natural logarithms of softmax(logits), before
+/// temperature, penalties, biases and constraints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
-    /// The drawn token.
+    /// Id of the token.
     pub token: u32,
-    /// The log-probability of the drawn token.
+    /// Its log-probability.
     pub logprob: f32,
-    /// As many as were asked for, the likeliest first; of equal ones the lower id first.
+    /// The most likely ids and their log-probabilities, most likely first. Equal ones are in the order of ids.
     pub top: Vec<(u32, f32)>,
 }
 
 impl Logprobs {
-    /// Of a token of these logits, `[vocab]`, with the `n` likeliest ones.
+    /// Computes the log-probabilities of `token` and of the `n` most likely tokens, from logits `[vocab]`.
     pub(super) fn of(logits: &[f32], token: u32, n: usize) -> Logprobs {
         let sum = log_sum(logits);
         let logprob = |x: f32| (f64::from(x) - sum) as f32;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_logarithms_of_probabilities() {
+    fn probabilities_add_up_to_one() {
         let logits = [1.0f32, 3.0, 3.0, -2.0, 0.5];
         let found = Logprobs::of(&logits, 0, 3);
         assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 0]);

@@ -1,4 +1,4 @@
-//! What a model's words cost, for benches and tests. Documented, not promised to stay. Each function blocks.
+//! Measurements of a model's words, for benches and tests. These functions may change between versions. Each blocks.
 
 use super::slots::Slot;
 use super::{Session, some};
@@ -6,16 +6,16 @@ use crate::error::Result;
 use crate::exec::{Executor, WordTime};
 use crate::tape::Step;
 
-/// Returns what every word of the model takes in a step of so many tokens of one slot, logits of the last token included.
+/// Returns the time of every word in a step of `n_tokens` tokens of one slot, with logits of the last token.
 ///
 /// # Errors
-/// `Device` if the adapter has no timestamps, `Input` if all slots are in use or no token is asked for.
+/// `Device` if the adapter does not support timestamps; `Input` if all slots are in use, or if `n_tokens` is 0.
 pub fn profile(session: &mut Session, n_tokens: usize) -> Result<Vec<WordTime>> {
     let slot = session.open()?;
     aside(session, slot, &vec![0; n_tokens], |executor, step| executor.profile(step))
 }
 
-/// Returns the dispatches of one decoded token, or `None` on the CPU.
+/// Returns the number of dispatches per decoded token, or `None` on the CPU.
 ///
 /// # Errors
 /// `Input` if all slots are in use.
@@ -24,17 +24,17 @@ pub fn dispatches_per_token(session: &mut Session) -> Result<Option<usize>> {
     aside(session, slot, &[0], |executor, step| executor.n_dispatches(step))
 }
 
-/// Returns which share of what the ffn's value matrices multiply is zero if that token comes next: the mean of all layers, or `None` if
-/// the model has no such matrices. The slot stays where it is.
+/// Decodes a token in a fork of the slot. Returns the mean fraction of zeros in the inputs of the ffn's value matrices, or `None` if the
+/// model has no such matrices. The slot does not change.
 ///
 /// # Errors
-/// `Input` if all slots are in use, or at a token that the model does not have.
+/// `Input` if all slots are in use, or if the token is out of range.
 pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Option<f64>> {
     let fork = session.fork(slot)?;
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// A step that leaves nothing behind, on a slot that shares its page; closes the slot.
+/// Plays a step on a slot that shares its page, without counting it, and closes the slot.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

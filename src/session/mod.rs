@@ -1,6 +1,6 @@
-//! The scheduler: models opened on devices, slots with their own state, prompts in chunks, tokens one by one.
+//! Sessions: load models on devices, keep sequences in slots, prefill prompts in chunks and decode token by token.
 //!
-//! Knows no shader and no file format but the state file's. Everything above (chat, serve, cli) speaks through it.
+//! Names no shader, and no file format except the state file's. All higher layers use models through it.
 
 mod ahead;
 mod batcher;
@@ -67,20 +67,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{Cut, Scratch};
 
-/// Slots that only remember, beside those that step.
+/// Extra slots that hold sequences which do not step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// The number of slots.
+    /// Number of extra slots.
     pub slots: usize,
-    /// Tokens whose keys and values they hold together, for a model with attention. [`Session::held_tokens`] counts them; its caller closes
-    /// slots in time.
+    /// Tokens that the extra slots may hold together in the KV cache of a model with attention. The caller must close slots before they
+    /// exceed this; [`Session::held_tokens`] counts.
     pub tokens: usize,
 }
 
-/// Slots of a session, at most.
+/// Most slots of a session.
 pub const MAX_SLOTS: usize = 1024;
 
-/// Slots of one model that step together. `Send`: one thread at a time.
+/// Slots of one model that step together. `Send`, but not `Sync`: one thread at a time may use it.
 pub struct Session {
     model: Model,
     executor: Box<dyn Executor>,
@@ -89,29 +89,32 @@ pub struct Session {
     slots: Slots,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// The device draws, not the host.
+    /// True if the device samples instead of the host.
     draws_ahead: bool,
-    /// Ids that count nothing in penalties, a bit each; made when first asked for.
+    /// One bit per id, set if the token does not count in penalties. `None` until it is first needed.
     exempt: Option<Arc<[u32]>>,
-    /// Ids that break repetitions, those last asked for.
+    /// Ids that break repetitions, for the texts of the last sampler.
     breakers: Breakers,
     scratch: Scratch,
-    /// Of what was begun last.
+    /// Time of the last submission.
     clock: Clock,
-    /// Why what was begun last failed, where the host noticed before it was finished: a device says so once.
+    /// Error of the last submission, if polling found it before `finish`. A device reports an error only once.
     failure: Option<Error>,
 }
 
 impl Session {
-    /// Room for `n_slots` streams.
+    /// Creates a session with `n_slots` slots.
+    ///
+    /// # Errors
+    /// As [`with_idle`](Self::with_idle).
     pub fn new(model: &Model, n_slots: usize) -> Result<Session> {
         Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Room for `n_slots` streams that step together, and for idle slots beside them.
+    /// Creates a session with `n_slots` slots that step together, and extra idle slots.
     ///
     /// # Errors
-    /// `Input`: no slot, more than 1024 slots, or a context that the device cannot hold. `Memory`: the device has no room for all of them.
+    /// `Input` if there are no slots, more than 1024 slots, or a context that the device does not support; `Memory` if the device has no room.
     pub fn with_idle(model: &Model, n_slots: usize, idle: Idle) -> Result<Session> {
         if n_slots == 0 || n_slots + idle.slots > MAX_SLOTS {
             return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {}", n_slots + idle.slots)));
@@ -123,9 +126,9 @@ impl Session {
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
             let text = format!("expected a context of at most {longest} on this software adapter, found {context}");
-            return Err(Error::input(text).hint("give a smaller `context`, or `device=cpu`"));
+            return Err(Error::input(text).hint("use a smaller `context`, or `device=cpu`"));
         }
-        // A slot's tokens at the most, in whole blocks.
+        // Blocks of a slot with a full context.
         let per_slot = model.context().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let listed = n_listed * per_slot;
         let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(TOKENS_PER_BLOCK) } else { 0 };
@@ -154,18 +157,22 @@ impl Session {
         &self.model
     }
 
-    /// Set it from another thread, or from a signal handler: reading and generating end after the step in flight, with the
-    /// slot at a whole token. Reset it to go on.
+    /// Returns a flag that interrupts. If another thread or a signal handler sets it, prefill and generation end after the current step, with
+    /// the slot after a whole token. Reset the flag to continue.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
 
-    /// How many slots are not open.
+    /// Returns the number of free slots.
     pub fn n_free(&self) -> usize {
         self.slots.n_free()
     }
 
-    /// Tokens whose keys and values these slots hold, in whole blocks of 64. What slots share counts once. 0 for a recurrence.
+    /// Returns the tokens that these slots hold in the KV cache, in whole blocks of 64. Blocks that slots share count once. Returns 0 for a
+    /// recurrent model.
+    ///
+    /// # Errors
+    /// `Input` if a slot was closed, or belongs to another session.
     pub fn held_tokens(&self, slots: impl IntoIterator<Item = Slot>) -> Result<usize> {
         let mut blocks = std::collections::HashSet::new();
         for slot in slots {
@@ -174,7 +181,7 @@ impl Session {
         Ok(blocks.len() * TOKENS_PER_BLOCK)
     }
 
-    /// An empty sequence.
+    /// Opens a slot with an empty sequence.
     ///
     /// # Errors
     /// `Input` if all slots are in use.
@@ -184,8 +191,8 @@ impl Session {
         Ok(slot)
     }
 
-    /// A second sequence that goes on from here. Shares its page of state until either of them steps, and full blocks of the caches
-    /// for good.
+    /// Opens a slot with a copy of a sequence. Both share the state until one of them steps. They share full blocks of the KV cache until they
+    /// are closed.
     ///
     /// # Errors
     /// `Input` if all slots are in use, if the slot was closed, or if it belongs to another session.
@@ -198,7 +205,7 @@ impl Session {
         Ok(new)
     }
 
-    /// Ends a sequence and frees its memory. Its handle, and copies of it, are refused from then on.
+    /// Closes a slot and frees its memory. From then on its handle is refused.
     ///
     /// # Errors
     /// `Input` if the slot was closed before, or belongs to another session.
@@ -209,23 +216,29 @@ impl Session {
         Ok(())
     }
 
-    /// `[vocab]`, after the slot's last token; empty before the first.
+    /// Returns the logits after the slot's last token, `[vocab]`. They are empty before the first token.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
         Ok(&self.contents(slot)?.logits)
     }
 
-    /// Tokens read so far.
+    /// Returns the number of tokens that the slot has read.
     pub fn n_tokens(&self, slot: Slot) -> Result<usize> {
         Ok(self.contents(slot)?.n_tokens)
     }
 
-    /// Reads a prompt, in chunks; gives the logits after its last token. An empty prompt changes nothing.
+    /// Prefills a prompt in chunks. Returns the logits after its last token, `[vocab]`. An empty prompt changes nothing.
+    ///
+    /// # Errors
+    /// As [`prefill_many`](Self::prefill_many).
     pub fn prefill(&mut self, slot: Slot, tokens: &[u32]) -> Result<&[f32]> {
         self.prefill_many(&[(slot, tokens)], &mut |_, _| ())?;
         self.logits(slot)
     }
 
-    /// Reads tokens; gives what the head sees after the last of them: LN_out(x), `[C]`. For embeddings and classifiers.
+    /// Prefills tokens. Returns the input of the head after the last token, LN_out(x) `[C]`, for embeddings and classifiers.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
         some(tokens)?;
         self.prefill(slot, tokens)?;
@@ -235,10 +248,14 @@ impl Session {
         Ok(row)
     }
 
-    /// Reads a text into a fresh slot of a classifier; gives a logit a label, those of [`Facts::labels`](crate::arch::Facts).
+    /// Prefills a text into a new slot of a classifier and closes the slot. Returns one logit per label of
+    /// [`Facts::labels`](crate::arch::Facts).
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
     pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if self.model.facts().labels.is_none() {
-            return Err(Error::model("this model has no head for classes (score.weight): it tells the next token"));
+            return Err(Error::model("this model is not a classifier: it has no head for labels (`score.weight`)"));
         }
         some(tokens)?;
         let slot = self.open()?;
@@ -247,23 +264,37 @@ impl Session {
         logits
     }
 
-    /// Reads prompts of different lengths into several slots at once. Progress: tokens done, tokens in all.
+    /// Prefills prompts of different lengths into several slots at once. `progress` takes the tokens done and the total tokens.
+    ///
+    /// # Errors
+    /// `Input` if a slot is unknown or listed twice, or if tokens are out of range or exceed the context; `Interrupted` by the
+    /// [`stop_flag`](Self::stop_flag); `Device` if the device failed.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         self.read(work, Cut::Chunks, None, progress)
     }
 
-    /// One token for one slot.
+    /// Decodes one token in a slot. Returns the logits after it, `[vocab]`.
+    ///
+    /// # Errors
+    /// As [`decode_many`](Self::decode_many).
     pub fn decode(&mut self, slot: Slot, token: u32) -> Result<&[f32]> {
         self.decode_many(&[(slot, token)])?;
         self.logits(slot)
     }
 
-    /// One token for each of several slots, in one step.
+    /// Decodes one token in each of several slots, in one step.
+    ///
+    /// # Errors
+    /// As [`prefill_many`](Self::prefill_many), without interruption.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
         self.read(work, Cut::OneByOne, None, &mut |_, _| ())
     }
 
-    /// Reads tokens and hands over the logits after each: `each(t, logits [vocab])`.
+    /// Prefills tokens and calls `each(t, logits [vocab])` with the logits after each token. `progress` takes the tokens done and the total
+    /// tokens.
+    ///
+    /// # Errors
+    /// As [`prefill_many`](Self::prefill_many); the errors of `each`.
     pub fn score(
         &mut self,
         slot: Slot,
@@ -279,7 +310,7 @@ impl Session {
     }
 }
 
-/// Refuses to read nothing.
+/// Returns an error if there are no tokens.
 fn some(tokens: &[u32]) -> Result<()> {
     if tokens.is_empty() { Err(Error::input("expected at least one token, found none")) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! A model on a device: opened from a file, from the program itself, or made of seeded numbers.
+//! A model on a device: from a file, embedded in the program, or synthetic.
 
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// Twice as many as any published model was trained for.
+/// Largest context in tokens: twice the trained context of any published model.
 const MAX_CONTEXT: usize = 1 << 21;
-/// Weights on a device. Cheap to clone; `Send` and `Sync`.
+/// A loaded model. Clones share the weights. `Send` and `Sync`.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -44,19 +44,29 @@ struct Inner {
 }
 
 impl Model {
-    /// Opens a checkpoint with default options.
+    /// Loads a checkpoint with default options.
+    ///
+    /// # Errors
+    /// As [`load_async`](Self::load_async).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: impl Into<PathBuf>) -> Result<Model> {
         Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
     }
 
-    /// Opens a model. Progress: bytes of weights on the device, bytes in all.
+    /// Loads a model. `progress` takes the bytes of weights on the device and the total bytes. Blocks.
+    ///
+    /// # Errors
+    /// As [`load_async`](Self::load_async).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         crate::exec::wait::block_on(Self::load_async(source, options, progress))
     }
 
-    /// As [`load`](Self::load), and the only way in a browser, which has to be awaited for adapters, devices and uploads.
+    /// Loads a model as [`load`](Self::load) does. In a browser this is the only way, because adapters, devices and uploads must be awaited.
+    ///
+    /// # Errors
+    /// `File` or `Model` if the file is damaged or not supported; `Usage` or `Input` if an option does not fit the model; `Device` or `Memory`
+    /// if no device fits or the device fails.
     pub async fn load_async(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
         let mut definition = Definition::new(source, options)?;
@@ -84,7 +94,7 @@ impl Model {
         let footprint = Footprint::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
         if let Err(e) = check_memory(&chosen, &by_device(&placed, &|_| &footprint)) {
             let fitted = fitted(&tape, definition.source.as_ref(), options, context).await;
-            return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("`strategy={:?}` would fit", f.strategy))));
+            return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("use `strategy={:?}`, which fits", f.strategy))));
         }
         let (loaded, device) = place(&Arc::new(tape), definition.source.as_ref(), options, chosen, progress).await?;
         Ok(Model(Arc::new(Inner {
@@ -112,41 +122,41 @@ impl Model {
     pub fn name(&self) -> &str {
         &self.0.name
     }
-    /// Where the file lies; a model that is no file lies nowhere.
+    /// Returns the folder of the file. `None` if the model is not a file.
     pub fn folder(&self) -> Option<&Path> {
         self.0.folder.as_deref()
     }
-    /// What a user should know of the file: tensors that are not read, types that are widened.
+    /// Returns notes on the file and on the placement: tensors that are not read, types that are converted, unexpected shares of layers.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
-    /// `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
+    /// Returns the kind of source: `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
-    /// Returns the architecture and the sizes of the model.
+    /// Returns the sizes and properties of the architecture.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
-    /// Returns the vocabulary. `None` if none was found: see [`vocab_hint`](Self::vocab_hint).
+    /// Returns the vocabulary. `None` if none was found.
     pub fn vocab(&self) -> Option<&Vocab> {
         match &self.0.vocab {
             Choice::Found(vocab) => Some(vocab),
             Choice::Missing { .. } => None,
         }
     }
-    /// Where there is no vocabulary: which one the model needs, and where to get it.
+    /// Returns which vocabulary the model needs and where to get it. `None` if the model has a vocabulary.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
             Choice::Found(_) => None,
             Choice::Missing { hint } => Some(hint),
         }
     }
-    /// Returns the device that holds the weights.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
-    /// Formats of the matrices: `f16`, or several joined by `+`.
+    /// Returns the formats of the matrices: `f16`, or several joined by `+`.
     pub fn dtype(&self) -> &str {
         &self.0.dtype
     }
@@ -154,33 +164,33 @@ impl Model {
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }
-    /// Bytes of the matrices that one token reads if it skips none: of the embedding, one row.
+    /// Returns the bytes of matrices that one token reads without sparsity: one row of the embedding, and all other matrices.
     pub fn token_bytes(&self) -> u64 {
         let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
         self.tape().matrices.iter().map(|m| read(m) as u64).sum()
     }
-    /// Bytes of all matrices.
+    /// Returns the bytes of all matrices.
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
-    /// What a weight of a matrix takes on average, with scales and padding.
+    /// Returns the average bits per weight of a matrix, with scales and padding.
     pub fn bits_per_weight(&self) -> f64 {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
-    /// Bytes of weights on the device at a time, fewer where layers are streamed.
+    /// Returns the bytes of device memory that weights take. Fewer than all if layers are streamed.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
-    /// Bytes of recurrent state that a slot takes; keys and values of attention are none of them.
+    /// Returns the bytes of recurrent state per slot, without the KV cache.
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
-    /// Bytes of those of which a token reads only what its input is not zero for.
+    /// Returns the bytes of the matrices of which a token reads only the columns whose input is not zero.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
-    /// Bytes of state and caches that a slot takes, at the most.
+    /// Returns the most bytes of state and KV cache that a slot takes.
     pub fn slot_bytes(&self) -> u64 {
         let room = Room {
             pages: Pages::new(1, true).len() - 1,
@@ -190,29 +200,29 @@ impl Model {
         let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         footprint.slots(0..footprint.layers.len())
     }
-    /// Identity of the weights, for state files.
+    /// Returns the hash of the weights, which binds state files to the model.
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
-    /// What decides how numbers are rounded beside the weights: the formats of matrices, states and caches, and the device.
+    /// Returns the properties that determine rounding: formats of matrices, states and caches, and the device.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
         let Device { backend, name, .. } = self.device();
         format!("{} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
     }
-    /// Returns the time that loading took, in milliseconds.
+    /// Returns the milliseconds that loading took.
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
     }
-    /// Tokens that a slot can read; none where there is no end.
+    /// Returns the most tokens that a slot can read. `None` if there is no limit.
     pub fn context(&self) -> Option<usize> {
         self.0.context
     }
-    /// How the family's own program draws, unless told otherwise.
+    /// Returns the default sampling settings of the model's family.
     pub fn sampling(&self) -> &Sampling {
         &self.0.sampling
     }
@@ -227,7 +237,7 @@ impl Model {
     }
 }
 
-/// The model's vocabulary, or where to get it.
+/// Finds the model's vocabulary, or returns where to get it.
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
     let vocab = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find(path)?,
@@ -239,7 +249,7 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<
         },
     };
     if vocab.max_id() as usize >= facts.n_vocab {
-        let text = format!("the vocabulary has ids up to {}, the model {} embeddings", vocab.max_id(), facts.n_vocab);
+        let text = format!("the vocabulary has ids up to {}, but the model has {} embeddings", vocab.max_id(), facts.n_vocab);
         let e = Error::input(text).hint("name the model's vocabulary file with `vocab`");
         return Err(options.vocab.iter().fold(e, |e, path| e.at(path.display())));
     }

@@ -1,4 +1,4 @@
-//! What a caller says of a model before it is opened: where it comes from, how it is kept, and what it runs on.
+//! Options of a model: its source, its formats and its devices.
 
 use crate::arch::Facts;
 use crate::error::{Error, Result};
@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where a model comes from.
+/// The source of a model.
 #[derive(Debug, Clone)]
 pub enum ModelSource {
     /// A file, a file without its extension, or a folder.
     Path(PathBuf),
-    /// The tiny model that is part of the program.
+    /// The tiny model that is embedded in the program.
     #[cfg(feature = "embedded-model")]
     Embedded,
-    /// Seeded random weights of a published shape: `rwkv7-0.1b`.
+    /// Seeded random weights in a published shape, such as `rwkv7-0.1b`.
     Synthetic(String),
 }
 
@@ -28,47 +28,46 @@ pub enum ModelSource {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The device: `auto`, `cpu` or a GPU.
+    /// The device of all layers, if `parts` is empty.
     pub device: DeviceChoice,
-    /// The graphics API for GPUs.
+    /// The graphics API of adapters.
     pub backend: Backend,
-    /// Several devices that share the layers, in order; where it is empty, all are on `device`.
+    /// Parts on several devices, in the order of layers. If empty, all layers are on `device`.
     pub parts: Vec<PartOn>,
-    /// The float that matrices are kept in.
+    /// The float format of matrices that are not quantised.
     pub dtype: FloatChoice,
-    /// Which layers lie on which device and in which format, as `docs/strategies.md` says. In the place of `device`, `dtype`
-    /// and `quant`.
+    /// The device and the format of each layer, as in `docs/strategies.md`. Replaces `device`, `parts`, `dtype` and `quant`.
     pub strategy: Option<StrategyChoice>,
-    /// Which matrices are kept in fewer bits, and how. `None`: those that the file has in fewer bits.
+    /// The quantised formats of matrices. `None` keeps the file's formats.
     pub quant: Option<QuantPlan>,
-    /// A vocabulary file; else by the number of embeddings: built in, or beside the model.
+    /// A vocabulary file. `None` chooses by the number of embeddings: a built-in vocabulary, or a file beside the model.
     pub vocab: Option<PathBuf>,
-    /// Tokens of a prompt that a step reads at the most.
+    /// Most prompt tokens per step.
     pub chunk: usize,
-    /// Tokens that a slot of a model with attention can read; none: as many as it was trained for, at most [`DEFAULT_CONTEXT`].
+    /// Most tokens that a slot of a model with attention can read. `None` means the trained context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
-    /// How keys and values are kept.
+    /// The format of the KV cache.
     pub cache_dtype: Float,
-    /// How the matrices that RWKV-5, 6 and 7 remember a text in are kept; sums are in f32 either way.
+    /// The format of the state matrices of RWKV-5, 6 and 7. Sums are in f32.
     pub state_dtype: Float,
-    /// Base of the rotary position embedding, in the place of what the file says.
+    /// Base of the rotary position embedding. `None` means the value of the file.
     pub rope_theta: Option<f64>,
-    /// One kernel class for every batch size.
+    /// True if the same kernel class is used for every batch size, so that results do not depend on the batch.
     pub deterministic: bool,
-    /// Where measurements of adapters are kept: [`measure_once`](crate::exec::tune::measure_once) writes them, opening a
-    /// model reads them. None: kernels have their default sizes.
+    /// Folder with measurements of adapters. [`measure_once`](crate::exec::tune::measure_once) writes them, and opening a model reads them.
+    /// `None` means kernels of the default sizes.
     pub cache: Option<PathBuf>,
-    /// On a GPU, read of the ffn's value matrix only what its input is not zero for; off to compare.
+    /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Turn this off to compare.
     pub sparse: bool,
-    /// How the matrices of tuned initial states lie, in the model's file or in one of their own.
+    /// The index order of tuned initial states, in the model's file or in a separate file.
     pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm of RWKV-5 to 7; none: what the file says, else 64e-5.
+    /// Epsilon of the group norm of RWKV-5 to 7. `None` means the value of the file, or 64e-5.
     pub group_norm_eps: Option<f32>,
-    /// A device that the caller opened, which parts know as `own`; `device`, `backend`, `deterministic` and `sparse` are then not looked at: its caps count.
+    /// A device that the caller opened; parts name it `own`. Its capabilities replace `device`, `backend`, `deterministic` and `sparse`.
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
-/// Tokens of a slot where neither the user nor the model says fewer.
+/// Largest default context, in tokens.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
 impl Default for Options {
@@ -97,45 +96,45 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Tokens that a slot of such a model can read; none where there is no end.
+    /// Returns the most tokens that a slot of a model can read. `None` if there is no limit.
     pub fn context_of(&self, facts: &Facts) -> Option<usize> {
         facts.context.map(|trained| self.context.unwrap_or(trained.min(DEFAULT_CONTEXT)))
     }
 }
 
-/// What a model runs on.
+/// The device of a model, for output. If there are several, each field has their values, joined by arrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// `cpu` or `gpu:N`, as the option takes it; `own` for the caller's. Several, in this and in the others, have an arrow between them.
+    /// `cpu` or `gpu:N`, as values of the option `device`, or `own` for the caller's device.
     pub id: String,
-    /// The name of the adapter.
+    /// Name of the adapter, or the number of CPU threads.
     pub name: String,
-    /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for our own executor.
+    /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for the CPU executor.
     pub backend: String,
-    /// `discrete`, `integrated`, `virtual`, `cpu`, `other`, or `builtin` for our own executor.
+    /// `discrete`, `integrated`, `virtual`, `cpu`, `other`, or `builtin` for the CPU executor.
     pub kind: String,
-    /// The name and version of the driver.
+    /// Name and version of the driver.
     pub driver: String,
-    /// Why it was chosen, in one line.
+    /// Why the device was chosen, in one line.
     pub why: String,
 }
 
-/// Consecutive layers of a model, and the device that has them.
+/// Consecutive layers of a model, and their device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOn {
-    /// Each part opens the device anew.
+    /// The device. Each part opens it anew.
     pub device: DeviceChoice,
-    /// The norm and the head behind the last layer count as one more; the embedding belongs to layer 0.
+    /// Layers. The embedding belongs to layer 0; final norm and head are one more layer after the last block.
     pub layers: Range<usize>,
     /// So many of these, the first ones, stay on the device, at most all. The others stay in host memory and come to the device in every
     /// step, one after another. On the CPU there is nothing to stream.
     pub resident: usize,
 }
 
-/// Which index of the matrices of a tuned initial state comes first. The file cannot tell: they are square.
+/// The index order of the matrices of a tuned initial state. The file does not show it, because the matrices are square.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateOrientation {
-    /// `[H, value, key]`: the official trainer, and most others.
+    /// `[H, value, key]`, as the official trainer and most others write.
     #[default]
     ValueKey,
     /// `[H, key, value]`
@@ -143,10 +142,10 @@ pub enum StateOrientation {
 }
 
 impl StateOrientation {
-    /// All orientations.
+    /// Every order.
     pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
 
-    /// Returns the name of the orientation.
+    /// Returns the name that the option `state_orientation` takes.
     pub fn name(self) -> &'static str {
         match self {
             StateOrientation::ValueKey => "value-key",

@@ -1,20 +1,21 @@
-//! Pages of state: who uses which, and which half of its double-buffered vectors is the current one.
+//! Pages of state: counts the slots that use a page, and records which half of its double-buffered vectors is current.
 //!
-//! Forking shares a page. Whoever steps on a shared page reads it and writes a fresh one.
+//! A fork shares a page. A step of a slot with a shared page reads that page and writes a new page.
 
 use crate::tape::Run;
 
-/// The page of the initial state: never written, always shared.
+/// The page of the initial state, which no slot writes to.
 pub const ZERO: usize = 0;
 
+/// The pages of a session.
 pub struct Pages {
-    /// Slots that use a page.
+    /// Number of slots that use each page.
     users: Vec<usize>,
-    /// The half that holds the current shift vectors.
+    /// The half, 0 or 1, of each page that holds the current shift vectors.
     half: Vec<usize>,
 }
 
-/// Where a step reads and writes.
+/// The pages and half pages that a step reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -24,7 +25,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// The run of `len` tokens that goes so, from that row of the step on.
+    /// Returns the run of `len` tokens, beginning at row `first_row` of the step.
     pub fn run(&self, first_row: u32, len: u32) -> Run {
         Run {
             first_row,
@@ -39,8 +40,8 @@ impl Move {
 }
 
 impl Pages {
-    /// Enough for every slot to leave its page at once, where they do so of their own ([`Pages::leave`]). Else for every slot to leave
-    /// a shared one: those are at most half as many.
+    /// Creates free pages. With `leave` there are enough for every slot to leave its page at once ([`Pages::leave`]). Otherwise enough for
+    /// every slot to leave a shared page: at most half of the slots share one with another.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
@@ -61,20 +62,20 @@ impl Pages {
         self.users[page] -= 1;
     }
 
-    /// A page that nobody uses, with one user now.
+    /// Returns a free page, which has one user then.
     pub fn take(&mut self) -> usize {
         let page = self.users.iter().position(|&n| n == 0).expect("there are pages for every slot");
         self.users[page] = 1;
         page
     }
 
-    /// The half page of current shift vectors.
+    /// Returns the index of the half page with the current shift vectors.
     pub fn shift(&self, page: usize) -> usize {
         2 * page + self.half[page]
     }
 
-    /// Plans a step on a page. The page read keeps its users until [`Pages::finish`], so that two slots that share it do not
-    /// write it while the other reads.
+    /// Plans a step from a page. The page keeps its users until [`Pages::finish`], so that of two slots that share it none writes it in this
+    /// step.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {
@@ -83,7 +84,7 @@ impl Pages {
         Move { page_in: page, page_out: page, shift_in, shift_out: shift_in ^ 1 }
     }
 
-    /// Plans steps that leave a page as it is.
+    /// Plans steps that begin from a page and do not change it.
     pub fn leave(&mut self, page: usize) -> Move {
         let page_out = self.take();
         Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
@@ -93,7 +94,7 @@ impl Pages {
         self.finish_steps(go, 1);
     }
 
-    /// After `n` steps, of which those after the first wrote in place.
+    /// Completes a move of `n` steps. The first step wrote to `page_out`; the others updated it in place.
     pub fn finish_steps(&mut self, go: &Move, n: usize) {
         self.half[go.page_out] = (go.shift_out + n - 1) % 2;
         if go.page_in != go.page_out {
@@ -101,7 +102,7 @@ impl Pages {
         }
     }
 
-    /// The step failed: nobody moved.
+    /// Undoes the plan of a step that failed.
     pub fn cancel(&mut self, go: &Move) {
         if go.page_in != go.page_out {
             self.release(go.page_out);
@@ -117,7 +118,7 @@ mod tests {
     fn every_slot_can_leave_a_shared_page_at_once() {
         for n_slots in [1, 2, 3, 8, 70] {
             let mut pages = Pages::new(n_slots, false);
-            // Everybody starts on the zero page, steps, then half of them fork the other half, and all step again.
+            // All slots step from the zero page. Then half of them are forks of the other half, and all step again.
             let mut slots: Vec<usize> = (0..n_slots).map(|_| pages.share(ZERO)).collect();
             for _ in 0..3 {
                 let moves: Vec<Move> = slots.iter().map(|&p| pages.begin(p)).collect();
@@ -145,7 +146,7 @@ mod tests {
             let moves: Vec<Move> = slots.iter().map(|&p| pages.leave(p)).collect();
             moves.iter().for_each(|m| pages.finish_steps(m, n));
             slots = moves.iter().map(|m| m.page_out).collect();
-            // After n steps the current half is that which the last one wrote.
+            // The last step determines the current half.
             assert!(slots.iter().all(|&p| pages.shift(p) == 2 * p + (n - 1) % 2));
         }
     }

@@ -1,4 +1,4 @@
-//! Where a model's layers lie: all on one device, or in parts on several.
+//! Loads the layers of a model: all to one device, or in parts to several devices.
 
 use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl PartOn {
-    /// What of a model of so many layers is on that device. Layers that there are not are refused when the tape is cut.
+    /// Returns the placement on `device` in a model of `n_layers` layers. Layers beyond these are left out here; [`Section::cut`] refuses them.
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
@@ -21,14 +21,14 @@ impl PartOn {
     }
 }
 
-/// Layers and the device that was chosen for them.
+/// Some layers, and the device that was chosen for them.
 pub struct ChosenPart {
     part: PartOn,
-    /// None for the caller's device.
+    /// `None` means the caller's device.
     choice: Option<Choice>,
 }
 
-/// Chooses a device for every part; without any, one for all layers.
+/// Chooses a device for each part. If there are no parts, chooses one device for all layers.
 pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<ChosenPart>> {
     let device = if options.gpu.is_some() { DeviceChoice::Own } else { options.device.clone() };
     let whole = [PartOn { device, layers: 0..usize::MAX, resident: usize::MAX }];
@@ -42,12 +42,12 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
     Ok(chosen)
 }
 
-/// Which layers lie on which device, but for the caller's, who knows what it does.
+/// Returns the placement of all parts, except for parts on the caller's device, whose memory is not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
-/// Whether every device has room for what it is to hold, as far as it says.
+/// Checks that every device has room for its bytes, if the device reports its free memory.
 pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) -> Result<()> {
     let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
@@ -56,7 +56,7 @@ pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) ->
     check(devices, &memory)
 }
 
-/// Loads a tape onto the devices chosen for it.
+/// Loads a tape to the chosen devices.
 pub async fn place(
     tape: &Arc<Tape>,
     source: &dyn Source,
@@ -84,7 +84,7 @@ pub async fn place(
     Ok(if links.len() == 1 { (links.remove(0).part, devices.remove(0)) } else { (Chain::new(links)?, together(&devices)) })
 }
 
-/// None: onto the caller's device.
+/// Loads a section to a device; `None` means the caller's device.
 async fn load(
     choice: Option<Choice>,
     section: Section,
@@ -133,7 +133,7 @@ async fn load(
     })
 }
 
-/// Several devices as one; what all of them have in common stands there once.
+/// Describes several devices as one. Equal texts appear once, others are joined by arrows.
 fn together(devices: &[Device]) -> Device {
     let joined = |field: fn(&Device) -> &str| devices.iter().map(field).collect::<Vec<_>>().join(" -> ");
     let joint = |field: fn(&Device) -> &str| {

@@ -1,25 +1,26 @@
-//! How much of a prompt a step may read while other sequences decode.
+//! Bounds the prompt tokens of a step while other sequences decode.
 
 use std::time::Duration;
 
-/// Tokens of a prompt in the first step that reads one beside sequences that decode.
+/// Prompt tokens in the first step that mixes prefill and decode.
 const FIRST: usize = 8;
-/// The weight of the last step in the means.
+/// Weight of the last step in the running means.
 const NEW: f64 = 0.3;
-/// While prompts wait, one step in so many reads none of them, to learn what such a step takes now.
+/// While prompts wait, one in this many steps has no prompt tokens, to measure such a step again.
 const MEASURE: usize = 32;
 
-/// Learns what steps take, and bounds the tokens of prompts so that a step with a prompt takes at most `slowdown` times as long as one
-/// without.
+/// Learns the time of steps, and bounds prompt tokens so that a step with a prompt takes at most `slowdown` times as long as a step
+/// without one.
 #[derive(Debug)]
 pub(super) struct PrefillBound {
     slowdown: f64,
-    /// Of a step without a prompt, in seconds.
+    /// Mean time of a step without a prompt, in seconds.
     decode: Option<f64>,
-    /// Of a token of a prompt, beyond that.
+    /// Mean additional time per prompt token, in seconds.
     per_token: Option<f64>,
+    /// Prompt tokens of the last step that had any.
     last: usize,
-    /// Steps with a prompt since the last one without.
+    /// Steps with a prompt since the last step without one.
     n_since: usize,
 }
 
@@ -28,8 +29,8 @@ impl PrefillBound {
         PrefillBound { slowdown: slowdown.max(1.0), decode: None, per_token: None, last: FIRST, n_since: 0 }
     }
 
-    /// Tokens of prompts that the next step may read: at most twice as many as the last one. Zero where the time of a step without a prompt is
-    /// to be measured, which is seldom; else at least one, so that a prompt gets on.
+    /// Returns the prompt tokens that the next step may read, at most twice as many as the last. Returns 0 if the next step measures decoding
+    /// alone, otherwise at least 1, so that prompts progress.
     pub fn tokens(&mut self) -> usize {
         let Some(decode) = self.decode.filter(|_| self.n_since < MEASURE) else { return 0 };
         let Some(per_token) = self.per_token else { return self.last };
@@ -38,7 +39,7 @@ impl PrefillBound {
         self.last
     }
 
-    /// Takes the time of a step into account that read so many tokens of prompts beside those of sequences that decode.
+    /// Records the time of a step that decoded and read `n_prompt` prompt tokens.
     pub fn learn(&mut self, n_prompt: usize, took: Duration) {
         let took = took.as_secs_f64();
         let mean = |old: Option<f64>, new: f64| Some(old.map_or(new, |old| old + NEW * (new - old)));
@@ -55,10 +56,10 @@ impl PrefillBound {
 mod tests {
     use super::*;
 
-    /// Tokens per step after some steps on a device where a step takes `decode` and each token of a prompt `per_token` milliseconds.
+    /// Returns the prompt tokens per step after 200 steps, if a step takes `decode` ms and each prompt token `per_token` ms more.
     fn settled(slowdown: f64, decode: f64, per_token: f64) -> usize {
         let mut bound = PrefillBound::new(slowdown);
-        assert_eq!(bound.tokens(), 0, "first it is measured what a step takes without a prompt");
+        assert_eq!(bound.tokens(), 0, "the first step measures decoding alone");
         let time = |n: usize| Duration::from_secs_f64((decode + per_token * n as f64) / 1e3);
         bound.learn(0, time(0));
         let mut n_without = 0;
@@ -75,7 +76,7 @@ mod tests {
     fn a_step_with_a_prompt_takes_no_longer_than_allowed() {
         assert_eq!(settled(2.0, 10.0, 0.125), 80);
         assert_eq!(settled(1.5, 10.0, 0.125), 40);
-        assert_eq!(settled(2.0, 10.0, 100.0), 1, "a prompt always gets on");
+        assert_eq!(settled(2.0, 10.0, 100.0), 1, "a prompt always progresses");
         assert_eq!(settled(1.0, 10.0, 1.0), 1);
         assert!(settled(2.0, 10.0, 0.0) > 1_000_000, "tokens that cost nothing are not bounded");
     }

@@ -1,77 +1,79 @@
-//! What a format of the weights costs: how a model predicts a text beside a reference that has the same vocabulary.
+//! Measures the loss of quality by a weight format: compares a model's predictions of a text with those by a reference model.
 //!
-//! Knows nothing of formats: any two models will do. Both read the text side by side, some rows at a time, so that neither's logits
-//! are ever in memory for all of it.
+//! Any two models with the same vocabulary can be compared. Both read the text in parallel, some rows at a time, so that only some rows of
+//! logits are in memory.
 
 use super::{Session, Slot};
 use crate::error::{Error, Kind, Result, room};
 use rayon::prelude::*;
 use std::sync::atomic::Ordering;
 
-/// A text to predict, in windows that each begin with an empty state.
+/// A text to predict, in windows. Each window begins with an empty state.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows<'a> {
-    /// What stands before every window and is never predicted. Where nothing does, a window's first token has no probability.
+    /// Tokens before every window, which are never predicted. If empty, the first token of each window is not predicted.
     pub start: &'a [u32],
-    /// The tokens to predict.
+    /// Tokens of the text.
     pub tokens: &'a [u32],
-    /// Tokens of a window at the most, those of `start` among them.
+    /// Most tokens of a window, with `start`.
     pub len: usize,
 }
 
 impl Windows<'_> {
-    /// Of a window, those that are predicted begin here.
+    /// Returns the index of the first predicted token in a window.
     fn first(&self) -> usize {
         self.start.len().max(1)
     }
 
-    /// Every window that has a token to predict.
+    /// Returns the windows with at least one predicted token.
     fn iter(&self) -> impl Iterator<Item = Vec<u32>> {
         let pieces = self.tokens.chunks(self.len.saturating_sub(self.start.len()).max(1));
         pieces.map(|piece| [self.start, piece].concat()).filter(|window| window.len() > self.first())
     }
 
-    /// How many there are.
+    /// Returns the number of windows.
     pub fn count(&self) -> usize {
         self.iter().count()
     }
 
-    /// How many tokens are predicted.
+    /// Returns the number of predicted tokens.
     fn n_predicted(&self) -> usize {
         self.iter().map(|window| window.len() - self.first()).sum()
     }
 }
 
-/// How a model predicts a text, beside a reference. Natural logarithms; probabilities over the whole vocabulary.
+/// A model's predictions of a text, compared with a reference. Logarithms are natural; probabilities cover the whole vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub n: usize,
-    /// exp of the mean of −log p(token): the reference's, and the model's.
+    /// exp(mean of −log p(token)) of the reference.
     pub reference_perplexity: f64,
-    /// The perplexity of the model.
+    /// exp(mean of −log p(token)) of the model.
     pub perplexity: f64,
-    /// KL(p of the reference || p of the model), in nats a token: the mean, what 99 % of the tokens do not exceed, the largest.
+    /// Mean of KL(p of the reference || p of the model), in nats per token.
     pub kl_mean: f64,
-    /// The 99th percentile of the divergence.
+    /// 99th percentile of the same divergence.
     pub kl_p99: f64,
-    /// The largest divergence.
+    /// Largest value of the same divergence.
     pub kl_max: f64,
-    /// Percent of the tokens before which both find the same one likeliest.
+    /// Percentage of tokens at which both models have the same most likely token.
     pub agreement_percent: f64,
 }
 
 impl Quality {
-    /// By how many percent perplexity is above the reference's.
+    /// Returns by how many percent the perplexity exceeds the reference's.
     pub fn loss_percent(&self) -> f64 {
         100.0 * (self.perplexity / self.reference_perplexity - 1.0)
     }
 }
 
-/// Reads the text with both. Progress: tokens read, tokens in all. The reference's stop flag ends it between two steps.
+/// Reads the text with both models and compares their predictions. `progress` takes the predicted tokens and their total. The reference's
+/// stop flag interrupts between two steps.
 ///
 /// # Errors
-/// Where no token has a probability, where vocabularies differ, or where a logit is not finite; and whatever reading comes to.
+/// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is
+/// out of range; as [`Session::score`].
 pub fn quality(
     reference: &mut Session,
     model: &mut Session,
@@ -81,10 +83,10 @@ pub fn quality(
     reference.check_speaks()?;
     let [expected, found] = [&*reference, &*model].map(|s| s.model().facts().n_vocab);
     if expected != found {
-        return Err(Error::model(format!("expected a vocabulary of {expected} tokens, as the reference has, found {found}")));
+        return Err(Error::model(format!("expected a vocabulary of {expected} tokens, as in the reference, found {found}")));
     }
     if let Some(token) = text.start.iter().chain(text.tokens).find(|&&t| t as usize >= expected) {
-        return Err(Error::input(format!("token {token} is out of range: the model has {expected}")));
+        return Err(Error::input(format!("token {token} is out of range: the model has {expected} tokens")));
     }
     if text.len <= text.first() {
         let least = text.first() + 1;
@@ -108,14 +110,14 @@ pub fn quality(
     Ok(summary(&seen))
 }
 
-/// What a text without a token to predict is answered with.
+/// Returns the error of a text without a token to predict.
 pub(crate) fn too_short(n_tokens: usize) -> Error {
     Error::input(format!("expected at least two tokens, found {n_tokens}: the first one has no probability"))
 }
 
 /// One predicted token.
 struct Predicted {
-    /// −log p, the reference's and the model's.
+    /// −log p(token) of the reference. `nll` is the same of the model.
     reference_nll: f64,
     nll: f64,
     kl: f64,
@@ -124,7 +126,7 @@ struct Predicted {
 
 type Reader<'a> = (&'a mut Session, Slot);
 
-/// Reads a window in as many steps as logits fit into, and compares those that predict its tokens from `first` on.
+/// Reads a window, in steps whose logits fit in memory. Calls `each` with the predictions of tokens from `first` on.
 fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
     let n_vocab = reference.0.model().facts().n_vocab;
     let (mut p, mut q) = (Vec::new(), Vec::new());
@@ -158,7 +160,7 @@ fn compare(p: &[f32], q: &[f32], next: u32) -> Result<Predicted> {
         let log_p = f64::from(p) - p_sum;
         log_p.exp() * (log_p - (f64::from(q) - q_sum))
     };
-    // Rounding may leave a little less than nothing.
+    // Rounding may make the sum slightly negative.
     let kl = p.iter().zip(q).map(term).sum::<f64>();
     if !kl.is_finite() {
         return Err(not_finite(next));
@@ -182,18 +184,24 @@ fn summary(seen: &[Predicted]) -> Quality {
     }
 }
 
-/// Index of the largest; the first of several.
+/// Returns the index of the largest logit; the lowest of equal ones.
 fn likeliest(logits: &[f32]) -> usize {
     (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best })
 }
 
-/// log Σ exp(logits), in f64.
+/// Returns log Σ exp(logits), in f64.
 pub(super) fn log_sum(logits: &[f32]) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     max + logits.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
 }
 
-/// Natural logarithm of a token's probability: `logits[token]` − log Σ exp(logits), in f64.
+/// Returns the natural logarithm of a token's probability: `logits[token]` − log Σ exp(logits), in f64.
+///
+/// # Errors
+/// `Model` if the result is not finite.
+///
+/// # Panics
+/// If `token` is not an index of `logits`.
 pub fn logprob(logits: &[f32], token: u32) -> Result<f64> {
     let p = f64::from(logits[token as usize]) - log_sum(logits);
     if p.is_finite() { Ok(p) } else { Err(not_finite(token)) }
@@ -215,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn divergence_is_that_of_the_formula() {
+    fn divergence_follows_the_formula() {
         let (p, q) = ([1f32, 2.0, 3.0], [2f32, -1.0, 3.0]);
         let softmax = |x: [f32; 3]| x.map(|v| f64::from(v).exp() / x.iter().map(|&v| f64::from(v).exp()).sum::<f64>());
         let expected: f64 = softmax(p).iter().zip(softmax(q)).map(|(p, q)| p * (p / q).ln()).sum();
@@ -228,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_99th_percentile_is_what_so_many_do_not_exceed() {
+    fn the_99th_percentile_is_reached_by_99_percent() {
         let seen = |n: usize| -> Vec<Predicted> {
             (1..=n).map(|i| Predicted { reference_nll: 1.0, nll: 2.0, kl: i as f64, agrees: i % 4 == 0 }).collect()
         };

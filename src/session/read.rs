@@ -1,7 +1,7 @@
-//! Reading tokens: one submission after the other, each begun and then finished.
+//! Reads tokens: prefill and decode as a sequence of submissions, each begun and then finished.
 //!
-//! A device takes what it is given in order, so the host counts a submission as done when it begins: slots stand after their tokens at
-//! once, without logits until these are back. Slots may be opened, forked and closed while the device works.
+//! A device plays submissions in order. So the host counts tokens as read when their submission begins; the slot has no logits until they
+//! are back. Slots may be opened, forked and closed while the device works.
 
 use super::Session;
 use super::slots::Slot;
@@ -14,57 +14,62 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use web_time::Instant;
 
-/// What a submission took, as far as the host noticed.
+/// Measures the time of a submission on the host.
 pub(super) struct Clock {
     began: Instant,
-    /// Until the host found it done.
+    /// Time until the host found the submission done. `None` until then.
     took: Option<Duration>,
 }
 
 impl Clock {
+    /// Starts at the time of the call.
     pub fn start() -> Clock {
         Clock { began: Instant::now(), took: None }
     }
 
-    /// Stops at the first call.
+    /// Stops at the first call. Returns the time up to the first call.
     pub fn stop(&mut self) -> Duration {
         *self.took.get_or_insert_with(|| self.began.elapsed())
     }
 }
 
-/// Tokens that the device reads now. [`finish`](Self::finish) takes the logits. Dropping it instead leaves the slots after their tokens, without
-/// logits: the device reads them all the same.
+/// A submission that reads tokens. [`finish`](Self::finish) takes the logits. If it is dropped instead, the slots have read the tokens and
+/// have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
 
 impl Reading<'_> {
-    /// Returns how many tokens of each slot this submission reads, in the order in which they were given. The rest has to begin anew.
+    /// Returns how many tokens of each slot this submission reads, in the order of the call that began it. Begin another submission for the
+    /// rest.
     pub fn n_read(&self) -> &[usize] {
         self.session.n_read()
     }
 
-    /// Returns whether [`finish`](Self::finish) would not block.
+    /// Returns whether [`finish`](Self::finish) would return without blocking.
     pub fn is_ready(&mut self) -> Result<bool> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) does not block: in a browser by awaiting, elsewhere by blocking.
+    /// Waits until [`finish`](Self::finish) would not block. Awaits in a browser and blocks elsewhere.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
 
-    /// Blocks until the device is done, and gives each slot the logits after its last token, if that was read.
+    /// Blocks until the device is done. Then slots whose last token was read have logits.
     ///
     /// # Errors
-    /// `Device` if the device failed: what the slots hold is not known then. In a browser also if the device is not done: await
+    /// `Device` if the device failed; then the content of the slots is undefined. In a browser also if the device is not done yet: await
     /// [`ready`](Self::ready) first.
     pub fn finish(self) -> Result<()> {
         self.session.finish_read()
     }
 
-    /// As [`finish`](Self::finish), and hands over all logits that came back: after every token, for what
-    /// [`begin_score`](Session::begin_score) began. `each(t, logits [vocab])`.
+    /// Does what [`finish`](Self::finish) does, and calls `each(t, logits [vocab])` for all returned logits. After
+    /// [`begin_score`](Session::begin_score) these are the logits after every token.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish); the errors of `each`.
     pub fn finish_with(self, each: &mut dyn FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
         self.session.finish_read()?;
         self.session.hand_over(each)
@@ -78,15 +83,15 @@ impl Drop for Reading<'_> {
 }
 
 impl Session {
-    /// Begins to read prompts into several slots: as many tokens as one submission takes.
+    /// Begins to prefill prompts in several slots: as many tokens as one submission may have.
     ///
     /// # Errors
-    /// As [`prefill_many`](Self::prefill_many). `Input` if there is nothing to read.
+    /// As [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
     pub fn begin_prefill(&mut self, work: &[(Slot, &[u32])]) -> Result<Reading<'_>> {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
 
-    /// Begins to read one token for each of several slots.
+    /// Begins to decode one token in each of several slots.
     ///
     /// # Errors
     /// As [`begin_prefill`](Self::begin_prefill).
@@ -94,7 +99,7 @@ impl Session {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
 
-    /// Begins to read tokens whose logits are all wanted: as many as one submission takes.
+    /// Begins to prefill tokens and to return the logits after every token: as many tokens as one submission may have.
     ///
     /// # Errors
     /// As [`begin_prefill`](Self::begin_prefill).
@@ -109,8 +114,8 @@ impl Session {
         Ok(Reading { session: self })
     }
 
-    /// Begins a submission of at most `most` tokens, of those first who come first, and of one of each if each has only one. Returns how many
-    /// tokens that are: none, and nothing has begun, if there is nothing to read.
+    /// Begins a submission of at most `most` tokens, in the order of `work`. If each slot has one token, all are in one submission. Returns the
+    /// number of tokens. If there are no tokens, returns 0 and begins nothing.
     pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
@@ -123,12 +128,12 @@ impl Session {
         Ok(n)
     }
 
-    /// How many tokens of each piece of work the last submission has read, and those of the same work before it.
+    /// Returns how many tokens of each item of work are read, up to and including the last submission.
     pub(super) fn n_read(&self) -> &[usize] {
         &self.scratch.done
     }
 
-    /// Whether what was begun last can be finished without blocking.
+    /// Returns whether the last submission can be finished without blocking.
     pub(super) fn is_ready(&mut self) -> Result<bool> {
         match self.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ready) => ready.map(|()| true),
@@ -136,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Waits for what was begun last: in a browser by awaiting, elsewhere by blocking.
+    /// Waits for the last submission. Awaits in a browser and blocks elsewhere.
     pub(super) async fn ready(&mut self) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
         if let Err(e) = self.executor.wait() {
@@ -155,14 +160,14 @@ impl Session {
         polled
     }
 
-    /// Whether what was begun last has failed already; the error is the device's own.
+    /// Returns the error of the last submission if polling found one.
     pub(super) fn check_failure(&mut self) -> Result<()> {
         let Some(e) = self.failure.take() else { return Ok(()) };
         self.executor.cancel();
         Err(e)
     }
 
-    /// Reads all, in as many submissions as that takes. `each`: wants the logits after every token.
+    /// Reads all work, in as many submissions as needed. With `each`, returns the logits after every token.
     pub(super) fn read<W: Work + ?Sized>(
         &mut self,
         work: &W,
@@ -173,7 +178,7 @@ impl Session {
         self.check(work)?;
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
         let wanted = if each.is_some() { Wanted::All } else { Wanted::Last };
-        // One token for each of many slots is one step, however small the chunk.
+        // One token in each of many slots is one step, even if the chunk is smaller.
         let most_each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
         let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
         self.scratch.begin(work.len());
@@ -194,7 +199,7 @@ impl Session {
         Ok(())
     }
 
-    /// Submits the parts of the scratch memory. Their slots stand after their tokens then.
+    /// Submits `scratch.parts`, and counts their tokens as read.
     fn begin_read<W: Work + ?Sized>(&mut self, work: &W, wanted: Wanted) -> Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let begun = self.submit_parts(&mut scratch, work, wanted);
@@ -226,7 +231,7 @@ impl Session {
         (self.clock, self.failure) = (Clock::start(), None);
         if let Err(e) = self.executor.begin(step) {
             moves.iter().for_each(|go| self.pages.cancel(go));
-            // The device may have written in place before it failed: what these slots hold is not known any more.
+            // The device may have written in place before it failed, so the content of these slots is undefined.
             for part in parts {
                 self.slots.get_mut(part.slot)?.logits.clear();
             }
@@ -240,7 +245,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the logits of what [`begin_read`](Self::begin_read) submitted. A slot that went elsewhere meanwhile gets none.
+    /// Takes the logits of [`begin_read`](Self::begin_read). A slot that was closed or has moved since then gets none.
     pub(super) fn finish_read(&mut self) -> Result<()> {
         self.check_failure()?;
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
@@ -258,12 +263,12 @@ impl Session {
         Ok(())
     }
 
-    /// Hands over the logits that came back last.
+    /// Calls `each` with the logits that came back last.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
         self.each_row(&mut |_, t, row| each(t, row))
     }
 
-    /// The same for several pieces of work: which one, the token's place among its tokens, the logits after it.
+    /// Calls `each` with the logits that came back last: index in the work, index of the token in its item, logits after the token.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
         let mut all = logits.chunks_exact(self.model.facts().n_logits());
@@ -275,7 +280,7 @@ impl Session {
         Ok(())
     }
 
-    /// Rows whose logits fit one binding, where all are wanted.
+    /// Returns the most tokens in a step. Bounded if all logits are wanted.
     fn max_rows(&self, wanted: Wanted) -> usize {
         match wanted {
             Wanted::Last => usize::MAX,
@@ -283,38 +288,39 @@ impl Session {
         }
     }
 
-    /// The same, of those that `score` hands over.
+    /// Returns the most tokens in a step that returns all logits: 64 MiB of logits, and at most 256 tokens.
     pub(super) fn max_scored(&self) -> usize {
         ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256)
     }
 
+    /// Checks slots and tokens. No slot may be in the work twice.
     pub(super) fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
         for i in 0..work.len() {
             let slot = work.slot(i);
             self.check_reads(slot, work.tokens(i), self.contents(slot)?.n_tokens)?;
             if (0..i).any(|other| work.slot(other) == slot) {
-                return Err(Error::input(format!("{slot} takes part twice in one step")));
+                return Err(Error::input(format!("{slot} is listed twice in one step")));
             }
         }
         Ok(())
     }
 
-    /// Whether a slot that has read `from` tokens can read these.
+    /// Checks that a slot that has read `from` tokens can read `tokens`.
     pub(super) fn check_reads(&self, slot: Slot, tokens: &[u32], from: usize) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
-            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
+            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab} tokens")));
         }
         match self.model.context() {
             Some(context) if from + tokens.len() > context => {
-                let text = format!("{} tokens after {from} do not fit the context of {context}, in {slot}", tokens.len());
-                Err(Error::input(text).hint("give a larger `context`, or read less"))
+                let text = format!("{} tokens after {from} exceed the context of {context} in {slot}", tokens.len());
+                Err(Error::input(text).hint("use a larger `context`, or fewer tokens"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Adds a slot's run to a step that reads `n` of its tokens, with the slot's blocks made ready for them.
+    /// Adds a slot's run of `n` tokens to a step, and makes the slot's blocks of the KV cache writable for these tokens.
     pub(super) fn add_run(&mut self, step: &mut Step, slot: Slot, mut run: Run, n: usize) -> Result<()> {
         if self.model.context().is_some() {
             let contents = self.slots.get_mut(slot)?;

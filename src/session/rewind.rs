@@ -1,28 +1,39 @@
-//! Going back: what a transformer has read of a text need not be read again.
+//! Rewinds slots: a transformer need not read the common beginning of two texts again.
 
 use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
 
 impl Session {
-    /// How many tokens a slot can still read; none where there is no end.
+    /// Returns how many more tokens a slot can read. `None` if the model has no limit.
+    ///
+    /// # Errors
+    /// `Input` if the slot was closed, or belongs to another session.
     pub fn n_left(&self, slot: Slot) -> Result<Option<usize>> {
         let read = self.contents(slot)?.n_tokens;
         Ok(self.model.context().map(|context| context - read))
     }
 
-    /// What a slot of a model with attention has read, as far as it is known; nothing of a recurrence.
+    /// Returns the tokens that a slot has read. Empty for a recurrent model, or if the tokens are unknown.
+    ///
+    /// # Errors
+    /// As [`n_left`](Self::n_left).
     pub fn tokens(&self, slot: Slot) -> Result<&[u32]> {
         Ok(&self.contents(slot)?.tokens)
     }
 
-    /// Goes back to a slot's first `n` tokens; it then has no logits. A recurrence can only go back to nothing.
+    /// Rewinds a slot to its first `n` tokens. The slot has no logits then. A recurrent model can only be rewound to 0 tokens.
+    ///
+    /// # Errors
+    /// `Input` if the slot has read fewer tokens, or if the model cannot be rewound there.
     pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
         let has = self.n_tokens(slot)?;
         if n > has {
-            return Err(Error::input(format!("the slot has read {has} tokens, not {n}")));
+            return Err(Error::input(format!("cannot rewind to {n} tokens: the slot has read {has}")));
         }
         if n > 0 && n < has && self.model.context().is_none() {
-            return Err(Error::input("a recurrent state cannot go back").hint("fork the slot where you may want to go back to"));
+            return Err(
+                Error::input("cannot rewind: the model is recurrent").hint("fork the slot before you continue, and return to the fork")
+            );
         }
         let contents = self.slots.get_mut(slot)?;
         self.blocks.truncate(&mut contents.blocks, n);
@@ -35,20 +46,23 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a slot stand after exactly these tokens, its logits ready. What it has read of them is kept, if the model can go back to
-    /// it; the rest is read. Gives how many were kept.
+    /// Makes `tokens` the tokens that a slot has read, with logits. Rewinds to the common beginning if the model can, and prefills the rest.
+    /// Returns the number of tokens that were not read again.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
     pub fn read_to(&mut self, slot: Slot, tokens: &[u32]) -> Result<usize> {
         self.read_to_with(slot, tokens, &mut |_, _| ())
     }
 
-    /// [`Session::read_to`] with progress: tokens read, and tokens to read in all.
+    /// Does what [`read_to`](Self::read_to) does. `progress` takes the tokens done and the total tokens to read.
     pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
         let contents = self.contents(slot)?;
         let known = contents.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         if known == tokens.len() && known == contents.n_tokens && !contents.logits.is_empty() {
             return Ok(known);
         }
-        // The last one is read again, for its logits.
+        // Reads the last token again for its logits.
         let kept = known.min(tokens.len().saturating_sub(1));
         self.check_reads(slot, &tokens[kept..], kept)?;
         if kept < self.n_tokens(slot)? {

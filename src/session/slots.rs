@@ -1,20 +1,19 @@
-//! Slots: handles that cannot be mistaken, and what each slot remembers beside its state on the device.
+//! Slots: handles with a check for misuse, and the host's part of each slot's contents.
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A sequence within a [`Session`](super::Session). A handle of another session, or of a slot that was closed, is an error wherever it is
-/// used.
+/// Handle of a sequence in a [`Session`](super::Session). A handle of a closed slot or of another session is refused by every method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot {
     session: u32,
     index: u32,
-    /// How many slots were closed at this index before.
+    /// Number of slots that were closed at this index before.
     generation: u64,
 }
 
 impl Slot {
-    /// A slot of no session.
+    /// A handle that no session accepts.
     #[cfg(test)]
     pub(super) const NOWHERE: Slot = Slot { session: 0, index: 0, generation: 0 };
 }
@@ -25,28 +24,30 @@ impl std::fmt::Display for Slot {
     }
 }
 
-/// What a slot remembers beside its state on the device.
+/// The host's part of a slot's contents.
 #[derive(Clone, Default)]
 pub struct SlotContents {
+    /// Page of the state on the device.
     pub page: usize,
-    /// After the last token; empty before the first.
+    /// Logits after the last token; empty if unknown.
     pub logits: Vec<f32>,
+    /// Number of tokens that were read.
     pub n_tokens: usize,
-    /// Of the caches; perhaps more than the tokens fill.
+    /// Blocks of the KV cache; may be more than the tokens need.
     pub blocks: Vec<u32>,
-    /// What was read, where the model has caches: it can go back to any of it.
+    /// The tokens that were read, if the model has a KV cache, so that the slot can be rewound.
     pub tokens: Vec<u32>,
 }
 
 impl SlotContents {
-    /// Stands after these tokens too, on that page; has no logits until they are set.
+    /// Moves to another page and counts more tokens as read. Clears the logits. `keeps` says whether tokens are recorded.
     pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
-        // Where the beginning is not known (a state file without its tokens) the rest is of no use.
+        // If the first tokens are unknown (a state file without tokens), later tokens are useless.
         if keeps && self.tokens.len() == self.n_tokens {
             self.tokens.extend_from_slice(tokens);
         }
         (self.page, self.n_tokens) = (page, self.n_tokens + tokens.len());
-        // Between the chunks of a prompt a slot has no logits; old ones would be of another token.
+        // The old logits belong to an earlier token.
         self.logits.clear();
     }
 }
@@ -60,12 +61,12 @@ pub struct Slots {
 #[derive(Default)]
 struct Place {
     generation: u64,
-    /// `None` where the slot is free.
+    /// `None` if the slot is free.
     contents: Option<SlotContents>,
 }
 
 impl Slots {
-    /// Free slots of a new session.
+    /// Creates `n` free slots, with a new session id.
     pub fn new(n: usize) -> Slots {
         static N_SESSIONS: AtomicU32 = AtomicU32::new(0);
         let session = N_SESSIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -76,10 +77,10 @@ impl Slots {
         self.places.iter().filter(|place| place.contents.is_none()).count()
     }
 
-    /// Gives the first free slot a memory.
+    /// Opens the first free slot with these contents.
     ///
     /// # Errors
-    /// `Input` if none is free.
+    /// `Input` if no slot is free.
     pub fn open(&mut self, contents: SlotContents) -> Result<Slot> {
         let n = self.places.len();
         let mut places = self.places.iter_mut().enumerate();
@@ -90,7 +91,7 @@ impl Slots {
         Ok(Slot { session: self.session, index: index as u32, generation: place.generation })
     }
 
-    /// What an open slot remembers.
+    /// Returns the contents of an open slot.
     ///
     /// # Errors
     /// `Input` if the slot was closed, or belongs to another session.
@@ -100,14 +101,14 @@ impl Slots {
         place.and_then(|place| place.contents.as_ref()).ok_or_else(|| self.refused(slot))
     }
 
-    /// As [`get`](Self::get).
+    /// Returns the contents of an open slot. Errors as [`get`](Self::get).
     pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];
         Ok(place.contents.as_mut().expect("it was found"))
     }
 
-    /// Frees a slot; returns what it remembered. Errors as [`get`](Self::get).
+    /// Frees a slot and returns its contents. Errors as [`get`](Self::get).
     pub fn close(&mut self, slot: Slot) -> Result<SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];

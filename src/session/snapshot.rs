@@ -1,4 +1,4 @@
-//! What a slot remembers, copied to host memory: kept beside the device, written to a file, brought back into a slot.
+//! Snapshots: copies of a slot's contents in host memory, which can be saved to a file or restored to a slot.
 
 use super::slots::{Slot, SlotContents};
 use super::{Model, Session, pages};
@@ -6,42 +6,45 @@ use crate::error::{Error, Result};
 use crate::exec::Excerpt;
 use crate::tape::{Cache, State, StateSpec};
 
-/// A slot's memory on the host. [`Session::restore`] opens a slot that goes on from it, to the bit.
+/// A copy of a slot's contents in host memory. [`Session::restore`] opens a slot with bit-identical contents.
 #[derive(Clone, Default)]
 pub struct Snapshot {
-    /// Identity of the weights that it belongs to.
+    /// Hash of the weights that the snapshot belongs to.
     pub(super) weights: String,
-    /// One for each state of the tape, in its shape.
+    /// Numbers of each state of the tape, in its shape.
     pub(super) states: Vec<Vec<f32>>,
-    /// One for each cache of the tape, `[n_tokens, n_heads, head_size]`.
+    /// Numbers of each cache of the tape, `[n_tokens, n_heads, head_size]`.
     pub(super) caches: Vec<Vec<f32>>,
-    /// `[vocab]`, after the last token; empty if the slot had none.
+    /// Logits after the last token, `[vocab]`; empty if the slot had none.
     pub(super) logits: Vec<f32>,
     pub(super) n_tokens: usize,
-    /// The tokens that were read; empty where they are not known.
+    /// The tokens that were read; empty if unknown.
     pub(super) tokens: Vec<u32>,
 }
 
 impl Snapshot {
-    /// Tokens that were read.
+    /// Returns the number of tokens that were read.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
 
-    /// Returns an error of kind `Model` unless the snapshot is of these weights.
+    /// Checks that the snapshot belongs to the weights of `model`.
+    ///
+    /// # Errors
+    /// `Model` if it belongs to other weights.
     pub fn check_model(&self, model: &Model) -> Result<()> {
         match self.weights == model.weights_hash() {
             true => Ok(()),
-            false => Err(Error::model("expected a snapshot of this model, found one of other weights")),
+            false => Err(Error::model("expected a snapshot of this model, found a snapshot of other weights")),
         }
     }
 
-    /// Whether the next token can be drawn without reading one.
+    /// Returns whether the snapshot has logits, so that sampling needs no further token.
     pub fn has_logits(&self) -> bool {
         !self.logits.is_empty()
     }
 
-    /// Bytes of host memory that it takes.
+    /// Returns the bytes of host memory that the snapshot takes.
     pub fn n_bytes(&self) -> u64 {
         let floats = self.states.iter().chain(&self.caches).map(Vec::len).sum::<usize>() + self.logits.len();
         (4 * (floats + self.tokens.len())) as u64
@@ -54,28 +57,28 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A slot's memory on its way to the host. Dropping it drops the copy.
+/// A snapshot that is being copied to the host. Dropping it drops the copy.
 pub struct Copying<'s> {
     session: &'s mut Session,
-    /// But for the states and caches.
+    /// The snapshot without states and caches.
     snapshot: Snapshot,
 }
 
 impl Copying<'_> {
-    /// Returns whether [`finish`](Self::finish) would not block.
+    /// Returns whether [`finish`](Self::finish) would return without blocking.
     pub fn is_ready(&mut self) -> Result<bool> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) does not block: in a browser by awaiting, elsewhere by blocking.
+    /// Waits until [`finish`](Self::finish) would not block. Awaits in a browser and blocks elsewhere.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
 
-    /// Blocks until the copy is there.
+    /// Blocks until the copy is complete, and returns it.
     ///
     /// # Errors
-    /// `Device` if the device failed. In a browser also if it is not done: await [`ready`](Self::ready) first.
+    /// `Device` if the device failed. In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
     pub fn finish(mut self) -> Result<Snapshot> {
         self.session.check_failure()?;
         let mut states = self.session.executor.finish_read()?;
@@ -91,12 +94,15 @@ impl Drop for Copying<'_> {
 }
 
 impl Session {
-    /// Copies what a slot remembers to host memory. The slot stays as it is.
+    /// Copies the contents of a slot to host memory. The slot does not change. Blocks.
+    ///
+    /// # Errors
+    /// As [`begin_snapshot`](Self::begin_snapshot) and [`Copying::finish`].
     pub fn snapshot(&mut self, slot: Slot) -> Result<Snapshot> {
         self.begin_snapshot(slot)?.finish()
     }
 
-    /// Begins to copy what a slot remembers to host memory.
+    /// Begins to copy the contents of a slot to host memory.
     ///
     /// # Errors
     /// `Input` if the slot was closed or belongs to another session; `Memory` if there is no room for the copy.
@@ -114,10 +120,10 @@ impl Session {
         Ok(Copying { session: self, snapshot })
     }
 
-    /// Opens a slot that goes on from a snapshot.
+    /// Opens a slot with the contents of a snapshot.
     ///
     /// # Errors
-    /// `Model` where the snapshot is of other weights; `Input` where all slots are in use, or its tokens do not fit the context.
+    /// `Model` if the snapshot belongs to other weights; `Input` if all slots are in use, or if its tokens exceed the context.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Slot> {
         let Snapshot { states, caches, logits, n_tokens, tokens, .. } = snapshot;
         snapshot.check_model(self.model())?;
@@ -157,7 +163,7 @@ mod tests {
     use crate::session::{Idle, Model, ModelSource, Options};
 
     #[test]
-    fn a_restored_slot_goes_on_to_the_bit() {
+    fn a_restored_slot_continues_bit_identically() {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let mut session = Session::with_idle(&model, 1, Idle { slots: 1, tokens: 0 }).unwrap();

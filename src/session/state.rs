@@ -1,4 +1,4 @@
-//! State files: one slot's memory as safetensors, written to a temporary name and renamed.
+//! State files: the contents of a slot as a safetensors file, written under a temporary name and renamed.
 
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
@@ -15,51 +15,50 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// Tokens that a slot may have read. Sums of such numbers stay far below what an address holds.
+/// Most tokens that a slot may have read, so that sums with this number do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
-/// Tokens whose ids a file may keep.
+/// Most token ids in a file.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// The key of what a text kept back at its end. Older files lack it.
+/// The key of the bytes that a text held back at its end. Older files lack the key.
 const PENDING: &str = "pending_bytes";
 
-/// What a state file is to keep beside the slot.
+/// Additional content of a state file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StateExtras<'a> {
-    /// Those that led here.
+    /// The tokens that the slot has read.
     pub tokens: Option<&'a [u32]>,
-    /// The memory of the sampler.
+    /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
-    /// What a text kept back at its end ([`Stream::pending`](super::Stream::pending)).
+    /// Bytes that a text held back at its end ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
-    /// The caller's own, by key: none that the file has in any case.
+    /// Metadata of the caller: keys and values. A key that the file defines itself is overwritten.
     pub metadata: &'a [(&'a str, String)],
 }
 
-/// What a state file brought beside the slot.
+/// Additional content that was read from a state file.
 #[derive(Debug, Clone, Default)]
 pub struct LoadedState {
-    /// The tokens that led here, where they were saved.
+    /// The tokens that the slot has read, if they were saved.
     pub tokens: Option<Vec<u32>>,
-    /// Penalty counts, the place of the random stream and what else the sampler remembers, where it was saved.
+    /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
-    /// What the text kept back at its end, for [`Stream::begin_after`](super::Stream::begin_after).
+    /// Bytes that the text held back at its end, for [`Stream::begin_after`](super::Stream::begin_after).
     pub pending: Vec<u8>,
-    /// All that the file says beside its tensors, the caller's own with it.
+    /// All metadata of the file.
     pub metadata: BTreeMap<String, String>,
-    /// Something the user should know: a tuned state, a hash that was not checked.
+    /// A note for the user: a tuned state, or other weights.
     pub note: Option<String>,
 }
 
 impl LoadedState {
-    /// Tells a sampler what was before: what the saved one remembers, and the tokens, where they were kept. `seed` names another random
-    /// stream, which then begins.
+    /// Restores a sampler: its saved state, and the saved tokens. `seed` begins another random stream.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
         if let Some(seed) = seed {
             (memory.seed, memory.draws) = (seed, 0);
         }
-        // The saved one kept no more than its own settings looked back at.
+        // The saved sampler kept only as many tokens as its own settings need.
         if memory.recent.len() < tokens.len() {
             memory.recent = tokens.to_vec();
         }
@@ -68,11 +67,11 @@ impl LoadedState {
 }
 
 impl Snapshot {
-    /// Writes a state file, which opens wherever the model has the same weights. A model with attention needs its tokens: without some in
-    /// `extras`, the snapshot's own are written.
+    /// Writes a state file, which can be loaded into any model with the same weights. For a model with attention, writes the snapshot's own
+    /// tokens if `extras` has none.
     ///
     /// # Errors
-    /// `File` and `Input`: the file cannot be written, or another file that is no state has its name.
+    /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is a file of another kind.
     pub fn save(&self, model: &Model, path: &Path, extras: StateExtras<'_>) -> Result<()> {
         let StateExtras { tokens, sampler, pending, metadata } = extras;
         self.check_model(model)?;
@@ -89,7 +88,7 @@ impl Snapshot {
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
-        // A model with attention can go back to any of its tokens, so they are part of what it remembers.
+        // A model with attention can be rewound to any of its tokens, so they are part of its state.
         if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
@@ -115,18 +114,24 @@ impl Snapshot {
 }
 
 impl Session {
-    /// Writes a slot's state. `tokens` and `sampler` are kept where given.
+    /// Writes the contents of a slot to a state file, with `tokens` and `sampler` if given.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot) and [`Snapshot::save`].
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
         self.save_with(slot, path, StateExtras { tokens, sampler, ..StateExtras::default() })
     }
 
-    /// The same with more beside it.
+    /// Writes the contents of a slot to a state file, with additional content. Errors as [`save`](Self::save).
     pub fn save_with(&mut self, slot: Slot, path: &Path, extras: StateExtras<'_>) -> Result<()> {
         self.snapshot(slot)?.save(&self.model, path, extras)
     }
 
-    /// Opens a slot from a state file. A file of other weights is refused unless `any_weights`; a tuned initial state
-    /// (`blocks.N.att.time_state`) carries no hash and is accepted with a note.
+    /// Opens a slot from a state file. Refuses a state of other weights unless `any_weights` is set. A tuned initial state
+    /// (`blocks.N.att.time_state`) has no hash and is accepted with a note.
+    ///
+    /// # Errors
+    /// As [`Snapshot::load`]; `Input` if all slots are in use.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
         let (snapshot, loaded) = Snapshot::load(&self.model, path, any_weights)?;
         Ok((self.restore(&snapshot)?, loaded))
@@ -134,12 +139,12 @@ impl Session {
 }
 
 impl Snapshot {
-    /// Reads a state file, as [`Session::load`] does, without a slot.
+    /// Reads a state file as [`Session::load`] does, without opening a slot.
     ///
     /// # Errors
-    /// `File`: it is no state, or a damaged one. `Model`: it is of another model. `Input`: the context has no room for its tokens.
+    /// `File` if the file is not a state or is damaged; `Model` if it belongs to another model; `Input` if its tokens exceed the context.
     pub fn load(model: &Model, path: &Path, any_weights: bool) -> Result<(Snapshot, LoadedState)> {
-        // A tuned state is a checkpoint: any file that we read, in whatever orientation it says or shows.
+        // A tuned state may be any kind of checkpoint file.
         let checkpoint = Checkpoint::open(path).map_err(no_state)?;
         if checkpoint.names().any(|n| n.ends_with(TUNED)) {
             return load_tuned(model, &checkpoint).map_err(|e| e.at(path.display()));
@@ -161,13 +166,13 @@ impl Snapshot {
         }
         let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
-            return Err(Error::model(format!("this state is of {:?}, the model is {architecture}", meta("architecture"))));
+            return Err(Error::model(format!("expected a state of {architecture}, found a state of {:?}", meta("architecture"))));
         }
         if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
-                return Err(Error::model("this state was made with other weights").hint("use `any_weights` to load it all the same"));
+                return Err(Error::model("this state belongs to other weights").hint("use `any_weights` to load it anyway"));
             }
-            loaded.note = Some("this state was made with other weights".into());
+            loaded.note = Some("this state belongs to other weights".into());
         }
         let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| check_length(model, n))?;
         let tape = model.tape().clone();
@@ -176,7 +181,7 @@ impl Snapshot {
             parts.push(floats(&tensors, &spec.name, &spec.shape)?);
         }
         let n_vocab = model.facts().n_vocab;
-        // A sampler may have read some tokens that the slot has not.
+        // A sampler may have accepted more tokens than the slot has read.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
@@ -190,12 +195,12 @@ impl Snapshot {
         if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, counts) {
             let mut seen = std::collections::HashSet::new();
             if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
-                return Err(Error::file(format!("the penalty id {twice} stands there twice")));
+                return Err(Error::file(format!("the penalty id {twice} occurs twice")));
             }
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
-                return Err(Error::file(format!("{} penalty ids do not fit {} counts and {n_vocab} tokens", ids.len(), counts.len())));
+                return Err(Error::file(format!("{} penalty ids do not match {} counts and {n_vocab} tokens", ids.len(), counts.len())));
             }
-            // Files of versions that knew neither DRY nor mirostat have neither of these.
+            // Files of versions before DRY and mirostat lack these two.
             let recent = integers(&tensors, "recent_tokens")?.unwrap_or_default();
             if let Some(id) = recent.iter().find(|&&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("recent_tokens"));
@@ -219,16 +224,16 @@ impl Snapshot {
 
 fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, LoadedState)> {
     let states = tuned(checkpoint, model.tape(), model.state_orientation())?;
-    let note = Some("a tuned initial state: it carries no hash of the weights that it was tuned for".into());
+    let note = Some("a tuned initial state: the file has no hash, so the weights were not checked".into());
     let snapshot = Snapshot { weights: model.weights_hash().into(), states, ..Snapshot::default() };
     Ok((snapshot, LoadedState { note, ..LoadedState::default() }))
 }
 
-/// Refuses a number of tokens that the context has no room for, or that nobody has read yet.
+/// Checks that a number of tokens is plausible and within the context.
 fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     if let Some(context) = model.context().filter(|&context| n_tokens > context) {
         let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
-        return Err(Error::input(text).hint("give a larger `context`"));
+        return Err(Error::input(text).hint("use a larger `context`"));
     }
     match n_tokens > MAX_TOKENS {
         true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
@@ -236,23 +241,23 @@ fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     }
 }
 
-/// What a state file says of itself without its numbers.
+/// The content of a state file without its numbers.
 #[derive(Debug, Clone)]
 pub struct SavedTokens {
-    /// Empty where they were not saved.
+    /// The tokens that were read; empty if they were not saved.
     pub tokens: Vec<u32>,
-    /// The number of tokens in the state.
+    /// The number of tokens that were read.
     pub n_tokens: usize,
-    /// Whether the next token can be drawn without reading one.
+    /// True if the file has logits, so that sampling needs no further token.
     pub has_logits: bool,
-    /// The metadata of the file.
+    /// All metadata.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Reads what a state file says of itself. Its numbers are not looked at.
+/// Reads tokens and metadata of a state file, without its numbers.
 ///
 /// # Errors
-/// `File`: it is no saved state, or a damaged one.
+/// `File` if the file is not a saved state or is damaged.
 pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
     let read = || {
         let checkpoint = Checkpoint::open(path).map_err(no_state)?;
@@ -269,14 +274,14 @@ pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
     read().map_err(|e: Error| e.at(path.display()))
 }
 
-/// The map of a state file. A file may say that it has terabytes: of the map, only what is asked for is read.
+/// Maps a state file. Reads nothing yet, because the file may declare huge tensors.
 fn map_of(checkpoint: &Checkpoint) -> Result<std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>> {
     checkpoint.check_uncut()?;
     let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
     map.ok_or_else(|| Error::file("expected tensors, found none"))
 }
 
-/// Whether a file is a state that wingbeat saved.
+/// Returns whether a file is a state that wingbeat saved.
 pub fn is_saved(checkpoint: &Checkpoint) -> bool {
     checkpoint.metadata().contains_key(WEIGHTS_HASH)
 }
@@ -284,7 +289,7 @@ pub fn is_saved(checkpoint: &Checkpoint) -> bool {
 const EXPECTED_STATE: &str = "expected a saved state or a tuned one (blocks.N.att.time_state)";
 const HOW_TO_SAVE: &str = "make one with `Session::save`";
 
-/// The error of a file that is no checkpoint, where a state was expected.
+/// Adapts the error of a file that is not a checkpoint: a state was expected.
 fn no_state(e: Error) -> Error {
     match e.message.strip_prefix(EXPECTED) {
         Some(found) => Error { hint: Some(HOW_TO_SAVE.into()), message: format!("{EXPECTED_STATE}{found}"), ..e },
@@ -292,20 +297,24 @@ fn no_state(e: Error) -> Error {
     }
 }
 
-/// Says what a file with tensors is in place of a state.
+/// Returns the error of a checkpoint that is not a state, with the kind that was found.
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
         ("a LoRA adapter", "merge it into its model with `Conversion::lora`")
     } else if has(&|name| name == "emb.weight" || name.ends_with("embed_tokens.weight")) {
-        ("a model", "give the model with `model`; make a state with `Session::save`")
+        ("a model", "name a model with `model`; make a state with `Session::save`")
     } else {
         ("neither", HOW_TO_SAVE)
     };
     Error::file(format!("{EXPECTED_STATE}, found {found}")).hint(hint)
 }
 
-/// Makes a state file of a tuned initial state, for the model that it was tuned for. No weight is loaded.
+/// Converts a tuned initial state to a state file for `model`. Loads no weights.
+///
+/// # Errors
+/// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is one of the inputs or a file of another
+/// kind.
 pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
@@ -325,20 +334,20 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     file.write(to)
 }
 
-/// Checks that a state may be written to `path`: to a new file, an empty one, or in the place of another state.
+/// Checks that `path` is a new file, an empty file or a state file, which a state may replace.
 ///
 /// # Errors
-/// `Input` if there is a file of another kind.
+/// `Input` if `path` is a file of another kind.
 pub fn check_replaceable(path: &Path) -> Result<()> {
     let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && !Checkpoint::open(path).is_ok_and(|found| is_saved(&found));
     if is_other {
-        let e = Error::input("expected a new file, or a state to replace, found a file that is no state");
+        let e = Error::input("expected a new file or a state file to replace, found a file of another kind");
         return Err(e.at(path.display()).hint("choose another name"));
     }
     Ok(())
 }
 
-/// A state file under construction.
+/// Content of a state file that is being assembled.
 struct StateFile {
     metadata: BTreeMap<String, String>,
     tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,
@@ -369,7 +378,7 @@ impl StateFile {
         self.tensors.push((name.into(), DType::I32, shape, values.flat_map(|v| v.to_le_bytes()).collect()));
     }
 
-    /// Writes it to a new file, or in the place of another state.
+    /// Writes the file, or replaces another state file.
     fn write(self, path: &Path) -> Result<()> {
         check_replaceable(path)?;
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
@@ -378,7 +387,7 @@ impl StateFile {
             shape,
             data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, path))),
         };
-        // A state holds what a person typed.
+        // A state may contain a user's text, so only its owner may read the file.
         write_for(Readers::Owner, path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
     }
 }
@@ -393,7 +402,7 @@ fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>
     }
 }
 
-/// A list of at most so many numbers; `None` if the file has no such list.
+/// Reads a list of at most `most` numbers. `None` if the file has no such tensor.
 fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec<u32>>> {
     let at = |e: Error| e.at(name);
     let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };
@@ -409,7 +418,7 @@ fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec
     Ok(Some(numbers))
 }
 
-/// Bytes as two digits each.
+/// Parses bytes from pairs of hexadecimal digits.
 fn from_hex(text: &str) -> Result<Vec<u8>> {
     let wrong = || Error::file(format!("expected pairs of hexadecimal digits as {PENDING}, found {:?}", short(text, 40)));
     let digits = text.as_bytes().chunks_exact(2);
@@ -422,7 +431,7 @@ fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
     text.parse().map_err(|_| Error::file(format!("expected a number as {key}, found {text:?}")))
 }
 
-/// Counts of penalties, in fixed point.
+/// Returns penalty counts, in fixed point, without the bit [`sample::SEEN`].
 fn penalty_counts(counts: Vec<u32>) -> Vec<u32> {
     counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()
 }

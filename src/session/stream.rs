@@ -1,4 +1,4 @@
-//! One continuation: when it ends, how its tokens are drawn on the host, and what became of it.
+//! One continuation: samples on the host, collects the text, and decides when the text ends.
 
 #[cfg(test)]
 mod tests;
@@ -9,19 +9,19 @@ use crate::error::{Error, Result};
 use crate::sample::{Sampler, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 
-/// When to stop.
+/// Conditions that end a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest number of tokens to generate.
+    /// Most tokens of the text.
     pub max_tokens: usize,
-    /// The text ends before any of these.
+    /// The text ends before any of these texts.
     pub stop_texts: Vec<String>,
-    /// Ids that end the text and are not read; none of them: those of the model's family.
+    /// Ids that end the text and are not part of it. `None` means the stop ids of the model's family.
     pub stop_ids: Option<Vec<u32>>,
 }
 
 impl Limits {
-    /// Stops where the model's family does.
+    /// Creates limits with the stop ids of the model's family and without stop texts.
     pub fn new(max_tokens: usize) -> Self {
         Limits { max_tokens, stop_texts: Vec::new(), stop_ids: None }
     }
@@ -31,20 +31,20 @@ impl Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
-    /// A stop id, or a constraint's end: what a grammar allows is whole.
+    /// A stop id, or the end of a constraint: the text is complete and nothing may follow.
     Eos,
     /// A stop text.
     Stop,
-    /// As many tokens as were asked for.
+    /// The text has `max_tokens` tokens.
     Length,
-    /// The context is full: fewer tokens than were asked for.
+    /// The context is full before `max_tokens`.
     Context,
-    /// The caller or the stop flag said so.
+    /// The caller or the stop flag ended the text.
     Interrupted,
 }
 
 impl Finish {
-    /// Returns the name of the reason, as in JSON.
+    /// Returns the name in JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Finish::Eos => "eos",
@@ -56,50 +56,48 @@ impl Finish {
     }
 }
 
-/// Changes logits `[vocab]` before each draw; gets the tokens generated so far too. Draws on the host then.
+/// Changes logits `[vocab]` before each sampling. Its first argument is the tokens generated so far. The host samples then.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
-/// One continuation: a slot, its sampler, and what came of it.
+/// A text that is being generated: its slot, its sampler and its tokens.
 pub struct Stream {
-    /// The slot.
+    /// The slot that reads the tokens.
     pub slot: Slot,
     /// The sampler.
     pub sampler: Sampler,
-    /// The generated tokens.
+    /// Ids so far.
     pub tokens: Vec<u32>,
     /// Text so far; empty without a vocabulary.
     pub text: String,
-    /// The reason why the text ended. `None` while it continues.
+    /// Why the text ended. `None` before its end.
     pub finish: Option<Finish>,
-    /// Whether the text, which has ended, is all that its constraint wants. `None` without a constraint. A stop text cuts a text, so
-    /// the text before it counts as incomplete.
+    /// True if the finished text satisfies its constraint. `None` without a constraint. A text that a stop text cut counts as incomplete.
     pub complete: Option<bool>,
-    /// Changes logits before each draw.
+    /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// What the text has to follow. It comes last before each draw, so that neither a processor nor a guard undoes it; penalties, biases
-    /// and bans choose among what it allows. Stop ids are allowed where the text may end, and the text ends where nothing else may
-    /// follow. Stop texts end it as they do any text.
+    /// Restricts the text. Applied after the processor and the guard, so that neither can override it; penalties, biases and bans apply to the
+    /// allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// Asks for log-probabilities of each token and of so many likeliest ones; the text then draws on the host.
+    /// Number of alternatives for log-probabilities of each token. `None` requests none. The host samples if this is set.
     pub n_logprobs: Option<usize>,
-    /// Of the token that was drawn last, where they were asked for.
+    /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// Keeps back at its end what is not certain yet, for [`pending`](Self::pending): the bytes of an incomplete character, and text with which
-    /// a stop text may begin. Not after a stop id or a stop text.
+    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text: an incomplete
+    /// character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
     pub keeps_end: bool,
-    /// Counts every token in penalties. Else tokens of digits and blanks alone, which may repeat, count as seen only. Draws on the host.
+    /// True if every token counts in penalties. Otherwise tokens of digits and blanks only count as seen. The host samples if this is set.
     pub counts_every_token: bool,
-    /// Tokens beyond `max_tokens` in which a character may be completed.
+    /// Most tokens beyond `max_tokens` to complete a character.
     pub grace: usize,
-    /// Bytes of the text that an event has brought.
+    /// Bytes of the text that events have reported.
     pub(super) n_told_text: usize,
-    /// The text is closed because its tokens run out: it ends as a cut text does, though whole.
+    /// True if the constraint closes the text because few tokens remain. Then the text finishes as cut, although it is complete.
     is_closing: bool,
-    /// Tokens that the constraint was told.
+    /// Number of tokens that the constraint has accepted.
     n_told: usize,
-    /// Tokens that the text may have in all: as many as were asked for, and as its slot has room for.
+    /// Most tokens of the text, by `max_tokens` and by the context.
     limit: usize,
-    /// Why the text ends at its limit: `Length` or `Context`.
+    /// The reason to finish at `limit`: `Length` or `Context`.
     at_limit: Finish,
     /// Ids that end the text.
     pub(super) stop_ids: Vec<u32>,
@@ -109,7 +107,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream that continues a slot.
+    /// Creates a stream without text. Options are off.
     pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Stream {
         Stream {
             slot,
@@ -137,8 +135,9 @@ impl Stream {
         }
     }
 
-    /// Begins behind a text. `pending` was kept back when the text before ended ([`pending`](Self::pending)), and `prompt` was read since. Without a
-    /// prompt, the text goes on where it was; after one, only a character that the prompt left incomplete is completed.
+    /// Begins after another text. `pending` is the other text's [`pending`](Self::pending), and `prompt` was read after it. With an empty
+    /// prompt, the text continues with the pending bytes. Otherwise the text begins with the rest of a character that the prompt left
+    /// incomplete.
     pub fn begin_after(&mut self, pending: &[u8], prompt: &[u32], vocab: Option<&Vocab>) {
         if prompt.is_empty() {
             self.push(pending);
@@ -147,12 +146,12 @@ impl Stream {
         self.utf8 = Utf8Stream::after_tokens(pending, prompt, vocab);
     }
 
-    /// What [`keeps_end`](Self::keeps_end) kept back. Bytes: a character may be incomplete.
+    /// Returns the bytes that are held back, see [`keeps_end`](Self::keeps_end). They may end with an incomplete character.
     pub fn pending(&self) -> Vec<u8> {
         [self.stops.held().as_bytes(), self.utf8.pending()].concat()
     }
 
-    /// Takes bytes into the text. Whether a stop text has come.
+    /// Appends bytes to the text. Returns whether a stop text ended the text.
     fn push(&mut self, bytes: &[u8]) -> bool {
         let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
         self.text.push_str(certain);
@@ -163,23 +162,23 @@ impl Stream {
         stopped
     }
 
-    /// The text that no event has brought yet.
+    /// Returns the text that no event has reported yet, and counts it as reported.
     pub(super) fn new_text(&mut self) -> &str {
         let from = std::mem::replace(&mut self.n_told_text, self.text.len());
         &self.text[from..]
     }
 
-    /// Whether the host has to draw: for what changes or constrains logits, or with a setting that the device's kernel does not know.
+    /// Returns whether the host must sample: for a processor, a constraint, or settings that the device's kernel does not support.
     pub(super) fn needs_host(&self) -> bool {
         self.is_watched() || self.counts_every_token || self.n_logprobs.is_some() || !self.sampler.fits_device()
     }
 
-    /// Whether something has to look at the logits on the host before each draw.
+    /// Returns whether a processor or a constraint must see the logits before each sampling.
     fn is_watched(&self) -> bool {
         self.processor.is_some() || self.constraint.is_some()
     }
 
-    /// The next token, drawn on the host; none where the constraint says that the text is whole.
+    /// Samples the next token on the host from logits `[vocab]`. `None` if the constraint allows nothing more.
     pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
         let drawn = self.drawn(logits)?;
         self.logprobs = self.n_logprobs.zip(drawn).map(|(n, token)| Logprobs::of(logits, token, n));
@@ -190,7 +189,7 @@ impl Stream {
         if !self.is_watched() {
             return self.sampler.sample(logits).map(Some);
         }
-        // The guard looks at the model's own logits: a processor may make some infinite, and a constraint does.
+        // The guard checks the model's own logits: a processor may make some infinite, and a constraint does so.
         let is_guarded = self.sampler.guarded(logits).is_some();
         if is_guarded && self.constraint.is_none() {
             return self.sampler.sample(logits).map(Some);
@@ -201,19 +200,19 @@ impl Stream {
         }
         let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
         let left = self.limit.saturating_sub(self.tokens.len()).max(1);
-        let allowed = behind(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
+        let allowed = allowed_after(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
         if allowed.is_complete() {
             return Ok(None);
         }
         allowed.mask(&mut self.scratch, &self.stop_ids);
         let sampler = &mut self.sampler;
         let drawn = constrain::draw(constraint.as_mut(), &mut self.scratch, &self.stop_ids, left, &mut |logits| sampler.draw(logits))
-            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows none of the tokens that are left"))?;
+            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows none of the tokens that have a probability"))?;
         self.is_closing |= drawn.is_closing;
         Ok(drawn.token)
     }
 
-    /// Goes on with a token that was drawn. Whether it belongs to the text: a stop id does not.
+    /// Accepts a sampled token. Returns whether the token belongs to the text, which a stop id does not.
     pub(super) fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
         if self.stop_ids.contains(&token) {
             self.end(Finish::Eos);
@@ -221,7 +220,7 @@ impl Stream {
         }
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
-        // Without a vocabulary every token counts: nobody can tell which are digits and blanks.
+        // Without a vocabulary the digits and blanks are unknown, so every token counts.
         let counts = self.counts_every_token || vocab.is_none();
         self.sampler.accept(token, if counts { 1.0 } else { penalty_weight(bytes) });
         if !self.push(bytes) && self.tokens.len() >= self.limit && (self.utf8.is_complete() || self.tokens.len() >= self.limit + self.grace)
@@ -232,16 +231,16 @@ impl Stream {
         true
     }
 
-    /// Whether the constraint lets the text end here, and whether the text has to end here. `None` without a constraint. Neither, if the
-    /// constraint fails.
+    /// Returns whether the constraint allows the text to end here, and whether it requires that. `None` without a constraint. Both are false if
+    /// the constraint fails.
     fn may_end(&mut self) -> Option<(bool, bool)> {
         let Stream { constraint, tokens, n_told, .. } = self;
         let constraint = constraint.as_mut()?.as_mut();
-        let ends = caught(|| behind(constraint, tokens, n_told).map(|allowed| (allowed.may_end, allowed.is_complete())));
+        let ends = caught(|| allowed_after(constraint, tokens, n_told).map(|allowed| (allowed.may_end, allowed.is_complete())));
         Some(ends.unwrap_or_default())
     }
 
-    /// Sets the limit: `max_tokens` in all, and no more than `room` further ones. Ends a text that is there already.
+    /// Sets the limit to `max_tokens` tokens in total and at most `room` further tokens. Ends the text if the limit is reached.
     pub(super) fn limit(&mut self, max_tokens: usize, room: Option<usize>) {
         let longest = room.map_or(usize::MAX, |room| self.tokens.len().saturating_add(room));
         self.at_limit = if longest < max_tokens { Finish::Context } else { Finish::Length };
@@ -252,12 +251,12 @@ impl Stream {
         }
     }
 
-    /// Tokens that the text may still have.
+    /// Returns the number of tokens up to the limit, at least 1.
     pub(super) fn n_left(&self) -> usize {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
-    /// Ends the text: what was held back is text after all.
+    /// Ends the text. Appends the text that was held back, unless it is kept as pending.
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);
@@ -272,8 +271,8 @@ impl Stream {
     }
 }
 
-/// What a constraint allows behind these tokens, of which it was told the first `n_told`.
-fn behind<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
+/// Returns what a constraint allows after these tokens, of which it has accepted the first `n_told`.
+fn allowed_after<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
     for &token in &tokens[*n_told..] {
         constraint.accept(token)?;
         *n_told += 1;

@@ -1,11 +1,11 @@
-//! What slots are to read, and how it is cut into steps.
+//! The tokens that slots read, and how they are divided into steps.
 
 use super::pages::Move;
 use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// Slots and what they are to read.
+/// A list of items: a slot, and the tokens to read.
 pub trait Work {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
@@ -36,66 +36,66 @@ impl Work for [(Slot, u32)] {
     }
 }
 
-/// How tokens are cut into steps.
+/// How tokens are divided into steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// As many a step as the chunk takes. The stop flag ends it between two steps.
+    /// A chunk of tokens per step. The stop flag interrupts between two steps.
     Chunks,
-    /// One of each slot a step, to the end.
+    /// One token per slot and step. The stop flag is ignored.
     OneByOne,
 }
 
-/// Which logits a step brings.
+/// The logits that a step returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// After the last token of each slot's work.
+    /// Logits after the last token of each item.
     Last,
-    /// After every token.
+    /// Logits after every token.
     All,
 }
 
-/// Takes the logits after a token: its place among the tokens of its slot, logits.
+/// Callback for logits: index of the token in its item, logits after it.
 pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
-/// The same for several pieces of work: which one, the token's place among its tokens, logits.
+/// Callback for logits: index of the item, index of the token in it, logits after the token.
 pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
 
-/// Tokens `from .. from + len` of a piece of work, in one step.
+/// Tokens `from..from + len` of an item, read in one step.
 #[derive(Clone, Copy)]
 pub struct Part {
+    /// Index of the item.
     pub work: usize,
     pub slot: Slot,
     pub from: usize,
     pub len: usize,
-    /// None follow.
+    /// True if these are the last tokens of the item.
     pub is_last: bool,
-    /// Tokens that the slot has read once the step is done.
+    /// Number of tokens that the slot has read after the step.
     pub end: usize,
 }
 
-/// What a step needs, kept for its memory.
+/// Buffers of a step, reused to avoid allocations.
 #[derive(Default)]
 pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
-    /// Tokens of each piece of work that are read.
+    /// Tokens of each item that are read.
     pub done: Vec<usize>,
-    /// Of the last step.
+    /// Logits of the last step.
     pub logits: Vec<f32>,
-    /// Rows of logits of each part.
+    /// Number of rows of logits of each part.
     pub rows: Vec<usize>,
 }
 
 impl Scratch {
-    /// Nothing of so many pieces of work is read.
+    /// Resets for `n` items of which no token is read.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);
     }
 
-    /// Says who takes part in the next step: whoever has tokens left, with `each` at the most, until there is no room. Gives how many tokens
-    /// that are.
+    /// Chooses the parts of the next step: at most `each` tokens per item, at most `room` tokens in total. Returns the number of tokens.
     pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();

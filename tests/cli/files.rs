@@ -145,7 +145,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "is a file that is read");
     refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "is a file that is read");
     made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
-    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found one of 7");
+    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found 7 layers");
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "found a model");
     // It knows whose it is.
     refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");

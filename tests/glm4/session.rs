@@ -57,7 +57,7 @@ fn a_recurrence_starts_over_where_a_transformer_rewinds() {
     assert_eq!(session.read_to(slot, &tokens[..3]).unwrap(), 0);
     assert_eq!(session.n_tokens(slot).unwrap(), 3);
     assert!(session.logits(slot).unwrap() == read(&model, &tokens[..3]));
-    assert!(session.rewind(slot, 1).unwrap_err().to_string().contains("cannot go back"));
+    assert!(session.rewind(slot, 1).unwrap_err().to_string().contains("the model is recurrent"));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         let slot = session.open().unwrap();
         session.prefill(slot, &prompt(60, 1)).unwrap();
         let error = session.prefill(slot, &prompt(41, 1)).unwrap_err().to_string();
-        assert!(error.contains("41 tokens after 60 do not fit the context of 100") && !error.contains('\n'), "{error}");
+        assert!(error.contains("41 tokens after 60 exceed the context of 100") && !error.contains('\n'), "{error}");
         assert_eq!((session.n_tokens(slot).unwrap(), session.n_left(slot).unwrap()), (60, Some(40)));
         session.prefill(slot, &prompt(40, 1)).unwrap();
         assert!(session.decode(slot, 5).is_err());

@@ -28,9 +28,9 @@ fn continuations_of_one_state_are_those_of_single_streams() {
     }
 }
 
-/// Streams of which a device can draw some only: their texts are those of each alone. Those that it cannot draw end first, and are never
-/// drawn several at once; how many tokens of the others were.
-fn neighbours_texts(name: &str, model: &Model) -> usize {
+/// Continues streams of which a device supports some only, and checks that each text equals the text of the stream alone. Streams that need
+/// the host end first, and their tokens never arrive together. Returns how many tokens of the other streams arrive together.
+fn mixed_texts(name: &str, model: &Model) -> usize {
     let base = |seed| Sampling { seed, ..Sampling::rwkv() };
     let all = [
         Sampling { typical: 0.7, ..base(1) },
@@ -59,7 +59,7 @@ fn neighbours_texts(name: &str, model: &Model) -> usize {
         for sampling in &all[3 - n_of_host..] {
             streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
-        // As if they had 12 tokens already: they end after 8.
+        // With 12 tokens at the beginning, these streams end after 8 more.
         streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
         let mut hear = |event: wingbeat::session::Event<'_>| {
             n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
@@ -80,19 +80,19 @@ fn neighbours_texts(name: &str, model: &Model) -> usize {
 }
 
 #[test]
-fn a_stream_that_only_the_host_draws_changes_no_neighbour() {
+fn a_stream_that_needs_the_host_does_not_change_others() {
     for (name, model) in models(|o| o.deterministic = true).iter().filter(|(name, _)| name == "cpu" || name == "groups") {
-        neighbours_texts(name, model);
+        mixed_texts(name, model);
     }
 }
 
 #[test]
-fn neighbours_draw_ahead_once_who_needs_the_host_has_ended() {
-    if draws_ahead("session::neighbours_draw_ahead_once_who_needs_the_host_has_ended") {
+fn streams_sample_on_the_device_once_none_needs_the_host() {
+    if draws_ahead("session::streams_sample_on_the_device_once_none_needs_the_host") {
         let mut options = options("cpu");
         options.deterministic = true;
-        // On a GPU of software a token may take longer than a submission should.
-        assert!(neighbours_texts("cpu", &tiny(&options)) > 0, "none was drawn ahead");
+        // On a software adapter a step may take longer than the limit of a submission, so each submission has one step.
+        assert!(mixed_texts("cpu", &tiny(&options)) > 0, "no token was sampled ahead");
     }
 }
 
@@ -102,7 +102,7 @@ fn breakers_are_found_in_the_vocabulary() {
     let mut session = Session::new(&model, 1).unwrap();
     let mut make = |breakers: &[&str]| {
         let dry_breakers = breakers.iter().map(|text| text.to_string()).collect();
-        // whatever repeats a single token costs a lot
+        // The penalty makes every repetition of a token very unlikely.
         let s = Sampling { dry_multiplier: 100.0, dry_allowed_length: 1, dry_breakers, ..Sampling::greedy(0) };
         session.generate(prompt(15, 5).as_slice(), &s, &Limits::new(40), &mut |_| ControlFlow::Continue(()))
     };
@@ -118,7 +118,7 @@ fn breakers_are_found_in_the_vocabulary() {
     assert_eq!(pairs(&loose, &has_e), 0);
     assert_ne!(strict, loose);
     let e = make(&["no token has this"]).unwrap_err().to_string();
-    assert!(e.starts_with("dry_breaker: expected a text that some token contains"), "{e}");
+    assert!(e.starts_with("dry_breaker: expected a text that a token contains"), "{e}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Table {
         Ok(buffers)
     }
 
-    /// Writes each row that the step reads, once. Returns the step with row indices in place of token ids.
+    /// Writes each row that the step reads, once. Returns the step with row indices instead of token ids.
     pub fn write(&self, device: &Device, buffers: &[wgpu::Buffer], step: &Step) -> Step {
         let mut ids = step.tokens.clone();
         ids.sort_unstable();

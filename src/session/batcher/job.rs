@@ -1,4 +1,4 @@
-//! What a batcher is asked for, and what comes of it.
+//! Jobs of a batcher, and their results.
 
 use crate::constrain::Constraint;
 use crate::error::Result;
@@ -6,56 +6,55 @@ use crate::sample::Sampler;
 use crate::session::slots::Slot;
 use crate::session::stream::{Finish, Limits, Processor, Stream};
 
-/// A text to be made.
+/// A text to generate.
 pub struct Job {
-    /// May be empty where a slot gives something to continue.
+    /// Token ids. May be empty if `from` has logits to continue from.
     pub prompt: Vec<u32>,
-    /// Is told the prompt when the job is added.
+    /// The sampler. Accepts the prompt when the job is added.
     pub sampler: Sampler,
-    /// The limits of the text.
+    /// Limits on the text.
     pub limits: Limits,
-    /// Changes logits before each draw; all texts then draw on the host.
+    /// Changes logits before each sampling. All jobs then sample on the host.
     pub processor: Option<Processor>,
-    /// What the text has to follow; as with a processor.
+    /// Restricts the text, by a grammar for example. All jobs then sample on the host.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// An open slot of the session that it goes on from, and that stays as it is. None: from the beginning.
+    /// An open slot of the session to continue from; the job forks it. `None` begins with an empty sequence.
     pub from: Option<Slot>,
-    /// What the text before kept back at its end, where `from` comes from a state file
+    /// Bytes that the previous text held back at its end, if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// Log-probabilities of each token and of so many likeliest ones, as [`Stream::n_logprobs`].
+    /// Number of alternatives for log-probabilities of each token, as [`Stream::n_logprobs`].
     pub n_logprobs: Option<usize>,
-    /// Log-probabilities of the prompt's tokens and of so many likeliest ones: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
+    /// Number of alternatives for log-probabilities of the prompt: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
     pub n_prompt_logprobs: Option<usize>,
-    /// Which slots of the job outlive it: see [`Batcher::take_kept`](super::Batcher::take_kept).
+    /// Slots that are kept after the job: see [`Batcher::take_kept`](super::Batcher::take_kept).
     pub keeps: Keeps,
 }
 
-/// Slots of a job that its owner takes over.
+/// Slots of a job that the caller takes over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Forks after so many tokens of the prompt, in any order. One that finds no free slot is left out.
+    /// Numbers of tokens of the prompt, in any order. After each, the slot is forked if another slot is free.
     pub at: Vec<usize>,
-    /// The job's own slot, after its text.
+    /// True to keep the job's own slot, after its text.
     pub end: bool,
-    /// The end of the text that is not certain yet is no part of the text, but of [`JobOutput::pending`], as with
-    /// [`Stream::keeps_end`].
+    /// True if uncertain bytes at the end of the text go to [`JobOutput::pending`] instead of the text, as with [`Stream::keeps_end`].
     pub pending: bool,
 }
 
-/// A slot that a job left.
+/// A slot that was kept after a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSlot {
     /// The job.
     pub job: JobId,
-    /// The slot, which the caller closes.
+    /// The slot, which the caller must close.
     pub slot: Slot,
-    /// It stands after the text; else within the prompt or after it.
+    /// True if the slot is after the text. Otherwise the slot is within the prompt or after the prompt.
     pub is_end: bool,
 }
 
 impl Job {
-    /// From the beginning; nothing changes or constrains its logits.
+    /// Creates a job that begins with an empty sequence, without processor, constraint, log-probabilities and kept slots.
     pub fn new(prompt: Vec<u32>, sampler: Sampler, limits: Limits) -> Job {
         Job {
             prompt,
@@ -72,7 +71,7 @@ impl Job {
     }
 }
 
-/// Names a job of a [`Batcher`](super::Batcher); no other of its jobs has the same.
+/// The id of a job, unique within its [`Batcher`](super::Batcher).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
 
@@ -81,29 +80,29 @@ pub struct JobId(pub(super) u64);
 pub struct Done {
     /// The job.
     pub job: JobId,
-    /// An error is the job's alone: nothing can be drawn from its logits.
+    /// The text, or the error that ended the job.
     pub output: Result<JobOutput>,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone)]
 pub struct JobOutput {
-    /// The generated tokens.
+    /// Ids of the text.
     pub tokens: Vec<u32>,
-    /// Empty without a vocabulary.
+    /// The text; empty if the model has no vocabulary.
     pub text: String,
-    /// The reason why the text ended.
+    /// Why the text ended.
     pub finish: Finish,
-    /// As [`Stream::complete`].
+    /// True if the text satisfies its constraint: see [`Stream::complete`].
     pub complete: Option<bool>,
-    /// As it is after the last token.
+    /// The sampler after the last token.
     pub sampler: Sampler,
-    /// What the text kept back at its end, where [`Keeps::pending`] asked for it.
+    /// Bytes that the text held back at its end, if [`Keeps::pending`] is set.
     pub pending: Vec<u8>,
 }
 
 impl JobOutput {
-    /// `None` of a stream that has not ended.
+    /// Returns the result of a stream, or `None` if the stream has not ended.
     pub(super) fn of(stream: Stream) -> Option<JobOutput> {
         let pending = if stream.keeps_end { stream.pending() } else { Vec::new() };
         let Stream { tokens, text, finish, complete, sampler, .. } = stream;

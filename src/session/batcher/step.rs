@@ -1,4 +1,4 @@
-//! A step of all jobs: begun, and finished once the device is done.
+//! A step of all jobs, in two halves: begin, and finish once the device is done.
 
 use super::{Batcher, Done, JobId, Sequence};
 use crate::error::{Error, Result};
@@ -11,42 +11,42 @@ use crate::session::stream::Finish;
 use crate::session::work::Wanted;
 use std::ops::ControlFlow;
 
-/// What gets text as it becomes certain.
+/// Callback for text, as soon as the text is certain.
 type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
-/// What the device works on.
+/// The step that the device works on.
 pub enum Flight {
-    /// It reads, and the host draws for each sequence that has read all.
+    /// The device reads tokens. Then the host samples for each sequence without unread tokens.
     Reading {
-        /// Sequences in the order in which they are read: first those that decode.
+        /// Sequences in the order of reading; decoding sequences come first.
         order: Vec<usize>,
+        /// Number of decoding sequences.
         n_first: usize,
-        /// How many of those first read a token.
+        /// Number of decoding sequences that read a token.
         n_decoding: usize,
-        /// The device was given something.
+        /// True if there was anything to read.
         has_begun: bool,
     },
-    /// It draws several tokens of each sequence.
+    /// The device samples several tokens for each sequence.
     Drawing(Vec<Live>),
 }
 
 impl Batcher {
-    /// Goes on with every job: a step that reads a token of each and as much of the prompts as a chunk has room for. If no prompt waits
-    /// and the device draws, several tokens of each. Returns the jobs that ended. `on_event` gets text as it becomes certain; the event's `stream` is
-    /// the job's place among those that run.
+    /// Runs one step of every job: decodes one token each, and prefills as many prompt tokens as a chunk has room for. If no prompt waits and
+    /// the device samples, decodes several tokens each. Calls `on_event` with text as soon as the text is certain; the event's `stream` is the
+    /// job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
     ///
     /// # Errors
-    /// As [`Session::decode_many`](crate::session::Session::decode_many). No job can go on then: all of them end with that error in the next
-    /// step.
+    /// As [`Session::decode_many`](crate::session::Session::decode_many). After an error the next step ends all jobs with that error.
     pub fn step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         self.begin_step()?;
         self.finish_step(on_event)
     }
 
-    /// Begins a step and returns while the device works. Does nothing if a step is under way. Jobs may be added and cancelled before the step is
-    /// finished; those that are added take part in the next one.
+    /// Begins a step and returns while the device works. Does nothing if a step was begun before. Jobs may be added and cancelled before the
+    /// step is finished; added jobs take part in the next step.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -62,7 +62,7 @@ impl Batcher {
         let draws_on_device = |i: &usize| {
             let sequence = &self.sequences[*i];
             let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty();
-            // A slot that others fork reads its prompt in a step of its own.
+            // A slot that will be forked must end a step exactly at its mark or at the end of its prompt.
             sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
         };
         let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {
@@ -74,7 +74,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Returns whether [`finish_step`](Self::finish_step) would not block: the device is done, or no step is under way.
+    /// Returns whether [`finish_step`](Self::finish_step) would return without blocking.
     ///
     /// # Errors
     /// `Device` if the device failed.
@@ -82,8 +82,7 @@ impl Batcher {
         if self.flight.is_none() { Ok(true) } else { self.session.is_ready() }
     }
 
-    /// Waits until [`finish_step`](Self::finish_step) does not block: in a browser by awaiting, elsewhere by blocking. May be dropped and called
-    /// again.
+    /// Waits until [`finish_step`](Self::finish_step) would not block. Awaits in a browser and blocks elsewhere. The future may be dropped.
     ///
     /// # Errors
     /// `Device` if the device failed.
@@ -91,10 +90,10 @@ impl Batcher {
         if self.flight.is_none() { Ok(()) } else { self.session.ready().await }
     }
 
-    /// Ends the step that is under way, as [`step`](Self::step) does. Blocks until the device is done. Returns no jobs if no step is under way.
+    /// Finishes the step that was begun, as [`step`](Self::step) does. Blocks until the device is done. Without a step, returns no jobs.
     ///
     /// # Errors
-    /// As [`step`](Self::step). In a browser also if the device is not done: await [`ready`](Self::ready) first.
+    /// As [`step`](Self::step). In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         self.land(flight, on_event).inspect_err(|e| self.fail(e))?;
@@ -113,7 +112,7 @@ impl Batcher {
         }
     }
 
-    /// Ends all jobs with an error, in the next step: what their slots hold is not known any more.
+    /// Makes all jobs end with an error in the next step, because the content of their slots is undefined.
     fn fail(&mut self, e: &Error) {
         for sequence in &mut self.sequences {
             sequence.error.get_or_insert_with(|| e.clone());
@@ -121,9 +120,9 @@ impl Batcher {
     }
 
     fn begin_reading(&mut self, running: Vec<usize>) -> Result<Flight> {
-        // A token of each that decodes comes first: they are few, and none of them waits for a prompt.
+        // Decoding sequences come first, with one token each, so that none waits for a prompt.
         let (mut order, mut prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
-        // Prompts whose logits are all wanted are read without the others: a step brings all logits of what it reads, or the last ones.
+        // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
         let mut wanted = Wanted::Last;
         if prompts.iter().any(|&i| self.sequences[i].n_prompt_logprobs.is_some()) {
             prompts.retain(|&i| self.sequences[i].n_prompt_logprobs.is_some());
@@ -171,7 +170,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Draws on the host for the sequences among these that have read all, and for their continuations.
+    /// Samples on the host for the given sequences without unread tokens, and for their continuations.
     fn draw(&mut self, mut order: Vec<usize>, on_event: &mut OnEvent<'_>) -> Result<()> {
         order.retain(|&i| self.sequences[i].unread.is_empty());
         for i in order.clone() {
@@ -184,7 +183,7 @@ impl Batcher {
         let mut hear = hear(&jobs, on_event);
         let mut batch = Batch::new(streams, model.vocab(), &mut hear);
         for i in order {
-            // One that was to have no tokens, or was cancelled, has ended already.
+            // A job with a limit of 0 tokens or a cancelled job has ended already.
             if !batch.is_live(i) {
                 continue;
             }

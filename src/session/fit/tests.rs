@@ -15,7 +15,7 @@ fn candidates() -> Vec<Candidate> {
     vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
 }
 
-/// Adapters with so many usable bytes, and a host: what `usable` takes off is put on before.
+/// Returns a machine whose adapters and host have these usable MB: adds the margin that `usable` takes off.
 fn machine(adapters: &[u64], host: u64) -> Machine {
     let free = |mb: u64| Some((mb * MB + (256 << 20)) / 15 * 16 + 16);
     let adapters = adapters.iter().enumerate().map(|(i, mb)| (format!("gpu:{i}"), free(*mb))).collect();
@@ -29,7 +29,7 @@ fn chosen(adapters: &[u64], host: u64) -> String {
     fitted.strategy
 }
 
-/// What was chosen is a strategy, and every device has room for its part.
+/// Checks that the choice is a strategy and that every device has room for its part.
 fn holds(text: &str, machine: &Machine) {
     let all = candidates();
     let strategy = text.parse::<Strategy>().unwrap();
@@ -63,19 +63,19 @@ fn adapters_share_what_one_does_not_hold() {
 }
 
 #[test]
-fn what_fits_on_no_adapter_is_streamed_or_the_cpus_by_time() {
+fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     assert_eq!(chosen(&[500], 9000), "gpu:0 fp16i4 *8+");
-    // Two adapters hold most of it, and the rest takes the CPU less time than the bus takes for what one adapter lacks.
+    // Two adapters hold most layers. The CPU runs the rest faster than the bus streams what one adapter lacks.
     assert_eq!(chosen(&[400, 400], 9000), "gpu:0 fp16i4 *11 -> gpu:1 fp16i4 *11 -> cpu fp16i4");
     let mut slow = machine(&[500], 9000);
     slow.speeds.bus = 1e9;
     let fitted = fit(&candidates(), &slow).unwrap();
     assert_eq!(fitted.strategy, "gpu:0 fp16i4 *15 -> cpu fp16i4");
     assert!(fitted.why.starts_with("331.88 MiB of the weights fit on no adapter"), "{}", fitted.why);
-    // The host has room for the CPU's part, and not for what would be streamed.
+    // The host has room for the CPU's part, but not for the streamed layers.
     assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
     assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
-    // A small adapter in front of a larger one is not the one that streams.
+    // A small adapter before a larger one does not stream.
     assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
 }
 
@@ -87,16 +87,16 @@ fn without_an_adapter_the_cpu_has_all() {
 }
 
 #[test]
-fn an_adapter_that_does_not_say_is_taken_to_have_enough() {
+fn an_adapter_that_reports_no_memory_has_room() {
     let machine = Machine { adapters: vec![("gpu:0".into(), None)], host: None, speeds: Speeds::default() };
     assert_eq!(fit(&candidates(), &machine).unwrap().strategy, "gpu:0 fp16");
 }
 
 #[test]
-fn a_model_that_fits_nowhere_is_an_error_that_says_how_much_there_is() {
+fn a_model_that_fits_nowhere_is_an_error_with_the_free_memory() {
     let e = fit(&candidates(), &machine(&[100], 100)).unwrap_err();
     assert_eq!(e.kind, Kind::Memory);
-    assert!(e.message.starts_with("the model needs 818.25 MiB even as fp16i4; free are gpu:0 374.79 MiB, cpu 374.79 MiB"), "{e}");
+    assert!(e.message.starts_with("the model needs 818.25 MiB even as fp16i4; free memory: gpu:0 374.79 MiB, cpu 374.79 MiB"), "{e}");
     assert_eq!(fit(&[], &machine(&[100], 100)).unwrap_err().kind, Kind::Usage);
 }
 

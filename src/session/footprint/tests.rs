@@ -36,7 +36,7 @@ fn every_byte_belongs_to_a_layer() {
         assert_eq!(f32s.weights(all.clone()), (2 * matrices + vectors) as u64, "{name}");
         let states: usize = tape.states.iter().map(|s| s.total(4) * 4).sum();
         assert_eq!(f16s.slots(all), (states + 3 * 16 * tape.block_bytes()) as u64, "{name}");
-        // Blocks but the first, which has the embedding, are alike but for what the first alone lacks; the head has no memory.
+        // All blocks after the first are equal. The first has the embedding and lacks some parts of the others. The head is stateless.
         let middle = &f16s.layers[1..n_layer];
         assert!(middle.iter().all(|l| l.weights == middle[0].weights && l.slots == middle[0].slots && l.slots > 0), "{name}");
         assert!(f16s.layers[n_layer].slots == 0 && f16s.layers[n_layer].weights > 0, "{name}");
@@ -46,7 +46,7 @@ fn every_byte_belongs_to_a_layer() {
 }
 
 #[test]
-fn only_what_is_of_slots_grows_with_slots() {
+fn only_states_and_activations_grow_with_slots() {
     let (one, eight) = (footprint("rwkv7-0.1b", &sizes(1, 0)), footprint("rwkv7-0.1b", &sizes(8, 0)));
     let all = 0..one.layers.len();
     assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
@@ -62,13 +62,13 @@ fn devices_add_up_their_segments() {
     let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &footprint);
     let whole = of("gpu fp16");
     assert_eq!(whole, [("gpu:0".to_string(), footprint.on_device(0..total, total))]);
-    // Two segments of one adapter, by both of its names, have activations each.
+    // Two segments on one adapter, under both of its names, each have their own activations.
     let twice = of("gpu fp16 *3 -> gpu:0 fp16");
     assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + footprint.scratch));
     let split = of("gpu:1 fp16 *3 -> cpu fp16");
     assert_eq!((split[0].0.as_str(), split[1].0.as_str()), ("gpu:1", "cpu"));
     assert_eq!(split[0].1.weights + split[1].1.weights, whole[0].1.weights);
-    // What is streamed lies in host memory, and two layers of it on the device.
+    // Streamed layers are in host memory, and two of them on the device.
     let streamed = of("gpu fp16 *2+");
     let largest = footprint.layers[2..].iter().map(|l| l.weights).max().unwrap();
     assert_eq!(streamed[0].1.weights, footprint.weights(0..2) + 2 * largest);
@@ -77,7 +77,7 @@ fn devices_add_up_their_segments() {
 }
 
 #[test]
-fn what_a_file_holds_ready_is_asked_of_the_cpus_layers_alone() {
+fn mapped_bytes_are_computed_for_layers_on_the_cpu_only() {
     let (tape, n_layer) = recorded("rwkv7-0.1b");
     let asked = Cell::new(0);
     let mapped = |m: &MatrixSpec| {
@@ -100,14 +100,14 @@ fn what_a_file_holds_ready_is_asked_of_the_cpus_layers_alone() {
 }
 
 #[test]
-fn a_device_without_room_is_named_with_what_it_lacks() {
+fn a_device_without_room_is_named_with_its_bytes() {
     const FULL: u64 = (7 << 30) + (250 << 20);
     let bytes = |weights| DeviceBytes { weights, slots: 200 << 20, scratch: 50 << 20 };
     let devices = [("cpu".to_string(), bytes(1 << 30)), ("gpu:1".to_string(), bytes(7 << 30))];
     let memory = |id: &str| (id == "gpu:1").then_some(Memory { total: 8 << 30, free: Some(FULL - 1) });
     let e = check(&devices, &memory).unwrap_err();
     assert_eq!((e.kind, e.kind.exit_code(), e.place.as_deref()), (Kind::Memory, 4, Some("gpu:1")));
-    let text = "the model needs 7.24 GiB there (7.00 GiB weights, 200.00 MiB state and caches, 50.00 MiB activations), 7.24 GiB are free";
+    let text = "the model needs 7.24 GiB (7.00 GiB weights, 200.00 MiB state and caches, 50.00 MiB activations), but this device has 7.24 GiB free";
     assert_eq!(e.message, text);
     let enough = |_: &str| Some(Memory { total: 8 << 30, free: Some(FULL) });
     check(&devices, &enough).unwrap();

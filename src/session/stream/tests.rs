@@ -1,4 +1,4 @@
-//! Draws where numbers fail.
+//! Sampling with a guard and a constraint, from logits that are not finite.
 
 use super::*;
 use crate::sample::Sampling;
@@ -26,7 +26,7 @@ fn a_guard_does_not_undo_a_constraint() {
     let broken = [9.0, f32::NAN, 0.0, 3.0, f32::INFINITY];
     assert_eq!(draw(0b1000, &broken).unwrap(), Some(3));
     assert_eq!(draw(0b1100, &broken).unwrap(), Some(3));
-    // Without a number that could be drawn among those allowed it is said.
+    // None of the allowed tokens has a finite logit.
     let error = draw(0b10010, &broken).unwrap_err();
     assert!(error.to_string().contains("finite"), "{error}");
 }
