@@ -40,7 +40,8 @@ impl Definition {
             ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
                 if options.rope_theta.is_some() {
-                    return Err(Error::usage("`rope_theta` applies to files only, found a synthetic model").hint("leave out `rope_theta`"));
+                    return Err(Error::usage("the base of rotary positions can be set for files only, found a synthetic model")
+                        .hint("leave out `rope_theta`"));
                 }
                 let blueprint = arch::synthetic::named(name)?;
                 let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
@@ -169,7 +170,7 @@ pub fn embedded() -> Result<crate::weights::Checkpoint> {
 /// Returns a GLM's configuration with another base of the rotary position embedding.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
-        return Err(Error::usage("`rope_theta` applies to GLM only").hint("leave out `rope_theta`"));
+        return Err(Error::usage("the base of rotary positions can be set for GLM only").hint("leave out `rope_theta`"));
     };
     let glm = Glm { rope_theta: theta, ..Glm::parse(said)? };
     Ok(glm.to_json())

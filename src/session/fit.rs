@@ -120,7 +120,7 @@ fn usable(free: Option<u64>) -> u64 {
 /// Id of an adapter, and its number of layers.
 type Share<'a> = (&'a str, usize);
 
-/// Fills the adapters in order. Returns those that hold at least one layer.
+/// Fills the adapters in order. Returns the shares of the adapters that hold at least one layer.
 fn shares<'a>(footprint: &Footprint, adapters: &[(&'a str, u64)]) -> Vec<Share<'a>> {
     let (mut first, total) = (0, footprint.layers.len());
     let fill = |&(id, room): &(&'a str, u64)| {

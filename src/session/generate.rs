@@ -61,6 +61,7 @@ impl<'a> Batch<'a> {
         Batch { streams, vocab, on_event, broken: false, n_taken: 0 }
     }
 
+    /// Returns whether a stream has not finished.
     pub fn is_live(&self, stream: usize) -> bool {
         self.streams[stream].finish.is_none()
     }

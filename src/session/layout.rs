@@ -37,9 +37,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
-        return Err(
-            Error::usage("`strategy` already determines formats and devices").hint("use `strategy` without `quant` and without `parts`")
-        );
+        return Err(Error::usage("a strategy already determines formats and devices").hint("use either `strategy` or `quant`"));
     }
     let mut notes = Vec::new();
     let strategy = match strategy {

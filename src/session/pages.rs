@@ -49,15 +49,18 @@ impl Pages {
         Pages { users, half: vec![0; n] }
     }
 
+    /// Returns the number of pages.
     pub fn len(&self) -> usize {
         self.users.len()
     }
 
+    /// Counts one more user of a page, and returns the page.
     pub fn share(&mut self, page: usize) -> usize {
         self.users[page] += 1;
         page
     }
 
+    /// Counts one user less of a page. A page without users is free.
     pub fn release(&mut self, page: usize) {
         self.users[page] -= 1;
     }
@@ -90,6 +93,7 @@ impl Pages {
         Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
     }
 
+    /// Completes a move of one step.
     pub fn finish(&mut self, go: &Move) {
         self.finish_steps(go, 1);
     }

@@ -25,6 +25,7 @@ pub(super) struct PrefillBound {
 }
 
 impl PrefillBound {
+    /// Creates a bound; a `slowdown` below 1 counts as 1.
     pub fn new(slowdown: f64) -> PrefillBound {
         PrefillBound { slowdown: slowdown.max(1.0), decode: None, per_token: None, last: FIRST, n_since: 0 }
     }

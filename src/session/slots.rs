@@ -73,6 +73,7 @@ impl Slots {
         Slots { session, places: (0..n).map(|_| Place::default()).collect() }
     }
 
+    /// Returns the number of free slots.
     pub fn n_free(&self) -> usize {
         self.places.iter().filter(|place| place.contents.is_none()).count()
     }
