@@ -53,7 +53,7 @@ fn a_family_finds_its_file_and_no_other() {
             let hint = chosen(n_vocab, &[(common, wrong.clone())]).unwrap_err();
             assert!(hint.contains(family.origin) && hint.contains("DIR/tokenizer.json ends at id 300"), "{hint}");
             let hint = chosen(n_vocab, &[(own, "{\"model\": 1}".into())]).unwrap_err();
-            assert!(hint.contains(family.origin) && hint.contains(&format!("DIR/{own}: expected")), "{hint}");
+            assert!(hint.contains(family.origin) && hint.contains(&format!("DIR/{own}: this is not a Hugging Face tokenizer")), "{hint}");
             assert!(matches!(choose(n_vocab, None), Choice::Missing { .. }));
         }
     }
