@@ -46,7 +46,7 @@ impl NewFile {
     pub fn create(path: &Path, readers: Readers) -> Result<NewFile> {
         let existing = std::fs::metadata(path).ok();
         if existing.as_ref().is_some_and(|m| !m.is_file()) {
-            return Err(Error::file("a folder or a device cannot be written as a file").at(path.display()));
+            return Err(Error::file("expected the name of a file to write, found a folder or a device").at(path.display()));
         }
         let io = |e| Error::io(e, path);
         let folder = folder_of(path);
