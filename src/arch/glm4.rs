@@ -36,6 +36,7 @@ pub struct Glm4 {
     pub n_embd: usize,
     /// F, the width of the mlp.
     pub n_ffn: usize,
+    /// The rows of the embedding.
     pub n_vocab: usize,
     /// The settings from `config.json`, which shapes do not determine.
     pub config: Glm,
@@ -46,17 +47,22 @@ pub struct Glm4 {
 /// The classes of a classifier.
 #[derive(Debug, Clone)]
 pub struct Labels {
+    /// The names, one per row of the head.
     pub names: Vec<String>,
     /// True if the head has a bias.
     pub has_bias: bool,
 }
 
+/// The architecture GLM-4.
 pub struct Glm4Arch;
 
+/// The embedding.
 const EMBED: &str = "model.embed_tokens.weight";
+/// The head of a language model.
 const HEAD: &str = "lm_head.weight";
-/// The head of a classifier.
+/// The head of a classifier: `score.weight` and `score.bias`.
 const SCORE: &str = "score";
+/// The largest number of classes.
 const MAX_LABELS: usize = 65536;
 
 impl Architecture for Glm4Arch {

@@ -106,14 +106,20 @@ pub trait Blueprint: Send + Sync {
 /// Sizes and names of a model, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// The name of the architecture: `rwkv7`.
     pub architecture: &'static str,
     /// The version within the architecture: `x070`.
     pub version: &'static str,
     pub n_layer: usize,
+    /// The width of the residual stream.
     pub n_embd: usize,
+    /// The width of the channel mix or of the mlp.
     pub n_ffn: usize,
+    /// The number of heads, 1 in RWKV-4.
     pub n_head: usize,
+    /// The channels of a head.
     pub head_size: usize,
+    /// The rows of the embedding, which may be more than the vocabulary has tokens.
     pub n_vocab: usize,
     /// The number of tokens that the model was trained for, or `None` if its context is unbounded.
     pub context: Option<usize>,

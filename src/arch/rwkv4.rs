@@ -31,6 +31,7 @@ use crate::words::Activation;
 #[derive(Debug, Clone)]
 pub struct Rwkv4(pub Base);
 
+/// The architecture RWKV-4.
 pub struct Rwkv4Arch;
 
 impl Architecture for Rwkv4Arch {

@@ -50,6 +50,7 @@ pub enum Bonus {
     Log,
 }
 
+/// The architecture RWKV-5.
 pub struct Rwkv5Arch;
 
 impl Architecture for Rwkv5Arch {

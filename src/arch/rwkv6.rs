@@ -65,6 +65,7 @@ impl Mix {
     }
 }
 
+/// The architecture RWKV-6.
 pub struct Rwkv6Arch;
 
 impl Architecture for Rwkv6Arch {

@@ -48,6 +48,7 @@ pub struct Ranks {
     pub g: usize,
 }
 
+/// The architecture RWKV-7.
 pub struct Rwkv7Arch;
 
 impl Architecture for Rwkv7Arch {

@@ -21,6 +21,7 @@ pub struct Base {
     pub n_att: usize,
     /// F, the width of the channel mix.
     pub n_ffn: usize,
+    /// The rows of the embedding.
     pub n_vocab: usize,
     /// S, the channels of a head; A / S heads. It is 1 in RWKV-4, which has no heads.
     pub head_size: usize,
@@ -30,7 +31,7 @@ pub struct Base {
     pub has_ln0: bool,
     /// True if the file has tuned initial states of the time mix.
     pub has_time_state: bool,
-    /// True if the file has tuned initial token shifts.
+    /// True if the file has tuned initial token shifts of the time mix.
     pub has_ts_state: bool,
 }
 

@@ -5,6 +5,7 @@ use super::{Format, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
 
+/// The weight format `f16`.
 pub struct F16;
 
 impl Codes for F16 {

@@ -4,6 +4,7 @@ use super::codes::{Codes, Loops};
 use super::{Format, PAD};
 use crate::error::Result;
 
+/// The weight format `f32`.
 pub struct F32;
 
 impl Codes for F32 {

@@ -13,6 +13,7 @@ pub enum Float {
 }
 
 impl Float {
+    /// All floating-point formats.
     pub const ALL: [Float; 2] = [Float::F16, Float::F32];
 
     /// Returns the weight format.

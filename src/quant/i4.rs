@@ -7,6 +7,7 @@ use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
+/// The weight format `i4`.
 pub struct I4;
 
 /// The number of steps from 0 to 1.

@@ -7,6 +7,7 @@ use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
+/// The weight format `i8`.
 pub struct I8;
 
 const ONE: f32 = 128.0;

@@ -7,6 +7,7 @@ use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
+/// The weight format `i8rc`.
 pub struct I8rc;
 
 impl Codes for I8rc {

@@ -5,6 +5,7 @@ use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
+/// The weight format `nf4`.
 pub struct Nf4;
 
 /// The values of codes. `shaders/weight/nf4.wgsl` has the same table; a test compares both.

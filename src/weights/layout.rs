@@ -18,6 +18,7 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// All layouts.
     pub const ALL: [Layout; 2] = [Layout::Official, Layout::WebRwkv];
 
     /// Returns the name in options, metadata and reports.

@@ -166,6 +166,7 @@ pub(crate) fn try_lock(file: &File) -> Lock {
     }
 }
 
+/// Returns [`Lock::Unknown`]: this system has no locks.
 #[cfg(not(any(unix, windows)))]
 pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown

@@ -23,6 +23,11 @@ pub(in crate::low_level::weights) struct RwkvConfig {
 }
 
 impl RwkvConfig {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a key has a value of a wrong type.
     pub fn read(config: Map<String, Value>) -> Result<RwkvConfig> {
         serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e).caused_by(e))
     }

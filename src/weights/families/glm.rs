@@ -10,6 +10,7 @@ use crate::weights::orient::Facts;
 use crate::weights::{Family, GLM, Glm, Slot};
 use serde_json::{Map, Value};
 
+/// The files of GLM.
 pub struct GlmFiles;
 
 impl Family for GlmFiles {

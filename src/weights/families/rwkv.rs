@@ -11,6 +11,7 @@ use crate::weights::orient::Facts;
 use crate::weights::{Family, Glm, Slot};
 use serde_json::{Map, Value};
 
+/// The files of RWKV.
 pub struct RwkvFiles;
 
 impl Family for RwkvFiles {

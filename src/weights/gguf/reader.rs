@@ -10,6 +10,7 @@ const MAX_NAME_BYTES: u64 = 256;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The deepest nesting of arrays.
 const MAX_DEPTH: usize = 4;
+/// The hint for a cut file.
 pub const AGAIN: &str = "the download may be incomplete: download it again";
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;

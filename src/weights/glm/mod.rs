@@ -15,9 +15,12 @@ pub const GLM: &str = "wingbeat.glm";
 pub(super) const MODEL_TYPES: [&str; 3] = ["chatglm", "glm", "glm4"];
 /// The largest number of rows of a projection. The widest published projection has 6144.
 const MAX_ROWS: usize = 1 << 24;
+/// The largest context in tokens.
 pub(super) const MAX_CONTEXT: usize = 1 << 30;
 const MAX_THETA: f64 = 1e15;
+/// The largest number of ids that end a text.
 pub(super) const MAX_EOS: usize = 64;
+/// The largest number of class names.
 pub(super) const MAX_LABELS: usize = 1 << 16;
 /// The largest label in bytes.
 const MAX_LABEL: usize = 1 << 10;

@@ -23,7 +23,7 @@ pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     renamed
 }
 
-/// Returns true if the bonus has one number per channel. In v5, `time_first` [H] is the official, exponentiated bonus, and `time_first` [H, S]
+/// Returns true if the bonus has one number per channel. In v5, `time_first [H]` is the official, exponentiated bonus, and `time_first [H, S]`
 /// is web-rwkv's name of the raw `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &Located) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)

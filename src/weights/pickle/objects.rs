@@ -7,6 +7,7 @@ use crate::tensor::DType;
 use crate::weights::located::{MAX_NAME_BYTES, check_name};
 use std::collections::{BTreeSet, HashSet};
 
+/// The index of an object in the arena.
 pub(super) type Id = u32;
 
 /// The memory for the values of one pickle. A checkpoint of 10 000 tensors takes 16 MB.
@@ -29,6 +30,7 @@ pub(super) enum Value<'a> {
     Tensor(Box<Tensor<'a>>),
 }
 
+/// A function that a pickle may call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Function {
     Tensor,
