@@ -128,7 +128,7 @@ impl Sequence {
         (self.n_prompt_logprobs.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
 
-    /// Returns whether the next step reads all unread tokens, at most one.
+    /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.
     fn is_decoding(&self) -> bool {
         self.unread.len() <= 1 || self.is_stuck
     }

@@ -18,7 +18,7 @@ pub(super) struct PrefillBound {
     decode: Option<f64>,
     /// Mean additional time per prompt token, in seconds.
     per_token: Option<f64>,
-    /// Prompt tokens of the last step that had any.
+    /// The last bound above 0.
     last: usize,
     /// Steps with a prompt since the last step without one.
     n_since: usize,

@@ -31,7 +31,7 @@ pub struct StateExtras<'a> {
     pub sampler: Option<&'a sample::Memory>,
     /// Bytes that a text held back at its end ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
-    /// Metadata of the caller: keys and values. A key that the file defines itself is overwritten.
+    /// Metadata of the caller: keys and values. Must not contain the file's own keys, because it would replace their values.
     pub metadata: &'a [(&'a str, String)],
 }
 
