@@ -27,8 +27,8 @@ pub struct Layout {
 /// Formats that `auto` tries, widest first, as suffixes of a strategy's dtype.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Places the layers and sets the format of every matrix. A streamed embedding table is stored as floats: only single rows of it are
-/// uploaded, and block scales may cover several rows.
+/// Places the layers and sets the format of every matrix. A streamed embedding table is stored as floats: only the bytes of single rows are
+/// uploaded, and the scales of quantised formats are stored apart from the rows.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(strategy) = &options.strategy else {
         let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
