@@ -16,9 +16,9 @@
 #   WEB_RWKV_VERSION  which version of the crate to build (default 0.10.20)
 #   WINGBEAT_PEERS    folder for the peer's source and build, the models and the logs (default target/peers)
 #
-# Adapter: web-rwkv takes the high-performance adapter that wgpu offers and has no flag for another, so choose for both by
-# what the Vulkan loader sees, e.g. VK_DRIVER_FILES=…/lvp_icd.x86_64.json (older loaders: VK_ICD_FILENAMES) for llvmpipe.
-# The names that both report are printed, with a warning when they differ.
+# Adapter: web-rwkv always takes wgpu's high-performance adapter. Select the adapter for both engines through the Vulkan loader, e.g.
+# VK_DRIVER_FILES=…/lvp_icd.x86_64.json (older loaders: VK_ICD_FILENAMES) for llvmpipe. The script prints the names that both engines
+# report, and warns if they differ.
 #
 # Measured: prefill of P random tokens (`pp`) and greedy decoding of G tokens in one sequence (`tg`), f16 weights, each
 # engine's default chunk. web-rwkv's bench is its own example with two changes: a warm-up run, because the example otherwise
