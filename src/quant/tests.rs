@@ -41,7 +41,7 @@ fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
 }
 
 #[test]
-fn decoding_is_near_what_was_encoded_in_either_direction() {
+fn decoded_numbers_are_near_the_encoded_ones_along_both_axes() {
     for &format in FORMATS.iter().filter(|f| f.scaling() != Scaling::Affine) {
         for axis in [Axis::Row, Axis::Column] {
             for (rows, k) in [(1, 8), (3, 40), (64, 64), (70, 72), (130, 1000)] {
@@ -159,7 +159,7 @@ fn a_number_too_large_is_refused() {
 }
 
 #[test]
-fn i8rc_refuses_what_its_halves_cannot_hold() {
+fn i8rc_refuses_scales_too_large_for_halves() {
     for x in [f32::NAN, f32::INFINITY, -1e5, 3e6] {
         let mut survey = Survey::new(1, 8);
         let row = [0.5, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn a_number_that_does_not_fit_is_named() {
         let bytes = singles(&[1.0, f32::INFINITY, f32::NAN, -70_000.0]);
         let view = View::dense(DType::F32, &[4], &bytes).unwrap();
         let message = written(&view, DType::F16).unwrap_err().to_string();

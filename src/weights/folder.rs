@@ -65,7 +65,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let some: Vec<_> = found.iter().take(8).map(String::as_str).collect();
     let more = if found.len() > some.len() { ", …" } else { "" };
     let message = format!("expected one checkpoint in this folder, found {}: {}{more}", found.len(), some.join(", "));
-    refuse(message, "give the path of one of them")
+    refuse(message, "give the path of one checkpoint")
 }
 
 /// Returns the file itself or, for one shard of several, its index.

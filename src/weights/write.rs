@@ -151,7 +151,7 @@ impl Sink<'_> {
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(bytes.len() as u64);
-        self.left = left.ok_or_else(|| io::Error::other("the tensor has more bytes than its shape and type"))?;
+        self.left = left.ok_or_else(|| io::Error::other("the tensor wrote more bytes than its shape and type need"))?;
         self.raw(bytes).map_err(|e| {
             let copy = io::Error::new(e.kind(), e.to_string());
             self.failed.get_or_insert(e);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_nothing_behind() {
+    fn an_error_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.safetensors");
         let none = BTreeMap::new();
