@@ -1,40 +1,41 @@
-//! What a generation hands out.
+//! Events of a generation.
 
 use super::StateInfo;
 use crate::error::{Error, Result};
 use crate::session::{Finish, Logprobs};
 
-/// News of one request. All texts of one index together are the text of its [`Completion`], to the byte; so are thoughts and arguments.
+/// An event of one request. All `Text` events of one index, joined, are the text of its [`Completion`], to the byte. The same holds for
+/// thoughts and arguments.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The request has a slot, and its prompt is being read.
+    /// The request has its slots, and its prompt is being prefilled.
     Started {
         /// The number of tokens in the prompt.
         prompt_tokens: usize,
-        /// Tokens of the prompt that need not be read, because a state holds them.
+        /// Prompt tokens that come from an entry of the prefix cache and are not prefilled.
         cached_tokens: usize,
     },
-    /// Log-probabilities of the prompt's tokens but the first, where the request asks for `echo` and for log-probabilities.
+    /// Log-probabilities of all prompt tokens except the first, if the request has `echo` and `logprobs`.
     Prompt {
         /// One entry for each token.
         logprobs: Vec<Logprobs>,
     },
-    /// More of a continuation's text. An answer to messages comes without blanks around it.
+    /// The next piece of a continuation's text. An answer to messages is trimmed of white space at both ends.
     Text {
         /// The continuation, from 0.
         index: usize,
         /// The text.
         text: String,
     },
-    /// More of what the model thinks before it answers messages.
+    /// The next piece of the model's thought, which precedes an answer to messages.
     Thought {
         /// The continuation, from 0.
         index: usize,
         /// The text.
         text: String,
     },
-    /// The model calls a tool: the call's number within the answer, and the tool's name.
+    /// The model begins a tool call.
     Call {
         /// The continuation, from 0.
         index: usize,
@@ -43,7 +44,7 @@ pub enum Event {
         /// The name of the tool.
         name: String,
     },
-    /// More of a call's arguments, as the model writes them.
+    /// The next piece of a tool call's arguments, as the model writes them.
     Arguments {
         /// The continuation, from 0.
         index: usize,
@@ -52,21 +53,21 @@ pub enum Event {
         /// The text.
         text: String,
     },
-    /// Log-probabilities of the next token, where the request asks for them. Its text may come later: a character can be several tokens.
+    /// Log-probabilities of the next token, if the request has `logprobs`. The token's text may come later: a character can be several tokens.
     Logprobs {
         /// The continuation, from 0.
         index: usize,
         /// The log-probabilities.
         logprobs: Logprobs,
     },
-    /// A continuation has ended.
+    /// A continuation is complete.
     Done(Box<Completion>),
-    /// The request has failed; nothing follows.
+    /// The request has failed. No event follows.
     Failed(Error),
 }
 
 impl Event {
-    /// Bytes of memory that the event takes, about.
+    /// Returns about how many bytes of memory the event takes.
     pub(super) fn n_bytes(&self) -> usize {
         let heap = match self {
             Event::Started { .. } | Event::Failed(_) => 0,
@@ -89,30 +90,30 @@ fn logprobs_bytes(logprobs: &Logprobs) -> usize {
     size_of::<Logprobs>() + size_of_val(logprobs.top.as_slice())
 }
 
-/// One continuation of a request, whole.
+/// One complete continuation of a request.
 #[derive(Debug, Clone)]
 pub struct Completion {
-    /// Which of the request's continuations, from 0.
+    /// The number of the continuation within its request, from 0.
     pub index: usize,
     /// The text.
     pub text: String,
-    /// What the model thought before it answered.
+    /// The model's thought before the answer; `None` if the answer has no thought.
     pub thought: Option<String>,
-    /// The calls of tools.
+    /// The tool calls.
     pub calls: Vec<Call>,
-    /// As drawn; the id that ended the text is none of them.
+    /// The sampled token ids, without the stop id that ended the text.
     pub tokens: Vec<u32>,
-    /// One for each token, where the request asks for them; else none.
+    /// One entry per token of `tokens`, or empty if the request has no `logprobs`.
     pub logprobs: Vec<Logprobs>,
-    /// One for each token of the prompt but the first, where the request asks for `echo` and for log-probabilities; else none.
+    /// One entry per prompt token except the first, or empty unless the request has `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
     /// The reason why the continuation ended.
     pub finish: Finish,
-    /// Whether the text is all that its rules want; `None` without rules.
+    /// True if the text satisfies its rules from beginning to end; `None` without rules.
     pub complete: Option<bool>,
-    /// The state that was kept of its end, where the request asks for one, or why there is none.
+    /// The named state that was kept, or the error of keeping it; `None` if the request has no `save_state`.
     pub state: Option<Result<StateInfo>>,
-    /// The seed that this continuation was drawn with.
+    /// The seed of this continuation's sampler.
     pub seed: u64,
     /// The numbers of tokens.
     pub usage: Usage,
@@ -120,30 +121,30 @@ pub struct Completion {
     pub timings: Timings,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Call {
     /// The name of the tool.
     pub name: String,
-    /// As the model wrote them.
+    /// The arguments as the model wrote them.
     pub arguments: String,
 }
 
-/// Tokens of one continuation.
+/// Token counts of one continuation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Of the prompt's tokens: those that were not read, because a state holds them.
+    /// Prompt tokens that came from an entry of the prefix cache and were not prefilled.
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,
 }
 
-/// Where the time of one continuation went, in milliseconds.
+/// Durations of one continuation's phases, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// From submission to a slot.
+    /// From `submit` to a slot.
     pub queue_ms: f64,
     /// From a slot to the first token.
     pub prefill_ms: f64,

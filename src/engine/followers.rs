@@ -1,17 +1,17 @@
-//! Followers of rules. Rules that are asked for again are not read again.
+//! Followers of rules. The most recent rules are kept, so that rules used again are not parsed again.
 
 use super::rules::{Close, Rules};
 use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
 
-/// How many rules are known, with what came of reading them: a parser each, some megabytes where a grammar is large.
+/// Rules that are kept, at most. Each keeps a parser, some megabytes for a large grammar, or the error of parsing.
 const KNOWN: usize = 16;
 
-/// Followers of rules, for the texts of a model.
+/// Followers of rules for the texts of one model.
 pub struct Followers {
     model: Model,
-    /// Made when they are first needed.
+    /// `None` until rules are first needed.
     pieces: Option<Pieces>,
     known: Recent<(Rules, Close, String), Result<Follower>>,
 }
@@ -22,10 +22,10 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// At the beginning of a text, which begins with `lead`. A clone is for another text.
+    /// Returns the follower of a text that begins with `lead`. Clone the follower for each text.
     ///
     /// # Errors
-    /// `Input`: what is wrong with the rules, or that the model has no vocabulary.
+    /// `Input` if the rules are wrong, or if the model has no vocabulary.
     pub fn of(&mut self, rules: &Rules, close: Close, lead: &str) -> Result<&Follower> {
         let Followers { model, pieces, known } = self;
         known.get(&(rules.clone(), close, lead.into()), || follow(rules, close, lead, pieces, model)).as_ref().map_err(Error::clone)
@@ -33,7 +33,7 @@ impl Followers {
 }
 
 fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, model: &Model) -> Result<Follower> {
-    let grammar = close.on(rules.grammar()?);
+    let grammar = close.apply(rules.grammar()?);
     let pieces = match pieces {
         Some(pieces) => pieces,
         None => {
@@ -47,10 +47,11 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
     pieces.follow(&grammar.with_lead(lead))
 }
 
-/// What was asked for last, so many at the most.
+/// The most recently used values.
 struct Recent<K, V> {
+    /// Values, at most.
     most: usize,
-    /// The last one first.
+    /// The most recently used value is first.
     all: Vec<(K, V)>,
 }
 
@@ -59,7 +60,7 @@ impl<K: PartialEq + Clone, V> Recent<K, V> {
         Recent { most, all: Vec::new() }
     }
 
-    /// What there is under this name; made if there is none.
+    /// Returns the value of a key. Makes the value if it is missing.
     fn get(&mut self, key: &K, make: impl FnOnce() -> V) -> &V {
         match self.all.iter().position(|(known, _)| known == key) {
             Some(at) => self.all[..=at].rotate_right(1),
@@ -78,7 +79,7 @@ mod tests {
     use crate::session::{ModelSource, Options};
 
     #[test]
-    fn what_was_asked_for_last_is_not_made_again() {
+    fn recent_values_are_not_made_again() {
         let mut recent = Recent::new(3);
         let mut made = String::new();
         for key in "abcabcadabcbcd".chars() {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_once_and_so_is_what_is_wrong_with_them() {
+    fn rules_and_their_errors_are_parsed_once() {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let mut followers = Followers::new(&model);

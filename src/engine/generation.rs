@@ -1,4 +1,4 @@
-//! The caller's end of a request.
+//! A running request as its caller holds it.
 
 #[cfg(not(target_arch = "wasm32"))]
 use super::Completion;
@@ -11,12 +11,13 @@ use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Events of one request, in order. `for event in generation` blocks until the next one; as a [`Stream`] it is awaited. It ends after the
-/// last continuation's [`Event::Done`], or after [`Event::Failed`]. Dropping it cancels the request and frees its slots within one step.
+/// The events of one request, in order. `for event in generation` blocks until the next event; as a [`Stream`] it is awaited. The last event
+/// is the last continuation's [`Event::Done`], or [`Event::Failed`]. Dropping a generation cancels its request and frees the slots within
+/// one step.
 #[derive(Debug)]
 pub struct Generation {
     events: Reader,
-    /// Continuations that have not ended.
+    /// Continuations that are not complete.
     n_left: usize,
 }
 
@@ -25,17 +26,17 @@ impl Generation {
         Generation { events, n_left: n }
     }
 
-    /// Blocks until the next event. `None` after the last one.
+    /// Blocks until the next event. Returns `None` after the last one.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Event> {
         let event = self.events.recv();
         self.seen(event)
     }
 
-    /// Waits for the end. Returns all continuations, by index.
+    /// Blocks until all continuations are complete. Returns them in the order of their indices.
     ///
     /// # Errors
-    /// The request's own; `Device` if the engine ended before the request did.
+    /// The error of the request; `Device` if the engine ended before the request.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(mut self) -> Result<Vec<Completion>> {
         let mut all = Vec::new();
@@ -50,14 +51,14 @@ impl Generation {
         Ok(all)
     }
 
-    /// Counts the continuations that ended. An engine that ends before them is an error.
+    /// Counts complete continuations. Returns `Failed` if the engine ended before all of them were complete.
     fn seen(&mut self, event: Option<Event>) -> Option<Event> {
         match &event {
             Some(Event::Done(_)) => self.n_left = self.n_left.saturating_sub(1),
             Some(Event::Failed(_)) => self.n_left = 0,
             None if self.n_left > 0 => {
                 self.n_left = 0;
-                return Some(Event::Failed(Error::device("the engine ended before the request did")));
+                return Some(Event::Failed(Error::device("the engine ended before the request was complete")));
             }
             _ => {}
         }
@@ -65,7 +66,7 @@ impl Generation {
     }
 }
 
-/// Blocks until each next event.
+/// An iterator over events. `next` blocks until the next event.
 #[cfg(not(target_arch = "wasm32"))]
 #[derive(Debug)]
 pub struct Events(Generation);

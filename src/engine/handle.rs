@@ -1,4 +1,4 @@
-//! The engine as its callers hold it.
+//! The engine as its callers hold it: a handle.
 
 use super::EngineOptions;
 use super::generation::Generation;
@@ -22,8 +22,8 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use web_time::Instant;
 
-/// A model at work on a thread of its own. Clones are handles of the same engine. When the last one is dropped, the engine finishes the
-/// requests that it has and ends.
+/// Runs requests with one model on a thread of its own. Clones are handles of the same engine. After the last handle is dropped, the engine
+/// completes its requests and ends.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -61,7 +61,7 @@ impl Engine {
     /// Opens the slots and starts the thread.
     ///
     /// # Errors
-    /// As [`Session::new`] and [`Batcher::new`]; `Memory` where no thread can be started.
+    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -71,11 +71,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens the slots. The engine works while the future is polled: give it to the browser as a task, with
-    /// `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and nothing is left to do.
+    /// Opens the slots. Returns the engine and a future, and the engine works while the future is polled: run it as a task of the browser with
+    /// `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// As [`Session::new`] and [`Batcher::new`].
+    /// Errors of [`Session::new`] and [`Batcher::new`].
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -89,7 +89,7 @@ impl Engine {
         let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
-        // One message stands for any number of them.
+        // One unread message is enough to wake the thread.
         let (wake, woken) = async_channel::bounded(1);
         let states = States::new(model, &options.states, wake.clone())?;
         let shared = Arc::new(Shared::new(model, options, states, stats));
@@ -102,15 +102,14 @@ impl Engine {
         &self.shared.model
     }
 
-    /// Checks a request and queues it. Reads templates, grammars and text on the caller's thread, which can take a while.
+    /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, which can take a while.
     ///
     /// # Errors
-    /// Everything that is wrong with the request, at its field; [`Kind::Busy`] where the queue is full; `Device` where the engine has ended.
+    /// `Input` and `Usage` with the wrong field of the request; [`Kind::Busy`] if the queue is full; `Device` if the engine has ended.
     pub fn submit(&self, request: &Request) -> Result<Generation> {
         drop(self.shared.check_room()?);
         if request.n > self.shared.options.slots {
-            let text =
-                format!("expected at most {} continuations, as many as there are slots, found {}", self.shared.options.slots, request.n);
+            let text = format!("expected at most {} continuations, one per slot, found {}", self.shared.options.slots, request.n);
             return Err(Error::input(text).field("n"));
         }
         let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
@@ -122,78 +121,78 @@ impl Engine {
         self.queue(prepared, request.clone(), state)
     }
 
-    /// Queues a request that is prepared.
+    /// Queues a prepared request.
     pub(super) fn queue(&self, prepared: Prepared, request: Request, state: Option<Arc<NamedState>>) -> Result<Generation> {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let n = request.n;
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // Under the lock, so that nobody is counted twice and nobody comes after a drain.
+        // Under the lock: every request is counted once, and no request enters after a drain.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
         Ok(Generation::new(reader, n))
     }
 
-    /// The named states of a namespace.
+    /// Lists the named states of a namespace.
     ///
     /// # Errors
-    /// `File`: the folder of states cannot be read.
+    /// `File` if the folder of states cannot be read.
     pub fn states(&self, namespace: &str) -> Result<Vec<StateInfo>> {
         self.shared.states.list(namespace)
     }
 
-    /// Gives a named state a second name. Both go on alone.
+    /// Copies a named state to a second name.
     ///
     /// # Errors
-    /// `Input`: there is no such state, or the new name is none. `Memory`, `File`: there is no room for it.
+    /// `Input` if `name` is unknown or `new` is invalid; `Memory` or `File` if the copy has no room.
     pub fn fork_state(&self, namespace: &str, name: &str, new: &str) -> Result<StateInfo> {
         self.shared.states.fork(namespace, name, new)
     }
 
-    /// Forgets a named state, and removes its file. Requests that began from it go on.
+    /// Deletes a named state and its file. Requests that began from the state continue.
     ///
     /// # Errors
-    /// `Input`: there is no such state. `File`: its file cannot be removed.
+    /// `Input` if `name` is unknown; `File` if the file cannot be removed.
     pub fn delete_state(&self, namespace: &str, name: &str) -> Result<()> {
         self.shared.states.delete(namespace, name)
     }
 
-    /// Reads a state file, of this program or a tuned one, and keeps it under a name.
+    /// Reads a state file, saved or tuned, and keeps the state under a name.
     ///
     /// # Errors
-    /// `File`: it is no state. `Model`: it was made with other weights. `Memory`: there is no room for it.
+    /// `File` if the file is not a state; `Model` if the state is of other weights; `Memory` if it has no room.
     pub fn load_state(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.shared.states.load(namespace, name, path)
     }
 
-    /// Keeps a state under a name, such as [`Snapshot::load`] reads one.
+    /// Keeps a state under a name. [`Snapshot::load`] returns such a state.
     ///
     /// # Errors
-    /// `Input`: the name is none. `Memory`, `File`: there is no room for it.
+    /// `Input` if the name is invalid; `Model` if the state is of other weights; `Memory` or `File` if it has no room.
     pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
         self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
 
-    /// Writes a named state to a file, which any engine with these weights can load.
+    /// Writes a named state to a file. Any engine with the same weights can load the file.
     ///
     /// # Errors
-    /// `Input`: there is no such state, or another file has that name. `File`: the file cannot be written.
+    /// `Input` if the name is unknown, or if `path` is a file that is not a state; `File` if the file cannot be written.
     pub fn export_state(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
         self.shared.states.save(namespace, name, path)
     }
 
-    /// What there is to do now.
+    /// Returns the current counts.
     pub fn stats(&self) -> EngineStats {
         self.shared.lock().stats
     }
 
-    /// Refuses new requests and waits until those are done that it has.
+    /// Refuses new requests and blocks until all accepted requests are complete.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
         self.drain_within(Duration::MAX);
     }
 
-    /// The same, for so long at most. Returns whether all are done; those that are not go on.
+    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete; the others continue.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
@@ -202,12 +201,12 @@ impl Engine {
             state.is_draining = true;
             self.commands.try_send(Command::Drain(done))
         };
-        // An engine that has ended has nothing left to do.
+        // An engine that has ended has no requests.
         sent.is_err() || !matches!(is_done.recv_timeout(time), Err(RecvTimeoutError::Timeout))
     }
 }
 
-/// One more: a request that goes on from a state or an entry needs a slot for it, for a moment.
+/// Adds one idle slot: a request that continues from a named state or a cache entry opens a slot for it, which the job then forks.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

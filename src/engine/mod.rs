@@ -1,7 +1,7 @@
-//! Requests in, events out: many generations at once over one model. Every front end goes through this layer.
+//! Requests in, events out: many generations at once with one model. Front ends use this layer.
 //!
-//! [`Engine`] owns a session on a thread of its own. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`],
-//! which hands out [`Event`]s: `for` blocks on them, and a stream awaits them. Dropping it cancels the request.
+//! [`Engine`] owns a session on a thread of its own. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`].
+//! A [`Generation`] yields [`Event`]s: as an iterator it blocks, as a stream it is awaited. Dropping it cancels the request.
 
 mod event;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]

@@ -1,28 +1,28 @@
-//! How an engine is started.
+//! Options of an engine.
 
 use crate::chat::Format;
 use std::path::PathBuf;
 
-/// How an engine is started. Start from `EngineOptions::default()`.
+/// Options of an engine. Start from `EngineOptions::default()`.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Generations that run at once, 1 to 1023.
+    /// Continuations that run at once, 1 to 1023.
     pub slots: usize,
-    /// Requests that wait for a slot, at most; one more is refused with [`Kind::Busy`](crate::error::Kind::Busy).
+    /// Requests that wait for slots, at most. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// How long a step may take while a prompt is read and others decode, as a multiple of a step without the prompt. `None`: as long as
-    /// a chunk of the prompt takes, for the most tokens in all.
+    /// Limit of a step's time while one request prefills and others decode, as a multiple of the time of a step that only decodes. `None`
+    /// sets no limit: each step prefills a whole chunk, which gives the highest throughput.
     pub prefill_slowdown: Option<f64>,
-    /// Bytes of a request's events that its reader has not taken, at which the request pauses: it keeps its slots and takes part in no step
-    /// until the reader has taken half of them. No request pauses while the engine drains.
+    /// Limit of the bytes of a request's events that its reader has not taken. At the limit the request pauses: it keeps its slots and takes
+    /// part in no step until the reader has taken half of the bytes. No request pauses while the engine drains.
     pub event_bytes: usize,
-    /// What earlier prompts and texts leave for requests that begin alike.
+    /// Bounds of the prefix cache.
     pub cache: CacheOptions,
-    /// Where named states are kept.
+    /// Storage of named states.
     pub states: StateOptions,
-    /// Tokens of a text whose request names no limit.
+    /// `max_tokens` of requests that set none.
     pub max_tokens: usize,
-    /// How messages are written; the model's own format if none.
+    /// The chat format of messages. `None` selects the model's own format.
     pub format: Option<Format>,
 }
 
@@ -41,20 +41,20 @@ impl Default for EngineOptions {
     }
 }
 
-/// Bounds of the prefix cache. An entry moves from the device to host memory to a file, the one that was used longest ago first.
+/// Bounds of the prefix cache. The least recently used entry of a full tier moves on: from the device to host memory, then to a file.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// Bytes of the device.
+    /// Bytes of device memory, at most.
     pub device_bytes: u64,
-    /// Bytes of host memory.
+    /// Bytes of host memory, at most.
     pub host_bytes: u64,
-    /// A folder of files; they serve later engines with the same model on the same device, too. [`Engine::drain`](super::Engine::drain)
-    /// writes what is in memory there. They hold the tokens of prompts, and only their owner may read
-    /// them.
+    /// A folder for files of entries. Later engines with the same model on the same device use the files, too.
+    /// [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain the tokens of prompts, and only
+    /// their owner may read them.
     pub folder: Option<PathBuf>,
-    /// Bytes of the files.
+    /// Bytes of the files, at most.
     pub folder_bytes: u64,
-    /// Tokens of a long prompt between two entries, for a model with a recurrent state. A model with attention needs none.
+    /// Tokens between two entries of a long prompt, for a recurrent model. A model with attention ignores it: it continues from any prefix.
     pub every: usize,
 }
 
@@ -65,7 +65,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Keeps nothing.
+    /// Returns bounds that keep no entry.
     pub fn off() -> CacheOptions {
         CacheOptions { device_bytes: 0, host_bytes: 0, folder: None, folder_bytes: 0, every: 1024 }
     }
@@ -75,12 +75,13 @@ impl CacheOptions {
     }
 }
 
-/// Where named states are kept.
+/// Storage of named states.
 #[derive(Debug, Clone)]
 pub struct StateOptions {
-    /// A folder of state files; without one, states end with the engine.
+    /// A folder for state files. `None` keeps states in host memory until the engine ends.
     pub folder: Option<PathBuf>,
-    /// Bytes of states in host memory. Without a folder, a state that finds no room is refused.
+    /// Bytes of states in host memory, at most. Without a folder, a state beyond the limit is refused; with a folder, the least recently used
+    /// states leave the memory.
     pub bytes: u64,
 }
 

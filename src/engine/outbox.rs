@@ -1,4 +1,4 @@
-//! The queue of a request's events, from the engine to the reader. Its bytes are counted: the engine pauses a request whose reader is slow.
+//! The queue of a request's events, from the engine to its reader. It counts bytes, so that the engine can pause a request with a slow reader.
 
 use super::Event;
 use async_channel::{Receiver, Sender};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-/// Makes the two ends of a queue. `max_bytes`: the bytes of events at which the engine pauses the request. `wake` gets a message when
-/// the reader has taken half of them, and when the reader is dropped.
+/// Returns the two ends of a new queue. The engine pauses the request at `max_bytes` of events. `wake` gets a message when the reader has
+/// taken half of these bytes, and when the reader is dropped.
 pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
     let (sender, receiver) = async_channel::unbounded();
     let bytes = Arc::new(AtomicUsize::new(0));

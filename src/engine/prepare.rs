@@ -1,4 +1,4 @@
-//! From a request to a job: everything that can be wrong with a request is found here, before it takes a slot.
+//! Turns requests into jobs. All errors of a request are found here, before the request takes a slot.
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use super::rules::Close;
@@ -12,39 +12,40 @@ use crate::vocab::Vocab;
 /// Makes the constraint of one continuation.
 pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 
-/// A request that a model can run.
+/// A checked request with all that its jobs need.
 pub struct Prepared {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Tokens of the prompt up to the ends of some messages, for snapshots of a recurrent state.
+    /// Numbers of prompt tokens up to the ends of some messages: positions for snapshots of a recurrent state.
     pub ends: Vec<usize>,
     /// The sampling settings.
     pub sampling: Sampling,
     /// The limits of the text.
     pub limits: Limits,
-    /// What the text has to follow.
+    /// Makes the constraint of each continuation; `None` without rules.
     pub constraint: Option<MakeConstraint>,
-    /// Of an answer to messages: how it is taken apart.
+    /// The format of the answer to messages, which separates text, thought and calls; `None` for other inputs.
     pub question: Option<Question>,
 }
 
-/// Prepares requests for one model. Keeps what requests share: the format of messages, and grammars that were read.
+/// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {
     model: Model,
-    /// For messages: as the engine was started, else the model's own once there are some.
+    /// The engine's chat format. `None` until messages need the model's own format.
     format: Option<Result<Format>>,
-    /// Requests leave snapshots at the ends of messages.
+    /// Finds the ends of messages, for snapshots.
     finds_ends: bool,
-    /// Formats that requests named. There are few.
+    /// Formats that requests have named.
     named: Vec<(String, Result<Format>)>,
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     followers: super::Followers,
 }
 
-/// Every byte of a text is compared with all of its stop texts.
+/// Stop texts of a request, at most: each byte of a text is compared with all of them.
 const MAX_STOPS: usize = 64;
 const MAX_STOP_BYTES: usize = 16 << 10;
 
+/// Checks the numbers and names of a request.
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
@@ -52,10 +53,10 @@ fn check_counts(request: &Request) -> Result<()> {
     };
     check("n", request.n, 1..=MAX_N)?;
     if request.echo && matches!(request.input, Input::Messages(_)) {
-        return Err(Error::input("expected a prompt or tokens to echo, found messages").field("echo"));
+        return Err(Error::input("`echo` works with `prompt` and `tokens`, not with `messages`").field("echo"));
     }
     if request.save_state.is_some() && request.n > 1 {
-        return Err(Error::input(format!("expected one continuation where its state is saved, found {}", request.n)).field("save_state"));
+        return Err(Error::input(format!("a saved state needs `n` = 1, found {}", request.n)).field("save_state"));
     }
     for (field, name) in [("state", &request.state), ("save_state", &request.save_state)] {
         name.iter().try_for_each(|name| super::states::check_name(name)).map_err(|e| e.field(field))?;
@@ -63,16 +64,16 @@ fn check_counts(request: &Request) -> Result<()> {
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     let stops = request.stop.as_deref().unwrap_or_default();
     if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
-        let text = format!("expected at most {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes together, found more");
+        let text = format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, found {}", stops.len());
         return Err(Error::input(text).field("stop"));
     }
     Ok(())
 }
 
-/// The messages with these tools declared in the system's, which comes first.
+/// Returns the messages with `tools` in the system message, which is inserted first if it is missing.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
-        return Err(Error::input("expected tools in one place, found them in a message, too").field("tools"));
+        return Err(Error::input("both the request and a message declare tools: declare all of them in the request").field("tools"));
     }
     let mut messages = messages.to_vec();
     if messages.first().is_none_or(|first| first.role != Role::System) {
@@ -83,7 +84,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
 }
 
 impl Preparer {
-    /// With a format for messages, or the model's own.
+    /// Returns a preparer with a chat format. `None` is the model's own format.
     pub fn new(model: &Model, format: Option<Format>) -> Preparer {
         Preparer {
             model: model.clone(),
@@ -95,7 +96,7 @@ impl Preparer {
         }
     }
 
-    /// Finds the ends of messages, too: see [`Prepared::ends`].
+    /// Sets if requests get [`Prepared::ends`].
     pub fn with_ends(self, finds_ends: bool) -> Preparer {
         Preparer { finds_ends, ..self }
     }
@@ -103,7 +104,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// `Input` and `Usage`, at the field.
+    /// `Input` and `Usage` with the field.
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -112,10 +113,10 @@ impl Preparer {
         Ok(prepared)
     }
 
-    /// The same; `encode` says how a text becomes tokens: with or without what stands before every text.
+    /// Prepares a request. `encode` tokenizes the prompt, with or without the tokens that begin every text. The prompt may be empty.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// `Input` and `Usage` with the field.
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
@@ -134,7 +135,7 @@ impl Preparer {
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);
-            // Rules say where a text ends that follows them.
+            // Rules determine the end of their text.
             if constraint.is_none() {
                 limits.stop_texts.extend(question.stop_texts.iter().cloned());
             }
@@ -145,7 +146,7 @@ impl Preparer {
         Ok(Prepared { prompt, ends, sampling, limits, constraint, question })
     }
 
-    /// Whether the model has these tokens, and room for them.
+    /// Checks that the vocabulary has the tokens and the context has room for them.
     fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = prompt.iter().find(|&&token| token as usize >= n_vocab) {
@@ -153,21 +154,23 @@ impl Preparer {
         }
         match self.model.context() {
             Some(context) if prompt.len() > context => {
-                let text = format!("expected a prompt of at most {context} tokens, the context, found {}", prompt.len());
+                let text = format!("the prompt has {} tokens, and the context has {context}", prompt.len());
                 Err(Error::input(text).hint("give a larger `context`, or a shorter prompt"))
             }
             _ => Ok(()),
         }
     }
 
+    /// Tokenizes a text.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.vocab().ok_or_else(|| {
-            let e = Error::input("text needs a vocabulary, and none was found for this model; token ids can be given in its place");
+            let e = Error::input("a text prompt needs a vocabulary, and this model has none; `tokens` works without one");
             e.hint(self.model.vocab_hint().unwrap_or("give one with `vocab`"))
         })?;
         encode(vocab, text.as_bytes())
     }
 
+    /// Turns messages and tools into a prompt of the chat format.
     fn question(&mut self, request: &Request, messages: &[Message]) -> Result<Question> {
         let mut format = self.format(request.format.as_deref())?;
         if let Some(thinking) = request.thinking {
@@ -182,7 +185,7 @@ impl Preparer {
         }
     }
 
-    /// The format of that name, else the engine's.
+    /// Returns the format of that name, or the engine's format without a name.
     fn format(&mut self, name: Option<&str>) -> Result<Format> {
         let Preparer { model, format, named, .. } = self;
         let Some(name) = name else { return format.get_or_insert_with(|| Format::of(model)).clone() };
@@ -190,18 +193,19 @@ impl Preparer {
             return format.clone();
         }
         let format = Format::named(name, model).map_err(|e| Error { kind: Kind::Input, ..e }.field("format"));
-        // Names that are none may be any.
+        // Unknown names are not kept: clients can send any number of them.
         if format.is_ok() {
             named.push((name.into(), format.clone()));
         }
         format
     }
 
-    /// Ends of messages in a prompt: places from which another prompt of the same conversation may go on. Those are the end of what comes
-    /// before the last message, and the end of what stays when the conversation goes on, which a thought that the prompt begins does not.
+    /// Returns positions in a prompt from which another prompt of the same conversation may continue. The first is the end of the tokens before
+    /// the last message, for an edited message. The second is the end of the tokens that stay when the conversation grows: a thought that the
+    /// prompt begins does not stay.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // A model with attention goes back to any token.
+        // A model with attention continues from any token.
         if self.model.context().is_some() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }
@@ -213,12 +217,12 @@ impl Preparer {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
             tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
         };
-        // How an answer begins decides which tokens the end of the prompt has: " x" may be one token or two.
+        // The beginning of an answer can change the last tokens of the prompt: " x" may be one token or two.
         let stays = ["x", "The", "1"].map(|answer| common(&next(answer), self)).into_iter().min().unwrap_or(0);
         vec![common(&edited, self), stays]
     }
 
-    /// A request without a seed gets a random one.
+    /// Returns the sampler settings. A request without a seed gets a random one.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
         let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;
@@ -235,7 +239,7 @@ impl Preparer {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
         };
-        // The lead of an answer is known to the format alone.
+        // Only the format knows the lead of an answer.
         let mut found = None;
         question.constrain(&self.model, &mut |lead| {
             let made = follower(lead)?;
@@ -251,7 +255,7 @@ impl Preparer {
         match &request.follows {
             Some(Follows::Rules(rules)) => {
                 let _ = Close::asked(request.close);
-                Err(Error::input("this build of wingbeat reads no grammars").field(rules.field()).hint("build it with the feature grammar"))
+                Err(Error::input("this build of wingbeat has no grammars").field(rules.field()).hint("build it with the feature `grammar`"))
             }
             _ => Ok(None),
         }

@@ -1,4 +1,4 @@
-//! What a caller asks for. Lines of `batch`, bodies of requests to a server, arguments of a binding: all are this one type.
+//! Requests. Lines of `batch`, request bodies of a server and arguments of a binding all become this type.
 
 mod read;
 #[cfg(test)]
@@ -8,28 +8,28 @@ use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::Setting;
 
-/// `max_tokens` without a limit: a text goes on until it ends, stops, fills its context or is cancelled.
+/// `max_tokens` without a limit: a text continues until it ends, stops, fills its context or is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
 
-/// Continuations of one prompt, at most.
+/// Continuations of one request, at most.
 pub(super) const MAX_N: usize = 128;
 
-/// Likeliest tokens at a place, at most, as with OpenAI.
+/// Likeliest tokens per position, at most, as with OpenAI.
 pub(super) const MAX_LOGPROBS: usize = 20;
 
-/// What to continue.
+/// The input of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// A text.
     Text(String),
     /// Token ids.
     Tokens(Vec<u32>),
-    /// A conversation, written in the model's own format up to where it answers.
+    /// A conversation. The chat format turns it into a prompt that ends where the model's answer begins.
     Messages(Vec<Message>),
 }
 
 impl Input {
-    /// The field of a request that it is written in.
+    /// Returns the request's field that contains the input.
     pub fn field(&self) -> &'static str {
         match self {
             Input::Text(_) => "prompt",
@@ -39,57 +39,57 @@ impl Input {
     }
 }
 
-/// What a text has to follow.
+/// Rules of a text, or the removal of default rules.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.
     Rules(Rules),
-    /// `json_object: false`: takes back a default of that kind.
+    /// `json_object: false` removes a default `json_object: true`.
     NoObject,
-    /// `json_value: false`: takes back a default of that kind.
+    /// `json_value: false` removes a default `json_value: true`.
     NoValue,
 }
 
-/// A request. What it does not say is as the engine's defaults, the model and its format have it.
+/// A request. Fields that are not set have the defaults of the engine, the model and its chat format.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Request {
     /// The input to continue.
     pub input: Input,
-    /// At most so many tokens; [`UNLIMITED`] is no limit.
+    /// Tokens of each continuation, at most. [`UNLIMITED`] is no limit; `None` is [`EngineOptions::max_tokens`](super::EngineOptions).
     pub max_tokens: Option<usize>,
-    /// The text ends before any of these.
+    /// Stop texts: the text ends before the first one. `None` is none.
     pub stop: Option<Vec<String>>,
-    /// Goes on after the ids that end a text.
+    /// Continues after the model's stop ids. `None` is false.
     pub ignore_eos: Option<bool>,
     /// The grammar or JSON schema that the text must follow.
     pub follows: Option<Follows>,
-    /// Whether a text under rules that runs out of tokens is closed.
+    /// Closes a text with rules that reaches `max_tokens`. `None` is the default of the rules: see [`Close`](super::Close).
     pub close: Option<bool>,
-    /// How many continuations of one prompt, each with a seed of its own: the first has the request's, each next one the number after it.
+    /// Continuations of the prompt, 1 to 128. The first has the request's seed, each further one the next number.
     pub n: usize,
-    /// Log-probabilities of each token and of so many likeliest ones, at most 20.
+    /// Reports log-probabilities of each token and of this many likeliest tokens, 0 to 20. `None` reports none.
     pub logprobs: Option<usize>,
-    /// The text begins with the prompt, and log-probabilities with those of the prompt's tokens.
+    /// Begins the text with the prompt, and reports log-probabilities of the prompt's tokens if `logprobs` is set.
     pub echo: bool,
-    /// How messages are written, by the name of the format.
+    /// The name of the chat format of messages. `None` is the engine's format.
     pub format: Option<String>,
-    /// Whether the model thinks before it answers messages, where its format leaves that open.
+    /// The model's thought before an answer to messages. `None` is the choice of the chat format.
     pub thinking: Option<Thinking>,
-    /// Tools that an answer to messages may call.
+    /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
-    /// The named state that the prompt is read after; without one, the text begins anew.
+    /// The named state that the prompt follows. `None` begins with an empty state.
     pub state: Option<String>,
-    /// Keeps the end of the text as a state of that name.
+    /// Keeps the state after the text under this name.
     pub save_state: Option<String>,
-    /// Whose states and entries of the prefix cache the request uses and leaves. How fast a prompt is read shows whether an entry had it:
-    /// give callers that must not learn of each other different namespaces.
+    /// The namespace of the named states and cache entries that the request uses and leaves. The time of a prefill reveals if the cache had the
+    /// prompt: give different namespaces to callers that must not learn about each other.
     pub namespace: String,
-    /// Requests with a higher one are taken from the queue first.
+    /// The queue serves requests with a higher priority first.
     pub priority: i32,
-    /// The prefix cache neither serves the request nor keeps what it leaves.
+    /// Neither uses nor leaves entries of the prefix cache.
     pub no_cache: bool,
-    /// Settings of the sampler: by name (`top-p`), and values as text.
+    /// Sampler settings: names (`top-p`) and values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
 
@@ -118,17 +118,17 @@ impl Request {
         }
     }
 
-    /// Continues a text.
+    /// Returns a request to continue a text.
     pub fn text(text: impl Into<String>) -> Request {
         Request::new(Input::Text(text.into()))
     }
 
-    /// Continues tokens.
+    /// Returns a request to continue tokens.
     pub fn tokens(tokens: impl Into<Vec<u32>>) -> Request {
         Request::new(Input::Tokens(tokens.into()))
     }
 
-    /// Answers messages.
+    /// Returns a request to answer messages.
     pub fn messages(messages: impl Into<Vec<Message>>) -> Request {
         Request::new(Input::Messages(messages.into()))
     }
@@ -138,7 +138,7 @@ impl Request {
         Request { max_tokens: Some(n), ..self }
     }
 
-    /// Sets a setting of the sampler by name: `set("temperature", 0.5)`.
+    /// Sets a sampler setting by name: `set("temperature", 0.5)`. `submit` checks the name and the value.
     pub fn set(mut self, name: &str, value: impl ToString) -> Request {
         let name = name.replace('_', "-");
         self.sampling.retain(|(known, _)| *known != name);
@@ -146,8 +146,8 @@ impl Request {
         self
     }
 
-    /// This request over defaults: what it does not say is as they have it. A preset of its own wins over every default that a preset
-    /// could set. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` are its own.
+    /// Returns this request with the unset fields of `defaults`. A preset of this request replaces every default setting that presets have. The
+    /// input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);
@@ -175,7 +175,7 @@ impl Request {
         }
     }
 
-    /// Whether the request itself sets a setting of the sampler.
+    /// Returns true if the request sets this sampler setting.
     pub fn sets(&self, setting: &str) -> bool {
         self.sampling.iter().any(|(name, _)| name == setting)
     }

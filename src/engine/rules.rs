@@ -1,4 +1,4 @@
-//! What a text has to follow, and what becomes of it where its tokens run out.
+//! Rules of a text, and the end of a text that reaches `max_tokens`.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 use crate::{
@@ -6,23 +6,23 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What a text has to follow.
+/// Rules that a text must satisfy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rules {
-    /// The rule root of a grammar in GBNF.
+    /// A grammar in GBNF; the text matches its rule `root`.
     Gbnf(String),
-    /// A JSON schema. As text: two that differ in the order of their properties are two.
+    /// A JSON schema, as text: schemas that differ in the order of their properties are different.
     Schema(String),
-    /// A JSON object, whatever it says.
+    /// Any JSON object.
     Object,
-    /// A JSON value, whatever it says.
+    /// Any JSON value.
     Value,
 }
 
-/// Whether a text that runs out of tokens is closed.
+/// Decides if a text that reaches `max_tokens` is closed: completed by the fewest tokens that satisfy its rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
-    /// As the kind of rules has it: JSON is closed, a text under a grammar in GBNF is not.
+    /// The default of the rules: JSON is closed, a text under a GBNF grammar is not.
     #[default]
     ByKind,
     /// Texts are completed when their tokens run out.
@@ -32,7 +32,7 @@ pub enum Close {
 }
 
 impl Close {
-    /// Returns the word for it in the record of a run.
+    /// Returns the name in the record of a run.
     pub fn name(self) -> &'static str {
         match self {
             Close::ByKind => "by default",
@@ -41,7 +41,7 @@ impl Close {
         }
     }
 
-    /// Of a flag or a field, if there is one.
+    /// Returns the choice of a flag or a field; `None` is the default of the rules.
     pub fn asked(asked: Option<bool>) -> Close {
         match asked {
             Some(true) => Close::Yes,
@@ -52,7 +52,8 @@ impl Close {
 
     /// Applies the choice to a grammar.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-    pub fn on(self, grammar: Grammar) -> Grammar {
+    /// Applies the choice to a grammar.
+    pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {
             Close::ByKind => grammar,
             Close::Yes => grammar.close(true),
@@ -62,7 +63,7 @@ impl Close {
 }
 
 impl Rules {
-    /// The field of a request that these rules are written in.
+    /// Returns the request's field that contains these rules.
     pub fn field(&self) -> &'static str {
         match self {
             Rules::Gbnf(_) => "grammar",
@@ -72,10 +73,10 @@ impl Rules {
         }
     }
 
-    /// Reads the rules.
+    /// Parses the rules.
     ///
     /// # Errors
-    /// `Input`: where they are wrong, and how.
+    /// `Input` with the place of the mistake.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn grammar(&self) -> Result<Grammar> {
         match self {

@@ -1,4 +1,4 @@
-//! Who gets a slot and what is handed out: the engine's own thread.
+//! The engine's thread: gives slots to requests, steps their jobs and sends their events.
 
 mod admit;
 mod keep;
@@ -25,7 +25,7 @@ use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
-    /// Answers when there is nothing left to do.
+    /// Sends a message when all requests are complete.
     Drain(SyncSender<()>),
 }
 
@@ -34,17 +34,18 @@ pub(super) struct Submission {
     pub prepared: Prepared,
     pub events: Outbox,
     pub request: Request,
-    /// Where the prompt begins.
+    /// The named state that the prompt follows.
     pub state: Option<Arc<State>>,
+    /// The time of `submit`.
     pub at: Instant,
 }
 
-/// What the engine's thread waits for.
+/// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
-    /// A reader has taken events, or a file has been written.
+    /// Gets a message when a reader has taken events, and when a file has been written.
     pub woken: Receiver<()>,
-    /// Keeps the channel open.
+    /// Keeps `woken` open.
     pub _wake: Sender<()>,
 }
 
@@ -52,24 +53,24 @@ pub(super) struct Scheduler {
     batcher: Batcher,
     inbox: Inbox,
     shared: Arc<Shared>,
-    /// Those of higher priority first, then those that came first.
+    /// Requests without slots, by falling priority, then in the order of arrival.
     waiting: Vec<Submission>,
     cache: PrefixCache,
-    /// Slots of the session beside those of continuations.
+    /// Slots of the session beyond the slots for continuations.
     n_idle: usize,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
     saving: Vec<Saving>,
-    /// Some continuations are paused.
+    /// A continuation is paused.
     has_paused: bool,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
-    /// Tokens since the beginning.
+    /// Tokens sampled since the engine began.
     n_drawn: u64,
 }
 
 impl Scheduler {
-    /// Over a session with slots for continuations, and the idle ones of the cache.
+    /// Returns a scheduler of a session that has slots for continuations and idle slots for the cache.
     pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
         let n_idle = batcher.n_free() + cache.n_on_device() - shared.options.slots;
@@ -90,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Works until all handles are dropped and nothing is left to do.
+    /// Works until all handles are dropped and all requests are complete.
     pub async fn run(mut self) {
         loop {
             if self.is_idle() {
@@ -98,7 +99,7 @@ impl Scheduler {
                     self.flush();
                 }
                 for done in self.draining.drain(..) {
-                    // The caller may have gone.
+                    // The caller may no longer wait.
                     let _ = done.try_send(());
                 }
                 match self.inbox.commands.recv().await {
@@ -116,7 +117,7 @@ impl Scheduler {
             self.report();
             match can_step {
                 true => self.step().await,
-                // Nothing to step: the next message is a reader's, a file's or a command.
+                // All continuations are paused or wait for their files.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }
@@ -126,11 +127,11 @@ impl Scheduler {
         }
     }
 
-    /// There is no folder in a browser.
+    /// Does nothing: a browser has no folder.
     #[cfg(target_arch = "wasm32")]
     fn flush(&mut self) {}
 
-    /// Writes the prefix cache to its folder, for the next engine.
+    /// Writes the prefix cache to its folder for later engines.
     #[cfg(not(target_arch = "wasm32"))]
     fn flush(&mut self) {
         self.cache.flush(self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
@@ -142,7 +143,7 @@ impl Scheduler {
 
     /// Pauses continuations whose readers are slow, and resumes the others. Returns whether any continuation can step.
     fn pause_slow(&mut self) -> bool {
-        // A caller that waits for the end may be the reader.
+        // The thread that drains may be the slow reader.
         let is_bounded = self.draining.is_empty();
         let mut is_any = false;
         for request in self.running.values_mut() {
@@ -159,13 +160,13 @@ impl Scheduler {
         self.sequences.values().any(can_step)
     }
 
-    /// Waits for a command, a reader or a file.
+    /// Waits until a command arrives, a reader takes events or a file is written.
     async fn wait(&mut self) {
         let command = {
             let (mut commands, mut woken) = (pin!(self.inbox.commands.clone()), pin!(self.inbox.woken.clone()));
             let next = poll_fn(|context| match commands.as_mut().poll_next(context) {
                 Poll::Ready(Some(command)) => Poll::Ready(Some(command)),
-                // Without handles, readers and files remain.
+                // After the last handle is dropped, readers and files still wake the thread.
                 Poll::Ready(None) | Poll::Pending => woken.as_mut().poll_next(context).map(|_| None),
             });
             next.await
@@ -173,6 +174,7 @@ impl Scheduler {
         command.into_iter().for_each(|command| self.take(command));
     }
 
+    /// Queues a request, or registers a drain.
     fn take(&mut self, command: Command) {
         match command {
             Command::Submit(submission) => {
@@ -183,40 +185,42 @@ impl Scheduler {
         }
     }
 
-    /// Frees what nobody waits for any more.
+    /// Frees the slots of requests whose generations were dropped.
     fn drop_cancelled(&mut self) {
         self.waiting.retain(|submission| !submission.events.is_closed());
         let gone: Vec<u64> = self.running.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|request| self.cancel(request));
     }
 
+    /// Ends all continuations of a request without an event.
     fn cancel(&mut self, request: u64) {
         self.running.remove(&request);
         let jobs: Vec<JobId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
             self.sequences.remove(&job);
-            // What there is of its text is wanted by nobody. A slot that cannot be closed was not open.
+            // Nobody wants its text. A slot that cannot be closed was not open.
             let _ = self.batcher.cancel(job);
         }
         self.close_kept();
     }
 
-    /// Closes slots that jobs left and nobody wants.
+    /// Closes the slots that cancelled jobs kept.
     fn close_kept(&mut self) {
         for kept in self.batcher.take_kept() {
             let _ = self.batcher.session_mut().close(kept.slot);
         }
     }
 
+    /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts that are read in this step may leave slots. The session is not touched without need: the device then draws on.
+        // Prompts in this step may fork slots. `session_mut` makes the batcher send its samplers to the device again, so it is avoided.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
         }
         let Scheduler { batcher, sequences, running, n_drawn, .. } = self;
         let begun = batcher.begin_step();
-        // What goes wrong meanwhile, the end of the step says.
+        // `finish_step` reports errors of the wait.
         let _ = batcher.ready().await;
         let mut hear = |job, event: session::Event<'_>| {
             let Some(sequence) = sequences.get_mut(&job) else { return };
@@ -243,7 +247,7 @@ impl Scheduler {
                 ended.into_iter().for_each(|done| self.end(done));
                 self.report_saved();
             }
-            // None of them can go on: what their slots hold is not known any more.
+            // No job can continue: the contents of their slots are unknown.
             Err(e) => {
                 for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
                     events.send(Event::Failed(e.clone()));
@@ -253,6 +257,7 @@ impl Scheduler {
         }
     }
 
+    /// Sends the last event of a continuation.
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
@@ -277,27 +282,28 @@ impl Scheduler {
         }
     }
 
+    /// Publishes the counts.
     fn report(&self) {
         let mut state = self.shared.lock();
-        // What is in the inbox waits, too.
+        // Requests in the inbox wait, too.
         state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
-        // All that are free but those of the cache, as the session counts them.
+        // Idle slots, free or with an entry of the cache, do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
     }
 }
 
 impl Drop for Scheduler {
-    /// Requests that were never begun hear of the end.
+    /// Drops the requests in the inbox, so that their generations end with an error.
     fn drop(&mut self) {
         self.inbox.commands.close();
         while self.inbox.commands.try_recv().is_ok() {}
     }
 }
 
-/// Comes back after the browser's other tasks: those that take the events are among them.
+/// Returns after the browser has run its other tasks, such as the readers of events.
 #[cfg(target_arch = "wasm32")]
 async fn let_others_run() {
     let mut has_asked = false;

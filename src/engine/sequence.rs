@@ -1,4 +1,4 @@
-//! What a request and its continuations have come to so far.
+//! Running requests and their continuations.
 
 use super::event::{Call, Completion, Event, Timings, Usage};
 use super::outbox::Outbox;
@@ -10,39 +10,42 @@ use async_channel::Receiver;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A request that has slots.
+/// A request with slots.
 pub struct Running {
     pub events: Outbox,
+    /// Token ids of the prompt, without the tokens of `state`.
     pub prompt: Vec<u32>,
+    /// Prompt tokens that came from an entry of the prefix cache.
     pub cached_tokens: usize,
-    /// Whose entries of the prefix cache its slots become; `None` if they become none.
+    /// The namespace of the cache entries that its slots become; `None` if the request uses no cache.
     pub namespace: Option<String>,
-    /// Where the prompt began.
+    /// The named state that the prompt follows.
     pub state: Option<Arc<State>>,
-    /// The namespace and the name of the state that is kept of its end.
+    /// Namespace and name under which the state after the text is kept.
     pub saves: Option<(String, String)>,
     pub queue_ms: f64,
-    /// When it got its slots.
+    /// The time at which the request got its slots.
     pub began: Instant,
-    /// Of the prompt's tokens but the first, where they are asked for.
+    /// Log-probabilities of all prompt tokens except the first, or empty.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// Continuations that have not ended.
+    /// Continuations that are not complete.
     pub n_left: usize,
-    /// The reader is slow: no continuation takes part in a step.
+    /// The reader is slow, so no continuation takes part in a step.
     pub is_paused: bool,
 }
 
 /// One continuation.
 #[derive(Default)]
 pub struct Sequence {
+    /// The key of its request.
     pub request: u64,
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
-    /// Its prompt leaves forks for the prefix cache.
+    /// The job forks its slot at positions of the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
-    /// Gets the named state of its end, or why the state could not be kept.
+    /// Receives the result of keeping the state after the text; `None` if the state is not kept.
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,
@@ -51,7 +54,7 @@ pub struct Sequence {
 }
 
 impl Running {
-    /// All tokens that lead to the end of these: of the state, and these. `None` where the state's are not known.
+    /// Returns the tokens of the named state followed by `tokens`, or `None` if the state's tokens are unknown.
     pub fn tokens_before(&self, tokens: &[u32]) -> Option<Vec<u32>> {
         match &self.state {
             Some(state) if state.snapshot.n_tokens() > 0 => Some([state.tokens()?, tokens].concat()),
@@ -61,24 +64,25 @@ impl Running {
 }
 
 impl Sequence {
+    /// Returns a continuation without tokens. `reader` separates text, thought and calls of an answer to messages.
     pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
     }
 
-    /// Begins the text with the prompt's.
+    /// Begins the text with the prompt.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             self.emit(AnswerPart::Text(prompt), events);
         }
     }
 
-    /// Hands out log-probabilities of a token.
+    /// Sends the log-probabilities of a token.
     pub fn on_logprobs(&mut self, logprobs: &Logprobs, events: &Outbox) {
         self.logprobs.push(logprobs.clone());
         events.send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
     }
 
-    /// Hands out what a token brought.
+    /// Sends the events of a token and its piece of text.
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
@@ -90,13 +94,14 @@ impl Sequence {
         }
     }
 
-    /// Hands out what was held back to the end.
+    /// Sends the text that the answer reader held back.
     pub fn finish(&mut self, events: &Outbox) {
         if let Some(reader) = self.reader.take() {
             reader.finish(&mut |part| self.emit(part, events));
         }
     }
 
+    /// Adds a part to the result and sends its event.
     fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) {
         let index = self.index;
         let event = match part {
@@ -121,6 +126,7 @@ impl Sequence {
         events.send(event);
     }
 
+    /// Returns the complete continuation, without its named state.
     pub fn completion(self, output: JobOutput, request: &Running) -> Completion {
         let first = self.first_token.unwrap_or_else(Instant::now);
         let timings = Timings {

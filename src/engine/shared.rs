@@ -1,4 +1,4 @@
-//! What the handles of an engine and its thread share: the model, named states, counts, and what prepares requests.
+//! Data that the handles of an engine share with its thread: the model, named states, counts and the preparers of requests.
 
 use super::EngineOptions;
 use super::prepare::{Prepared, Preparer};
@@ -9,12 +9,12 @@ use crate::session::{Model, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What an engine has to do at a moment.
+/// Counts of an engine at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// The number of slots.
     pub slots: usize,
-    /// Slots that no generation has.
+    /// Slots without a continuation.
     pub free_slots: usize,
     /// Requests that have slots.
     pub running: usize,
@@ -22,16 +22,16 @@ pub struct EngineStats {
     pub paused: usize,
     /// Requests that wait for slots.
     pub waiting: usize,
-    /// Prompts and texts in the prefix cache.
+    /// Entries of the prefix cache.
     pub cached: usize,
-    /// Tokens that were drawn since the engine began.
+    /// Tokens sampled since the engine began.
     pub drawn: u64,
 }
 
-/// What the handles and the engine's thread both see.
+/// Data that the handles and the engine's thread share.
 pub(super) struct Shared {
     pub model: Model,
-    /// Those that nobody uses. Each keeps grammars that it has read.
+    /// Preparers that are not in use. Each keeps the grammars that it has compiled.
     preparers: Mutex<Vec<Preparer>>,
     pub states: States,
     pub options: EngineOptions,
@@ -50,7 +50,7 @@ impl Shared {
         Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
     }
 
-    /// Prepares a request, after a state if there is one. Several callers prepare at once.
+    /// Prepares a request, whose prompt follows `state` if there is one. Several callers can prepare at once.
     pub fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
         let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
         let preparer = lock().pop();
@@ -68,7 +68,7 @@ impl Shared {
         prepared
     }
 
-    /// Refuses a request that has no place in the queue. Requests that free slots will take at once do not count.
+    /// Returns an error if the queue is full. Waiting requests for which slots are free do not count.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {
@@ -76,22 +76,23 @@ impl Shared {
         }
         let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
         if waiting >= self.options.queue.max(1) {
-            return Err(Error::new(Kind::Busy, format!("{waiting} requests wait already")).hint("try again later"));
+            return Err(Error::new(Kind::Busy, format!("the queue is full: {waiting} requests wait")).hint("try again later"));
         }
         Ok(state)
     }
 
+    /// Locks the counts.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a prompt can be read after a state.
+/// Checks that a prompt can follow a state: the context has room for both, and something is left to continue.
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();
     if let Some(context) = context.filter(|context| all > *context) {
-        let text = format!("expected at most {context} tokens with those of the state, the context, found {all}");
+        let text = format!("the prompt and the state have {all} tokens together, and the context has {context}");
         return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
     }
     if n == 0 && !state.snapshot.has_logits() {

@@ -1,7 +1,7 @@
-//! Named states: where a request begins, and where its text ended.
+//! Named states: a request begins with one (`state`), or keeps the state after its text (`save_state`).
 //!
-//! A state is a slot's memory on the host with what the sampler remembers. In a folder, states outlive the engine, and each is a state
-//! file as `generate` writes and reads it. A thread of its own writes the files.
+//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also a state file, which the
+//! program's verb `generate` reads, too. A thread of its own writes the files.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod writer;
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Condvar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Characters of a name, at most.
+/// Bytes of a name, at most.
 const MAX_NAME: usize = 100;
 
-/// A state that a request can begin from.
+/// A state from which a request can begin.
 #[derive(Debug)]
 pub(super) struct State {
     pub snapshot: Snapshot,
@@ -30,23 +30,23 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Tells a sampler what was before.
+    /// Restores a sampler: penalty counts, recent tokens and the random stream. `seed` begins another random stream.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
 
-    /// What the text before kept back at its end.
+    /// Returns the bytes at the end of the state's text that are not part of it yet: an incomplete character, or the beginning of a stop text.
     pub fn pending(&self) -> &[u8] {
         &self.loaded.pending
     }
 
-    /// The state of a text that has ended. `tokens` led there, where they are known.
+    /// Returns the state after a text. `tokens` are all tokens of the state, or `None` if they are unknown.
     pub fn new(snapshot: Snapshot, sampler: sample::Memory, pending: Vec<u8>, tokens: Option<Vec<u32>>) -> State {
         let loaded = LoadedState { tokens, sampler: Some(sampler), pending, ..LoadedState::default() };
         State { snapshot, loaded }
     }
 
-    /// The tokens that led here, where they are known.
+    /// Returns the tokens of the state, or `None` if they are unknown.
     pub fn tokens(&self) -> Option<&[u32]> {
         self.loaded.tokens.as_deref()
     }
@@ -67,16 +67,16 @@ impl State {
 pub struct StateInfo {
     /// The name of the state.
     pub name: String,
-    /// Tokens that it has read.
+    /// Tokens that the state has read.
     pub n_tokens: usize,
-    /// Bytes in memory, or of its file where it is in no memory.
+    /// Bytes in host memory, or bytes of the file if the state is not in memory.
     pub bytes: u64,
 }
 
-/// Named states by namespace and name. Namespaces never see each other's states.
+/// Named states by namespace and name. A namespace never sees the states of another one.
 pub(super) struct States {
     inner: Arc<Inner>,
-    /// `None` without a folder.
+    /// `None` if there is no folder.
     #[cfg(not(target_arch = "wasm32"))]
     writer: Option<writer::Writer>,
 }
@@ -87,10 +87,10 @@ struct Inner {
     /// Bytes of states in memory, at most.
     bytes: u64,
     held: Mutex<Held>,
-    /// A file has been written.
+    /// Signals that a file has been written.
     #[cfg(not(target_arch = "wasm32"))]
     written: Condvar,
-    /// Holds the writer back.
+    /// The writer waits for this lock before each file.
     #[cfg(all(test, not(target_arch = "wasm32")))]
     gate: Mutex<()>,
 }
@@ -98,7 +98,7 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written, and the number of the last write of that name.
+    /// States whose files are being written, with the number of the last write of each name.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -108,10 +108,10 @@ struct Held {
 type Key = (String, String);
 
 impl States {
-    /// States in memory, and in the folder if there is one. `wake` gets a message when a file has been written.
+    /// Opens the folder if there is one. `wake` gets a message whenever a file has been written.
     ///
     /// # Errors
-    /// `File`: the folder cannot be made. `Memory`: the thread that writes cannot be started.
+    /// `File` if the folder cannot be made; `Memory` if the thread that writes cannot be started.
     pub fn new(model: &Model, options: &StateOptions, wake: Sender<()>) -> Result<States> {
         let folder = options.folder.clone();
         if let Some(folder) = &folder {
@@ -147,7 +147,7 @@ impl States {
     /// Returns the state of that name, also while its file is being written.
     ///
     /// # Errors
-    /// `Input`: the name is unknown or no name. As [`Snapshot::load`] for its file.
+    /// `Input` if the name is unknown or invalid; errors of [`Snapshot::load`] if the file must be read.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Arc<State>> {
         check_name(name)?;
         let key = key(namespace, name);
@@ -163,7 +163,7 @@ impl States {
         };
         match (known, self.inner.path(namespace, name).filter(|path| path.exists())) {
             (Some(state), _) => Ok(state),
-            // Not under the lock: other callers work while a file is read.
+            // Without the lock: other callers continue while the file is read.
             (None, Some(path)) => {
                 let state = Arc::new(State::load(&self.inner.model, &path)?);
                 self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
@@ -173,10 +173,10 @@ impl States {
         }
     }
 
-    /// Keeps a state under a name, in the place of one that had it. Blocks until its file is written.
+    /// Keeps a state under a name and replaces an older state of that name. Blocks until the file is written.
     ///
     /// # Errors
-    /// As [`begin_put`](Self::begin_put).
+    /// Errors of [`begin_put`](Self::begin_put).
     pub fn put(&self, namespace: &str, name: &str, state: State) -> Result<StateInfo> {
         let saved = self.begin_put(namespace, name, state);
         #[cfg(not(target_arch = "wasm32"))]
@@ -186,12 +186,12 @@ impl States {
         saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Begins to keep a state under a name. Returns a channel that gets one message when its file is written, or at once without a folder.
-    /// Blocks while several states wait to be written.
+    /// Begins to keep a state under a name. Returns a channel that gets the result when the file is written, or at once without a folder.
+    /// Blocks while eight states wait to be written.
     ///
     /// # Errors
-    /// In the message. `Input`: the name is no name. `Model`: the state is of other weights. `Memory`: there is no room and no folder.
-    /// `File`: the file cannot be written.
+    /// The message is an error of kind `Input` if the name is invalid, `Model` if the state is of other weights, `Memory` if there is no room
+    /// and no folder, `File` if the file cannot be written.
     pub fn begin_put(&self, namespace: &str, name: &str, state: State) -> Receiver<Result<StateInfo>> {
         let (saved, is_saved) = async_channel::bounded(1);
         let checked = check_name(name).and_then(|()| state.snapshot.check_model(&self.inner.model));
@@ -207,10 +207,10 @@ impl States {
         is_saved
     }
 
-    /// All states of a namespace, by name.
+    /// Lists the states of a namespace by name.
     ///
     /// # Errors
-    /// `File`: the folder cannot be read.
+    /// `File` if the folder cannot be read.
     pub fn list(&self, namespace: &str) -> Result<Vec<StateInfo>> {
         let mut all = self.inner.lock().list(namespace);
         if let Some(folder) = self.inner.folder_of(namespace).filter(|folder| folder.exists()) {
@@ -233,23 +233,23 @@ impl States {
         Ok(all)
     }
 
-    /// Gives a state a second name. Both go on alone.
+    /// Copies a state to a second name.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`put`](Self::put).
+    /// Errors of [`get`](Self::get) and [`put`](Self::put).
     pub fn fork(&self, namespace: &str, name: &str, new: &str) -> Result<StateInfo> {
         let State { snapshot, loaded } = &*self.get(namespace, name)?;
         self.put(namespace, new, State { snapshot: snapshot.clone(), loaded: loaded.clone() })
     }
 
-    /// Forgets a state and removes its file, after the file has been written. Requests that began from the state continue.
+    /// Deletes a state and its file. Blocks while the file is being written. Requests that began from the state continue.
     ///
     /// # Errors
-    /// `Input`: the name is unknown. `File`: the file cannot be removed.
+    /// `Input` if the name is unknown; `File` if the file cannot be removed.
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // Under the lock, so that nobody reads the file again before it is gone.
+        // Under the lock: no caller reads the file into memory before it is removed.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
@@ -262,10 +262,10 @@ impl States {
         }
     }
 
-    /// Reads a state file and keeps it under a name.
+    /// Reads a state file and keeps the state under a name.
     ///
     /// # Errors
-    /// As [`Snapshot::load`] and [`put`](Self::put).
+    /// Errors of [`Snapshot::load`] and [`put`](Self::put).
     pub fn load(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.put(namespace, name, State::load(&self.inner.model, path)?)
     }
@@ -273,14 +273,17 @@ impl States {
     /// Writes a state to a file.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`Snapshot::save`].
+    /// Errors of [`get`](Self::get) and [`Snapshot::save`].
     pub fn save(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
         self.get(namespace, name)?.save(&self.inner.model, path)
     }
 }
 
 impl Inner {
-    /// Keeps a state in memory. With a folder, the states that were used longest ago leave the memory.
+    /// Keeps a state in memory. With a folder, the least recently used states leave the memory.
+    ///
+    /// # Errors
+    /// `Memory` if there is no room and no folder.
     fn hold(&self, held: &mut Held, key: Key, state: Arc<State>) -> Result<()> {
         let new = state.snapshot.n_bytes();
         let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();
@@ -292,8 +295,8 @@ impl Inner {
                 held.states.remove(&oldest);
             }
         } else if others(held) + new > self.bytes {
-            let text = format!("states take {} of {}, and this one {}", size(others(held)), size(self.bytes), size(new));
-            return Err(Error::memory(text).hint("delete one, or give the engine a folder for states"));
+            let text = format!("no room for a state of {}: other states take {} of {}", size(new), size(others(held)), size(self.bytes));
+            return Err(Error::memory(text).hint("delete a state, or give the engine a folder for states"));
         }
         held.clock += 1;
         let now = held.clock;
@@ -302,7 +305,7 @@ impl Inner {
     }
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
-        // A hash: a namespace may be the key of an interface, and hold any character.
+        // A hash: a namespace may be an API key, and may contain any character.
         let model = &hashed(self.model.weights_hash())[..16];
         Some(self.folder.as_ref()?.join(model).join(&hashed(namespace)[..16]))
     }
@@ -338,7 +341,7 @@ impl Held {
     }
 }
 
-/// How the files of states end.
+/// The extension of state files.
 const EXTENSION: &str = ".state";
 
 fn key(namespace: &str, name: &str) -> Key {
@@ -346,14 +349,14 @@ fn key(namespace: &str, name: &str) -> Key {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::input(format!("expected the name of a state, found {name:?}, which is none"))
+    Error::input(format!("unknown state {name:?}"))
 }
 
 fn info(name: &str, state: &State) -> StateInfo {
     StateInfo { name: name.into(), n_tokens: state.snapshot.n_tokens(), bytes: state.snapshot.n_bytes() }
 }
 
-/// A name is a file's name, too.
+/// Checks a name. It must be valid as the name of a file.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_name = (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')

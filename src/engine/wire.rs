@@ -1,4 +1,4 @@
-//! Fields of a JSON object, read one by one: a hostile field costs no more than its own bytes until its type is known.
+//! Fields of a JSON object, parsed one by one. A hostile field costs no more than its own bytes until its type is known.
 
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
@@ -10,15 +10,15 @@ use std::fmt;
 /// Fields of an object, at most.
 const MAX_FIELDS: usize = 100;
 
-/// Fields by name, as they were written. Of two fields with one name the second counts, as for most readers of JSON.
+/// Fields by name, as JSON text. Of two fields with the same name the second counts, as in most JSON parsers.
 #[derive(Debug)]
 pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
-    /// Reads an object. A mark of byte order before it is skipped.
+    /// Reads a JSON object. Skips a byte order mark at the beginning.
     ///
     /// # Errors
-    /// `Input`: it is no object in JSON, or has more than 100 fields.
+    /// `Input` if the bytes are not a JSON object, or the object has more than 100 fields.
     pub fn read(json: &'a [u8]) -> Result<Fields<'a>> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         serde_json::from_slice(json).map_err(|e| {
@@ -27,13 +27,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Removes a field and returns its value in JSON.
+    /// Removes a field and returns its value as JSON text, or `None` if the object lacks the field.
     pub fn take(&mut self, name: &str) -> Option<&'a str> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(at).1.get())
     }
 
-    /// Names and values in JSON. A `null` is left out: it is as good as nothing, as with OpenAI.
+    /// Returns names and values as JSON text, without fields that are `null`: as with OpenAI, `null` means unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get())).filter(|(_, value)| *value != "null")
     }
@@ -65,30 +65,30 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
-/// The value of a field, of a type.
+/// Parses the value of a field.
 ///
 /// # Errors
-/// `Input`, at the field: the type that was expected and what is wrong.
+/// `Input` with the field, the expected type and the mistake.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| {
-        // The place in the value is not that in the line.
+        // The position within the value is not the position within the line.
         let said = e.to_string();
         let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
         Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
     })
 }
 
-/// Whether a value is a JSON string.
+/// Returns true if a value is a JSON string.
 pub(super) fn is_text(value: &str) -> bool {
     value.starts_with('"')
 }
 
-/// A whole number as text. `40.0` is 40.
+/// Returns a JSON number as text, without a fraction of zero: `40.0` becomes 40. `None` if the value is no number.
 pub(super) fn whole_number(value: &str) -> Option<String> {
     serde_json::from_str::<Number>(value).ok().map(|number| whole(&Value::Number(number)).to_string())
 }
 
-/// A number or a text as text.
+/// Returns a JSON number or string as text, or `None` for other values.
 pub(super) fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -97,7 +97,7 @@ pub(super) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// A number that is whole without its point: some write 40.0, and a count takes only 40. Beyond 2^53 nobody knows what was meant.
+/// Removes a fraction of zero: some clients write 40.0 where a count is 40. Numbers of 2^53 and above stay, because they may be rounded.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
     number.map_or_else(|| value.clone(), |x| Value::from(x as i64))

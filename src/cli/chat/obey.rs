@@ -97,7 +97,7 @@ impl Chat {
     /// Answers follow that grammar from now on; none lifts it.
     pub(super) fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
         match &asked {
-            Some(asked) => self.conversation.set_grammar(Some(&self.close.on(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
+            Some(asked) => self.conversation.set_grammar(Some(&self.close.apply(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
             None => self.conversation.set_grammar(None)?,
         }
         self.grammar = asked.map(|asked| asked.name);

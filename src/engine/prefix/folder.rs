@@ -1,4 +1,4 @@
-//! The tier of files: one state file for each entry, written by a thread of its own.
+//! The tier of files: one state file per entry, written by a thread of its own.
 
 use crate::error::{Error, Result};
 use crate::session::{Model, Snapshot, StateExtras, saved_tokens};
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The key under which a file names its namespace. A hash: namespaces may be keys of an interface.
+/// The metadata key of the hashed namespace. Hashed, because namespaces may be API keys.
 const NAMESPACE: &str = "prefix_namespace";
 
-/// Snapshots that wait to be written, at most: each is in memory until then.
+/// Snapshots that wait to be written, at most. Each is in host memory until then.
 const MAX_WAITING: usize = 8;
 
-/// A folder of state files for one model.
+/// The folder of state files for one model.
 pub struct Folder {
     path: PathBuf,
-    /// Files take at most so many.
+    /// Bytes of the files, at most.
     pub bytes: u64,
     left: Vec<Left>,
     jobs: Sender<Job>,
     done: Receiver<Written>,
 }
 
-/// A file that an earlier run left.
+/// A file of an earlier engine.
 pub struct Left {
     pub path: PathBuf,
     pub bytes: u64,
@@ -43,10 +43,10 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The entry, and its file with the bytes of it; `None` where it could not be written.
+/// The key of an entry, and the path and bytes of its file; `None` if the file could not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
-/// The name under which the cache knows a namespace: a hash, so that files of earlier runs have the same.
+/// Returns the SHA-256 of a namespace in hexadecimal. It is the same in every run, so that earlier files are found.
 pub fn hashed(namespace: &str) -> String {
     hex(Sha256::digest(namespace.as_bytes()).as_slice())
 }
@@ -56,12 +56,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Folder {
-    /// Opens the folder of a model below `path`, and lists what earlier runs left there.
+    /// Opens the folder of a model below `path`, and lists the files of earlier engines.
     ///
     /// # Errors
-    /// `File`: the folder cannot be made or read. `Memory`: the thread that writes cannot be started.
+    /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Another format or another device rounds otherwise: texts would not be those that are made without a cache.
+        // Another format or device rounds differently, so its entries would change the texts.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
         fs::create_dir_all(&path).map_err(io)?;
@@ -73,12 +73,12 @@ impl Folder {
         Ok(Folder { path, bytes, left, jobs, done: is_done })
     }
 
-    /// What earlier runs left, the oldest first. Nothing the second time.
+    /// Takes the list of earlier files, the oldest first. The second call returns an empty list.
     pub fn take_left(&mut self) -> Vec<Left> {
         std::mem::take(&mut self.left)
     }
 
-    /// Has an entry written. Returns its file, or `None` if too many wait already.
+    /// Queues an entry to be written. Returns the path of its file, or `None` if the queue is full.
     pub fn write(&self, entry: u64, namespace: &str, tokens: &[u32], snapshot: Arc<Snapshot>) -> Option<PathBuf> {
         let mut hash = Sha256::new();
         hash.update(namespace);
@@ -88,35 +88,36 @@ impl Folder {
         self.jobs.try_send(job).is_ok().then_some(path)
     }
 
-    /// The next entry that was written, if there is one.
+    /// Returns the next entry whose file was written, if any.
     pub fn written(&self) -> Option<Written> {
         self.done.try_recv().ok()
     }
 
-    /// Waits for the next entry that is written.
+    /// Blocks until the next file is written.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self) -> Option<Written> {
         self.done.recv_blocking().ok()
     }
 }
 
-/// Reads an entry's file.
+/// Reads the file of an entry.
 ///
 /// # Errors
-/// As [`Snapshot::load`].
+/// Errors of [`Snapshot::load`].
 pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
-    // The time of change says which file was used last, should the engine end.
+    // The modification time keeps the order of use for later engines.
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
     Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
 }
 
-/// Removes an entry's file. One that is gone already is as good.
+/// Removes the file of an entry. A missing file is no error.
 pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// `None` of a file that is no entry, or a damaged one: a killed process leaves none, so it is not ours to remove.
+/// Reads the metadata of a file. Returns `None` for a file that is not an entry of this model, or is damaged. Such a file stays: killed
+/// processes leave no partial files, so it is not ours.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;
@@ -134,7 +135,7 @@ fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Res
     let work = move || {
         while let Ok(job) = jobs.recv_blocking() {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
-            // The engine may have ended.
+            // The engine may have ended before.
             let _ = done.try_send((job.entry, written.map(|bytes| (job.path, bytes))));
         }
     };

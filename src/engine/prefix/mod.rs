@@ -1,10 +1,10 @@
-//! The prefix cache: what prompts and texts left behind, kept for requests that begin with the same tokens.
+//! The prefix cache: states after prompts and texts, kept for requests that begin with the same tokens.
 //!
-//! A recurrent state can only go on, so an entry serves a prompt that begins with all of its tokens. A model with attention goes back to
-//! any of them, so an entry serves every prompt that begins with some.
+//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all of its tokens. A model with attention can be
+//! rewound to any token, so an entry serves every prompt that shares a prefix with its tokens.
 //!
-//! Entries live in three tiers, each with a bound on its bytes: slots of the device, host memory, files. The entry that was used longest
-//! ago moves to the next tier when its own is full, and leaves the last one for good.
+//! Entries are in three tiers with a limit of bytes each: slots of the device, host memory, files. When a tier is full, its least recently
+//! used entry moves to the next tier, or is deleted from the last one.
 
 mod folder;
 mod tree;
@@ -19,24 +19,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
-/// Prompts and entries of fewer tokens are not cached: reading them costs next to nothing.
+/// Tokens of an entry, at least. Prefilling fewer tokens costs almost nothing.
 const FEWEST: usize = 4;
 
-/// Slots of the device that the cache takes, at most.
+/// Slots of the device for entries, at most.
 const MAX_SLOTS: u64 = 256;
 
-/// Entries in all tiers, at most: finding the one that was used longest ago looks at each.
+/// Entries in all tiers, at most. Finding the least recently used entry visits each of them.
 const MAX_ENTRIES: usize = 4096;
 
-/// Snapshots of a long prompt between its messages, at most.
+/// Snapshots of a long prompt at regular distances, at most.
 const MAX_MARKS: usize = 8;
 
-/// Where an entry's memory is.
+/// The place of an entry's state.
 #[derive(Debug)]
 enum Held {
     Device(Slot),
     Host(Arc<Snapshot>),
-    /// On its way to a file: served from memory until it is there.
+    /// The file is being written. The entry is served from host memory until then.
     Writing {
         snapshot: Arc<Snapshot>,
         path: PathBuf,
@@ -47,7 +47,7 @@ enum Held {
     },
 }
 
-/// Tiers in the order in which entries move through them.
+/// Tiers, in the order in which entries move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Device,
@@ -57,10 +57,10 @@ enum Tier {
 
 #[derive(Debug)]
 struct Entry {
-    /// [`hashed`].
+    /// The hash of the namespace, from [`hashed`].
     namespace: String,
     tokens: Vec<u32>,
-    /// Whether the next token can be drawn without reading one.
+    /// The state has logits: the next token can be sampled at once.
     has_logits: bool,
     held: Held,
     last_used: u64,
@@ -75,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of host memory or of a file.
+    /// Returns bytes of host memory or of the file; 0 for an entry on the device.
     fn n_bytes(&self) -> u64 {
         match &self.held {
             Held::Device(_) => 0,
@@ -85,36 +85,36 @@ impl Entry {
     }
 }
 
-/// An entry that serves a prompt.
+/// An entry that can serve a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     entry: u64,
-    /// Tokens of the prompt that the entry spares.
+    /// Prompt tokens that the entry covers.
     pub n_tokens: usize,
 }
 
-/// Entries of different namespaces never serve each other.
+/// The entries of all namespaces. An entry only serves prompts of its own namespace.
 pub(super) struct PrefixCache {
     entries: HashMap<u64, Entry>,
-    /// By hashed namespace; a value is the key of an entry.
+    /// Keys of entries by their tokens, for each hashed namespace.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
     host_bytes: u64,
     folder: Option<Folder>,
-    /// Tokens between snapshots of a long prompt.
+    /// Tokens between two snapshots of a long prompt.
     every: usize,
-    /// The model has attention: slots go back to any of their tokens.
-    goes_back: bool,
+    /// The model has attention: a slot can be rewound to any of its tokens.
+    can_rewind: bool,
     clock: u64,
 }
 
-/// What the device keeps for a cache of such a size, beside so many slots that step.
+/// Returns the idle slots and tokens that a session needs for the cache, beside `n_slots` slots that step.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
     }
     let most = MAX_SLOTS.min((session::MAX_SLOTS - 1).saturating_sub(n_slots) as u64).max(1);
-    // A fork needs a slot, even if it moves to the host at once.
+    // At least one slot: a fork needs it until its state is copied to the host.
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
@@ -126,18 +126,18 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
 }
 
 impl PrefixCache {
-    /// A cache over the idle slots of a session, with what earlier runs left in the folder.
+    /// Returns a cache that uses the idle slots of a session and contains the entries in the folder.
     ///
     /// # Errors
-    /// `File`: the folder cannot be made or read.
+    /// `File` if the folder cannot be made or read; `Memory` if the thread that writes files cannot be started.
     pub fn new(model: &Model, options: &CacheOptions, idle: Idle) -> Result<PrefixCache> {
         let is_on = idle.slots > 0;
         let (entries, trees) = (HashMap::new(), HashMap::new());
         let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
-        let (every, goes_back) = (options.every, model.context().is_some());
-        // A browser copies nothing to the host without waiting.
+        let (every, can_rewind) = (options.every, model.context().is_some());
+        // Copying to the host blocks, which a browser cannot.
         let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
-        let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, goes_back, clock: 0 };
+        let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, can_rewind, clock: 0 };
         if let Some(folder) = &mut cache.folder {
             for left in folder.take_left() {
                 let held = Held::File { path: left.path, bytes: left.bytes };
@@ -151,17 +151,17 @@ impl PrefixCache {
         self.idle.slots > 0
     }
 
-    /// Entries of all tiers.
+    /// Returns the number of entries in all tiers.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Entries whose memory is on the device.
+    /// Returns the number of entries on the device.
     pub fn n_on_device(&self) -> usize {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// The entry that spares most of a prompt. `may_end` says whether all of the prompt may be spared, if the entry has logits.
+    /// Returns the entry that covers most tokens of a prompt. An entry with logits can cover the whole prompt, if `may_end` is true.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -170,8 +170,8 @@ impl PrefixCache {
         };
         let on_path = tree.on_path(prompt).into_iter().rev();
         let whole = on_path.clone().map(|(n, id)| (n, *id)).find(|(n, id)| is_whole(*n, *id));
-        let further = || match self.goes_back {
-            // The last token is read again, for its logits.
+        let further = || match self.can_rewind {
+            // The last token is prefilled again, for its logits.
             true => tree.nearest(prompt).map(|(n, id)| (n.min(prompt.len().saturating_sub(1)), *id)),
             false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
         };
@@ -179,7 +179,7 @@ impl PrefixCache {
         (n_tokens >= FEWEST).then_some(Found { entry, n_tokens })
     }
 
-    /// Opens a slot that stands after the tokens that were found. It is the caller's. `None` where the entry's file is gone or damaged.
+    /// Opens a slot that has read the covered tokens. The caller closes the slot. Returns `None` if the entry's file is missing or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
@@ -203,7 +203,7 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Takes a slot that stands after these tokens, and closes it where other entries serve as much.
+    /// Adds a slot that has read `tokens`, or closes the slot if another entry covers the same tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);
@@ -211,11 +211,11 @@ impl PrefixCache {
         let namespace = hashed(namespace);
         let tree = self.trees.entry(namespace.clone()).or_default();
         let is_served =
-            self.goes_back && tree.nearest(&tokens).is_some_and(|(n, id)| n == tokens.len() && self.entries[id].tokens.len() > n);
+            self.can_rewind && tree.nearest(&tokens).is_some_and(|(n, id)| n == tokens.len() && self.entries[id].tokens.len() > n);
         if is_served {
             return session.close(slot);
         }
-        let replaced = tree.on_path(&tokens).into_iter().filter(|(n, _)| self.goes_back || *n == tokens.len());
+        let replaced = tree.on_path(&tokens).into_iter().filter(|(n, _)| self.can_rewind || *n == tokens.len());
         for id in replaced.map(|(_, id)| *id).collect::<Vec<_>>() {
             self.remove(id, session)?;
         }
@@ -224,17 +224,18 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
+    /// Adds an entry.
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
-        // Of two files with the same tokens, one is left alone: nothing finds it any more.
+        // Of two files with the same tokens, the older one stays on the disk, but no request finds it.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
         self.entries.insert(id, Entry { namespace, tokens, has_logits, held, last_used: id });
     }
 
-    /// Forgets an entry: closes its slot, removes its file.
+    /// Removes an entry with its slot or its file.
     fn remove(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let Some(entry) = self.entries.remove(&id) else { return Ok(()) };
         if let Some(tree) = self.trees.get_mut(&entry.namespace) {
@@ -250,16 +251,16 @@ impl PrefixCache {
         }
     }
 
-    /// Places in a prompt after which a job leaves a fork, behind its first `from` tokens. A recurrence wants some: it can go back to these
-    /// alone. `ends` are ends of messages.
+    /// Returns positions in a prompt, after its first `from` tokens, at which a job forks its slot for the cache. `ends` are ends of messages. A
+    /// recurrent model gets several positions, because later prompts can only continue from one of these.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
         }
         let mut marks = vec![prompt.len()];
-        if !self.goes_back {
+        if !self.can_rewind {
             marks.extend(ends);
-            // The same places for prompts that begin alike, and few of them in a long one.
+            // Multiples of `every`, so that prompts with the same beginning share positions; doubled until a long prompt has few of them.
             let mut every = self.every.max(1);
             while prompt.len() / every > MAX_MARKS {
                 every *= 2;
@@ -270,7 +271,7 @@ impl PrefixCache {
         marks
     }
 
-    /// Writes what is in memory to the folder, as far as it has room, and waits until it is there.
+    /// Writes the entries in memory to the folder, and blocks until the files are complete. The limit of the folder's bytes holds.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn flush(&mut self, session: &mut Session) -> Result<()> {
         if self.folder.is_none() {
@@ -288,7 +289,7 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Waits until all entries that are being written are files.
+    /// Blocks until no file is being written.
     #[cfg(not(target_arch = "wasm32"))]
     fn wait_for_folder(&mut self, session: &mut Session) -> Result<()> {
         while self.entries.values().any(|entry| matches!(entry.held, Held::Writing { .. })) {
@@ -298,17 +299,17 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Leaves at least `n` of the session's slots free, if it has so many that are not running.
+    /// Moves entries off the device until `n` slots of the session are free, or no entry is on the device.
     pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
         if missing > 0 {
-            // Without room, prompts leave no forks.
+            // After an error fewer slots are free, and prompts leave fewer forks.
             let trimmed = self.trim(self.n_on_device().saturating_sub(missing), session);
             trimmed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
     }
 
-    /// Marks an entry as used, so that it is not the one that leaves.
+    /// Marks an entry as the most recently used one.
     pub fn touch(&mut self, found: Found) {
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(&found.entry) {
@@ -316,13 +317,13 @@ impl PrefixCache {
         }
     }
 
-    /// Keeps at most `n_slots` entries on the device, and every tier within its bounds.
+    /// Moves or removes the least recently used entries until at most `n_slots` are on the device and every tier is within its limits.
     fn trim(&mut self, n_slots: usize, session: &mut Session) -> Result<()> {
         self.settle_written();
         while let Some(id) = self.oldest(Tier::Device).filter(|_| self.n_on_device() > n_slots) {
             self.leave_device(id, session)?;
         }
-        while self.goes_back && session.held_tokens(self.slots())? > self.idle.tokens {
+        while self.can_rewind && session.held_tokens(self.slots())? > self.idle.tokens {
             let Some(id) = self.oldest(Tier::Device) else { break };
             self.leave_device(id, session)?;
         }
@@ -341,7 +342,7 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Copies an entry of the device to the host, if it has room there.
+    /// Copies an entry from the device to the host, or removes the entry if there is neither a host tier nor a folder.
     fn leave_device(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let Some(Entry { held: Held::Device(slot), .. }) = self.entries.get(&id) else { return Ok(()) };
         let slot = *slot;
@@ -362,49 +363,52 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Hands an entry of the host to the thread that writes files.
+    /// Queues an entry in host memory for its file, or removes the entry if there is no folder.
     fn leave_host(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let (Some(folder), Some(entry)) = (&self.folder, self.entries.get_mut(&id)) else { return self.remove(id, session) };
         let Held::Host(snapshot) = &entry.held else { return Ok(()) };
         let snapshot = snapshot.clone();
         match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
             Some(path) => entry.held = Held::Writing { snapshot, path },
-            // The disk does not keep up.
+            // The queue is full: the disk is too slow.
             None => self.remove(id, session)?,
         }
         Ok(())
     }
 
-    /// Learns which files were written.
+    /// Handles the files that were written since the last call.
     fn settle_written(&mut self) {
         while let Some(written) = self.folder.as_ref().and_then(Folder::written) {
             self.settle(written);
         }
     }
 
+    /// Records the file of an entry, or removes the entry if its file could not be written.
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
-                // Nothing of it is on the device.
+                // Its file could not be written, and its slot was closed before.
                 let entry = self.entries.remove(&id).expect("it was found");
                 if let Some(tree) = self.trees.get_mut(&entry.namespace) {
                     tree.remove(&entry.tokens);
                 }
             }
-            // A later entry with the same tokens has the file.
+            // A newer entry with the same tokens owns the file.
             (None, Some(_)) if is_anothers => {}
-            // It was forgotten in the meantime.
+            // The entry was removed while its file was written.
             (None, Some((path, _))) => folder::remove(&path),
             (None, None) => {}
         }
     }
 
+    /// Returns true if an entry owns this file.
     fn has_file(&self, file: &Path) -> bool {
         self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
     }
 
+    /// Returns the least recently used entry of a tier.
     fn oldest(&self, tier: Tier) -> Option<u64> {
         let of_tier = self.entries.iter().filter(|(_, entry)| entry.tier() == tier);
         of_tier.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id)
@@ -414,6 +418,7 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == tier).map(Entry::n_bytes).sum()
     }
 
+    /// Returns the slots of the entries on the device.
     fn slots(&self) -> Vec<Slot> {
         self.entries.values().filter_map(|entry| if let Held::Device(slot) = entry.held { Some(slot) } else { None }).collect()
     }

@@ -1,8 +1,8 @@
-//! A radix tree over token ids: sequences that begin alike share their beginning.
+//! A radix tree over token ids. Sequences with a common prefix share the nodes of the prefix.
 
 use std::collections::BTreeMap;
 
-/// Values under sequences of tokens.
+/// A map from sequences of tokens to values.
 #[derive(Debug)]
 pub struct Tree<V> {
     root: Node<V>,
@@ -10,10 +10,10 @@ pub struct Tree<V> {
 
 #[derive(Debug)]
 struct Node<V> {
-    /// Tokens between the parent and this node; empty at the root alone.
+    /// Tokens between the parent and this node. Only the root's edge is empty.
     edge: Vec<u32>,
     value: Option<V>,
-    /// By the first token of their edges.
+    /// Children by the first token of their edges.
     children: BTreeMap<u32, Node<V>>,
 }
 
@@ -24,7 +24,7 @@ impl<V> Default for Tree<V> {
 }
 
 impl<V> Tree<V> {
-    /// Puts a value under these tokens. Returns the one that was there.
+    /// Sets the value of a sequence. Returns the previous value.
     pub fn insert(&mut self, tokens: &[u32], value: V) -> Option<V> {
         let (mut node, mut rest) = (&mut self.root, tokens);
         while let Some(first) = rest.first() {
@@ -38,12 +38,12 @@ impl<V> Tree<V> {
         node.value.replace(value)
     }
 
-    /// Takes out the value under these tokens.
+    /// Removes and returns the value of a sequence.
     pub fn remove(&mut self, tokens: &[u32]) -> Option<V> {
         self.root.remove(tokens)
     }
 
-    /// Values under beginnings of these tokens, and under all of them: how many tokens, and the value. The shortest first.
+    /// Returns the values of all prefixes of a sequence, itself included: lengths and values, the shortest first.
     pub fn on_path(&self, tokens: &[u32]) -> Vec<(usize, &V)> {
         let (mut node, mut at, mut found) = (&self.root, 0, Vec::new());
         loop {
@@ -55,7 +55,7 @@ impl<V> Tree<V> {
         }
     }
 
-    /// A value whose tokens have the longest beginning in common with these, and how long that is. `None` in an empty tree.
+    /// Returns a value whose sequence has the longest common prefix with `tokens`, and the length of that prefix. `None` if the tree is empty.
     pub fn nearest(&self, tokens: &[u32]) -> Option<(usize, &V)> {
         let (mut node, mut at) = (&self.root, 0);
         while let Some(child) = tokens.get(at).and_then(|first| node.children.get(first)) {
@@ -74,7 +74,7 @@ impl<V> Node<V> {
         Node { edge: edge.to_vec(), value, children: BTreeMap::new() }
     }
 
-    /// Puts a node after the first `n` tokens of this one's edge.
+    /// Splits the edge after its first `n` tokens: this node gets no value, and a new child gets the old value and children.
     fn split(&mut self, n: usize) {
         let rest = self.edge.split_off(n);
         let below = Node { edge: rest, value: self.value.take(), children: std::mem::take(&mut self.children) };
@@ -93,7 +93,7 @@ impl<V> Node<V> {
         value
     }
 
-    /// Joins a node without a value to its only child.
+    /// Merges a node without a value with its only child.
     fn merge(&mut self) {
         if self.value.is_none()
             && self.children.len() == 1
@@ -104,12 +104,13 @@ impl<V> Node<V> {
         }
     }
 
-    /// The value of this node or of one below it.
+    /// Returns the value of this node or of a node below it.
     fn any(&self) -> Option<&V> {
         self.value.as_ref().or_else(|| self.children.values().find_map(Node::any))
     }
 }
 
+/// Returns the length of the common prefix.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -121,7 +122,7 @@ mod tests {
     use rand_chacha::rand_core::{Rng, SeedableRng};
     use std::collections::HashMap;
 
-    /// The number of nodes; none but the root may be without a value and without two children.
+    /// Counts the nodes. Checks that every node except the root has a value or at least two children.
     fn size(node: &Node<usize>, is_root: bool) -> usize {
         assert!(is_root || node.value.is_some() || node.children.len() >= 2);
         assert!(node.children.iter().all(|(first, child)| child.edge.first() == Some(first)));

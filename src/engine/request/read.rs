@@ -1,4 +1,4 @@
-//! A request from the fields of a JSON object.
+//! Reading a request from the fields of a JSON object.
 
 use super::super::wire::{is_text, of, plain, whole_number};
 use super::super::{Fields, Rules};
@@ -8,15 +8,14 @@ use crate::sample::Setting;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// The largest value of a setting: a list of every id of a vocabulary has less.
+/// Bytes of a setting's value, at most. A list of all ids of a vocabulary is shorter.
 pub(super) const MAX_SETTING_BYTES: usize = 2 << 20;
 
 impl Request {
-    /// Reads the fields of a JSON object. Returns the request and the names of fields that no request has: the caller decides whether
-    /// those are an error.
+    /// Reads the fields of a JSON object. Returns the request and the names of unknown fields: the caller decides if these are an error.
     ///
     /// # Errors
-    /// `Input` and `Usage`, at the field.
+    /// `Input` and `Usage` with the field.
     pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
         let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let mut request = Request::text("");
@@ -65,7 +64,7 @@ impl Request {
             return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
         }
         request.input = inputs.remove(0);
-        // `false` is nothing to other rules.
+        // `false` does not conflict with other rules.
         if follows.len() > 1 {
             follows.retain(|f| matches!(f, Follows::Rules(_)));
         }
@@ -78,20 +77,21 @@ impl Request {
     }
 }
 
-/// Returns the number of tokens that the field allows; -1 is no limit.
+/// Reads a limit of tokens; -1 is no limit.
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
     parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
 }
 
+/// Reads a whole number within a range.
 fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
     let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
     let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
     number.ok_or_else(|| Error::input(expected()).field(name))
 }
 
-/// A setting of the sampler as its flag would have it.
+/// Reads the value of a sampler setting. Returns the setting's name and the value as its flag takes it.
 fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
     if value.len() > MAX_SETTING_BYTES {
         return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
@@ -100,7 +100,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
     let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
     let texts = match value {
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
-        // Texts that break a repetition may hold any character: in an array they arrive as they are.
+        // Breakers of `dry` may contain any character: an array keeps them as they are.
         Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
         Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
         Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),

@@ -1,4 +1,4 @@
-//! From the queue to a slot.
+//! Giving slots to requests of the queue.
 
 use super::{Scheduler, Submission};
 use crate::engine::event::Event;
@@ -12,18 +12,18 @@ use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
 use web_time::Instant;
 
-/// A slot that a job goes on from, closed when the job has a fork of it.
+/// The slot from which the jobs of a request continue. It is closed when the jobs have forks of it.
 #[derive(Default)]
 struct Beginning {
     slot: Option<Slot>,
     /// Tokens of the prompt that the slot holds.
     n_tokens: usize,
-    /// Bytes of a character that these tokens leave incomplete.
+    /// The bytes of an incomplete character at the end of these tokens.
     pending: Vec<u8>,
 }
 
 impl Scheduler {
-    /// Gives free slots to those who wait. One that needs more slots than are free is not overtaken.
+    /// Gives free slots to waiting requests, in order. A request that needs more slots than are free holds back the requests after it.
     pub(super) fn admit(&mut self) {
         while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
             let submission = self.waiting.remove(0);
@@ -34,6 +34,7 @@ impl Scheduler {
         }
     }
 
+    /// Starts the jobs of a request.
     fn begin(&mut self, submission: Submission) -> Result<()> {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;
@@ -44,7 +45,7 @@ impl Scheduler {
         let scores_prompt = request.echo && request.logprobs.is_some();
         let from = match &state {
             Some(state) => self.after_state(state, request.n)?,
-            // Tokens that an entry spares have no logits.
+            // Tokens of a cache entry have no logits.
             None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
             None => Beginning::default(),
         };
@@ -53,7 +54,7 @@ impl Scheduler {
         for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
             let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
             if let Some(state) = &state {
-                // A request that names no seed goes on with the state's own random stream.
+                // A request without a seed continues the random stream of the state.
                 state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
                 *seed = sampler.memory().seed;
             }
@@ -73,7 +74,7 @@ impl Scheduler {
         self.cache.make_room(request.n, self.batcher.session_mut());
         let added = self.batcher.add_alike(jobs);
         if let Some(slot) = from.slot {
-            // The job has a fork of its own.
+            // The jobs have forks.
             self.batcher.session_mut().close(slot)?;
         }
         if added.is_err() {
@@ -117,14 +118,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A slot that goes on from a named state.
+    /// Opens a slot with a named state.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// A slot that holds the beginning of a prompt, if the cache has one.
+    /// Opens a slot with the longest beginning of a prompt that the cache has, if it has any.
     fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
@@ -140,7 +141,7 @@ impl Scheduler {
     }
 }
 
-/// The text of tokens, as far as it is known.
+/// Returns the text of tokens, or an empty text without a vocabulary.
 fn text_of(model: &Model, tokens: &[u32]) -> String {
     model.vocab().map_or_else(String::new, |vocab| String::from_utf8_lossy(&vocab.decode(tokens)).into_owned())
 }

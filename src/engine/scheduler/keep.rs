@@ -1,4 +1,4 @@
-//! What continuations leave: named states, and entries of the prefix cache.
+//! Named states and entries of the prefix cache that continuations leave.
 
 use super::Scheduler;
 use crate::engine::event::{Completion, Event};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::session::{Done, KeptSlot};
 use async_channel::{Receiver, TryRecvError};
 
-/// A continuation that has ended, while the file of its named state is written.
+/// A complete continuation, while the file of its named state is written.
 pub struct Saving {
     pub completion: Completion,
     pub events: Outbox,
@@ -16,7 +16,7 @@ pub struct Saving {
 }
 
 impl Scheduler {
-    /// Takes over the slots that jobs left: for named states, and for the cache.
+    /// Turns the slots that jobs kept into named states and cache entries.
     pub(super) fn keep(&mut self, done: &[Done]) {
         for kept in self.batcher.take_kept() {
             self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
@@ -35,10 +35,10 @@ impl Scheduler {
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
         if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
-            // The text's last tokens may not be read yet.
+            // The slot may not have read the last tokens of the text.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill(slot, rest) {
-                // What the slot holds is not known any more.
+                // The contents of the slot are unknown.
                 sequence.saved = Some(failed(e));
                 return session.close(slot);
             }
@@ -48,7 +48,7 @@ impl Scheduler {
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {
-            // A slot that has read something else would be found for these tokens.
+            // A slot that has read more than these tokens must not serve them.
             Some(namespace) if n_read <= tokens.len() => {
                 tokens.truncate(session.n_tokens(slot)?);
                 self.cache.insert(namespace, tokens, slot, session)
@@ -57,7 +57,7 @@ impl Scheduler {
         }
     }
 
-    /// Reports continuations whose named states are kept now.
+    /// Sends `Done` for continuations whose named states have been kept, or could not be kept.
     pub(super) fn report_saved(&mut self) {
         let waiting = std::mem::take(&mut self.saving);
         for mut saving in waiting {
@@ -75,7 +75,7 @@ impl Scheduler {
     }
 }
 
-/// Returns a channel with an error in it.
+/// Returns a channel that contains an error.
 fn failed(e: Error) -> Receiver<Result<StateInfo>> {
     let (saved, is_saved) = async_channel::bounded(1);
     let _ = saved.try_send(Err(e));

@@ -1,4 +1,4 @@
-//! The thread that writes the files of named states, so that no text waits for a disk.
+//! The thread that writes the files of named states, so that the engine's thread does not wait for the disk.
 
 use super::{Inner, Key, State, StateInfo};
 use crate::error::{Error, Result};
@@ -7,9 +7,10 @@ use async_channel::{Receiver, Sender};
 use std::fs;
 use std::sync::Arc;
 
-/// States that wait to be written, at most: each is in memory until then.
+/// States that wait to be written, at most. Each is in host memory until then.
 const MAX_WAITING: usize = 8;
 
+/// A handle of the thread.
 pub struct Writer {
     inner: Arc<Inner>,
     jobs: Sender<Job>,
@@ -17,7 +18,7 @@ pub struct Writer {
 
 struct Job {
     key: Key,
-    /// The number of the write.
+    /// The number of the write: see `Held::writing`.
     number: u64,
     state: Arc<State>,
     info: StateInfo,
@@ -37,7 +38,7 @@ impl Writer {
         Ok(Writer { inner, jobs })
     }
 
-    /// Queues a state. Blocks while the queue is full. `saved` gets one message.
+    /// Queues a state. Blocks while the queue is full. `saved` gets the result.
     pub fn write(&self, key: Key, state: Arc<State>, info: StateInfo, saved: Sender<Result<StateInfo>>) {
         let mut held = self.inner.lock();
         held.clock += 1;
@@ -61,7 +62,7 @@ fn run(inner: &Inner, inbox: &Receiver<Job>, wake: &Sender<()>) {
         let kept = written.and_then(|()| inner.hold(&mut held, key, state));
         drop(held);
         inner.written.notify_all();
-        // The caller may have gone.
+        // The caller may no longer wait.
         let _ = saved.try_send(kept.map(|()| info));
         let _ = wake.try_send(());
     }

@@ -42,13 +42,13 @@ fn entries_move_from_the_device_to_the_host_to_files_and_still_serve() {
             engine.drain();
         }
     }
-    // Of others' namespaces and of other prompts nothing is found, in files either.
+    // Other namespaces and other prompts find nothing, also in files.
     let engine = Engine::start(&model, options(1, 1, Some(folder.path()))).unwrap();
     assert!(engine.stats().cached > 3);
     assert_eq!(asked(&engine, &Request { namespace: "other".into(), ..ask(&prompts[0]) }).0, 0);
     assert_eq!(asked(&engine, &ask(&prompts[0][1..])).0, 0);
     engine.drain();
-    // A damaged file is a miss, and is gone.
+    // A damaged file is a miss and is removed.
     let inner = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     let engine = Engine::start(&model, options(1, 1, Some(folder.path()))).unwrap();
     for file in std::fs::read_dir(&inner).unwrap().flatten() {
@@ -58,12 +58,12 @@ fn entries_move_from_the_device_to_the_host_to_files_and_still_serve() {
     assert_eq!((cached, &done.text), (0, &want[1]));
     let n_damaged = |file: &std::fs::DirEntry| std::fs::read(file.path()).unwrap() == b"no state";
     let damaged = std::fs::read_dir(&inner).unwrap().flatten().filter(n_damaged).count();
-    assert!(damaged < engine.stats().cached, "the one that was looked at is gone");
+    assert!(damaged < engine.stats().cached, "the file that was read is removed");
     drop(engine);
 }
 
 #[test]
-fn a_budget_of_bytes_is_kept() {
+fn the_folder_keeps_its_limit_of_bytes() {
     let model = model();
     let folder = tempfile::tempdir().unwrap();
     let two_files = 2 * (model.state_bytes() + 40_000);
@@ -80,7 +80,7 @@ fn a_budget_of_bytes_is_kept() {
 }
 
 #[test]
-fn a_long_prompt_leaves_snapshots_on_its_way() {
+fn a_long_prompt_leaves_snapshots_at_regular_positions() {
     let model = model();
     let mut options = options(1 << 30, 0, None);
     options.cache.every = 8;
@@ -96,7 +96,7 @@ fn a_long_prompt_leaves_snapshots_on_its_way() {
 }
 
 #[test]
-fn a_conversation_with_thoughts_goes_on_from_the_end_of_its_last_message() {
+fn a_conversation_with_thoughts_continues_from_the_end_of_its_last_message() {
     let model = model();
     let engine = Engine::start(&model, options(1 << 30, 0, None)).unwrap();
     let mut messages = Vec::new();
@@ -107,10 +107,10 @@ fn a_conversation_with_thoughts_goes_on_from_the_end_of_its_last_message() {
         let (cached, done) = asked(&engine, &request);
         let (_, want) = asked(&engine, &Request { no_cache: true, ..request.clone() });
         assert_eq!((&done.tokens, &done.text, &done.thought), (&want.tokens, &want.text, &want.thought));
-        // All of the last prompt but the thought that it began, some tokens of this vocabulary.
+        // The whole last prompt is cached, except the thought that it began: a few tokens of this vocabulary.
         assert!(turn == 0 || cached + 6 >= before, "{cached} of {before}");
         before = done.usage.prompt_tokens;
-        // The last message edited: what comes before it is not read again.
+        // If the last message is edited, the tokens before it are not prefilled again.
         if turn > 0 {
             let mut edited = messages.clone();
             edited.last_mut().unwrap().content = "Never mind".into();

@@ -21,7 +21,7 @@ fn engine(slots: usize) -> Engine {
     Engine::start(&model(), EngineOptions { slots, ..EngineOptions::default() }).unwrap()
 }
 
-/// The text of a prompt continued alone.
+/// Continues a prompt in a session of its own. Returns tokens and text.
 fn alone(model: &Model, prompt: &str, n: usize, seed: u64) -> (Vec<u32>, String) {
     let mut session = Session::new(model, 1).unwrap();
     let sampling = Sampling { seed, ..model.sampling().clone() };
@@ -29,7 +29,7 @@ fn alone(model: &Model, prompt: &str, n: usize, seed: u64) -> (Vec<u32>, String)
     (made.tokens, made.text)
 }
 
-/// Waits until an engine says so.
+/// Waits until the engine's counts satisfy a condition.
 fn until(engine: &Engine, what: &str, is: impl Fn(EngineStats) -> bool) {
     let began = Instant::now();
     while !is(engine.stats()) {
@@ -77,7 +77,7 @@ fn continuations_of_one_prompt_have_seeds_of_their_own() {
     assert_ne!(all[0].text, all[1].text);
     assert_eq!(other.wait().unwrap()[0].text, alone(&model, "Thou", 20, 9).1);
     let e = engine.submit(&Request { n: 5, ..request }).unwrap_err();
-    assert_eq!((e.field_name(), e.message.as_str()), (Some("n"), "expected at most 4 continuations, as many as there are slots, found 5"));
+    assert_eq!((e.field_name(), e.message.as_str()), (Some("n"), "expected at most 4 continuations, one per slot, found 5"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_dropped_generation_frees_its_slots() {
 }
 
 #[test]
-fn the_queue_has_an_end_and_an_order() {
+fn the_queue_has_a_limit_and_an_order() {
     let engine = Engine::start(&model(), EngineOptions { slots: 1, queue: 3, ..EngineOptions::default() }).unwrap();
     let endless = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(UNLIMITED) };
     let running = engine.submit(&endless).unwrap();
@@ -105,8 +105,8 @@ fn the_queue_has_an_end_and_an_order() {
     let with = |priority| engine.submit(&Request { priority, ..Request::text("b").max_tokens(4) });
     let (low, first, high) = (with(-1).unwrap(), with(0).unwrap(), with(5).unwrap());
     let e = with(9).unwrap_err();
-    assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "3 requests wait already"));
-    // One slot: whoever ends first had it first.
+    assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "the queue is full: 3 requests wait"));
+    // One slot: requests start in the order in which they get the slot.
     let (ended, order) = std::sync::mpsc::channel();
     for (name, generation) in [("low", low), ("first", first), ("high", high)] {
         let ended = ended.clone();
@@ -123,7 +123,7 @@ fn the_queue_has_an_end_and_an_order() {
 }
 
 #[test]
-fn answers_are_taken_apart_while_they_are_written() {
+fn answers_are_separated_into_text_and_thought_while_they_stream() {
     let engine = engine(2);
     let request = Request::messages([Message::user("light")]).max_tokens(40).set("seed", 3);
     let events: Vec<Event> = engine.submit(&request).unwrap().into_iter().collect();
@@ -153,7 +153,7 @@ fn rules_hold_for_a_text_and_for_an_answer() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_a_slot_is_taken() {
+fn errors_are_found_before_a_slot_is_taken() {
     let engine = engine(1);
     for (request, want) in [
         (Request::text("a").set("temperature", "hot"), "temperature"),
@@ -179,7 +179,7 @@ fn what_is_wrong_is_said_before_a_slot_is_taken() {
 }
 
 #[test]
-fn it_can_be_awaited() {
+fn a_generation_can_be_awaited() {
     use futures_core::Stream;
     let engine = engine(1);
     let mut generation = engine.submit(&Request::text("a").max_tokens(3).set("seed", 1)).unwrap();
@@ -222,14 +222,14 @@ fn logprobs_are_of_the_models_own_logits() {
     }
 }
 
-/// The cached tokens of a request, and what came of it.
+/// Runs a request. Returns its cached tokens and its continuation.
 fn asked(engine: &Engine, request: &Request) -> (usize, Completion) {
     let done = engine.submit(request).unwrap().wait().unwrap().remove(0);
     (done.usage.cached_tokens, done)
 }
 
 #[test]
-fn what_was_read_before_is_not_read_again() {
+fn a_cached_prefix_is_not_prefilled_again() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let vocab = model.vocab().unwrap();
@@ -238,32 +238,32 @@ fn what_was_read_before_is_not_read_again() {
     let off = |request: Request| Request { no_cache: true, ..request };
     let (cached, first) = asked(&engine, &ask(&start, 8));
     assert_eq!(cached, 0);
-    // The same again: nothing is read.
+    // The same prompt again needs no prefill.
     let (cached, again) = asked(&engine, &ask(&start, 8));
     assert_eq!((cached, &again.tokens, &again.text), (start.len(), &first.tokens, &first.text));
-    // The text goes on: of what was drawn, the last token was not read.
+    // A prompt that continues the text: the slot had read all sampled tokens except the last one.
     let further = [start.clone(), first.tokens.clone(), vocab.encode_further(b" and the").unwrap()].concat();
     let (cached, further_on) = asked(&engine, &ask(&further, 8));
     assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
     let (cached, alone) = asked(&engine, &off(ask(&further, 8)));
     assert_eq!((cached, &further_on.tokens, &further_on.text), (0, &alone.tokens, &alone.text));
-    // An edit behind the first prompt goes back to its end; an edit before it to nothing.
+    // A prompt that differs after the first prompt continues from the end of the first prompt; a prompt that differs at its start from nothing.
     let edited = [start.clone(), vocab.encode_further(b" upon the waters").unwrap()].concat();
     let (cached, one) = asked(&engine, &ask(&edited, 8));
     assert_eq!((cached, one.text), (start.len(), asked(&engine, &off(ask(&edited, 8))).1.text));
     assert_eq!(asked(&engine, &ask(&start[1..], 3)).0, 0);
-    // Others do not see it.
+    // Other namespaces do not see the entry.
     let other = || Request { namespace: "other".into(), ..ask(&edited, 3) };
     assert_eq!(asked(&engine, &other()).0, 0);
     assert_eq!(asked(&engine, &other()).0, edited.len());
-    // Several continuations from one entry, each with its seed.
+    // Several continuations of one entry, each with its seed.
     let both = engine.submit(&Request { n: 2, ..ask(&start, 8) }).unwrap().wait().unwrap();
     assert_eq!((both[0].usage.cached_tokens, &both[0].text), (start.len(), &first.text));
     assert_eq!(both[1].text, asked(&engine, &off(ask(&start, 8).set("seed", 8))).1.text);
 }
 
 #[test]
-fn penalties_and_halves_of_characters_go_on_from_the_cache() {
+fn penalties_and_incomplete_characters_continue_from_the_cache() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { slots: 1, ..EngineOptions::default() }).unwrap();
     let text = "Behold, behold, behold, the \u{e9}\u{e9} of \u{20ac}";
@@ -332,7 +332,7 @@ fn an_echoed_prompt_has_its_log_probabilities() {
             });
             assert_eq!(text.collect::<String>(), done.text);
             assert!(done.text.starts_with(prompt) && done.tokens.len() == n && done.logprobs.len() == n, "{done:?}");
-            assert_eq!(done.usage.cached_tokens, 0, "what an entry spares has no logits");
+            assert_eq!(done.usage.cached_tokens, 0, "tokens of a cache entry have no logits");
             let found: Vec<u32> = done.prompt_logprobs.iter().map(|found| found.token).collect();
             assert_eq!(found, want.iter().map(|(token, _)| *token).collect::<Vec<_>>());
             assert!(done.prompt_logprobs.iter().zip(&want).all(|(a, b)| (f64::from(a.logprob) - b.1).abs() < 1e-5 && a.top.len() == 2));
@@ -340,7 +340,7 @@ fn an_echoed_prompt_has_its_log_probabilities() {
     }
     let messages = Request { echo: true, ..Request::messages([Message::user("a")]) };
     assert_eq!(engine.submit(&messages).unwrap_err().field_name(), Some("echo"));
-    assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1, "what runs beside it changes nothing");
+    assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1, "other requests change nothing");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 const N: usize = 80;
 
-/// An engine that pauses a request at about a dozen events.
+/// Returns an engine that pauses a request at about a dozen events.
 fn bounded() -> (Model, Engine) {
     let model = model();
     let options = EngineOptions { slots: 2, event_bytes: 12 * size_of::<Event>(), ..EngineOptions::default() };
@@ -15,7 +15,7 @@ fn bounded() -> (Model, Engine) {
     (model, engine)
 }
 
-/// A request of N tokens whose reader takes nothing, once it is paused.
+/// Submits a request of N tokens and waits until the engine has paused it.
 fn paused(engine: &Engine) -> Generation {
     let generation = engine.submit(&Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(N).set("seed", 1) }).unwrap();
     until(engine, "it is paused", |s| s.paused == 1);
@@ -27,14 +27,14 @@ fn a_slow_reader_pauses_its_own_request_alone() {
     let (model, engine) = bounded();
     let slow = paused(&engine);
     assert!(engine.stats().drawn < N as u64, "{:?}", engine.stats());
-    // The other slot is free for others, and their texts are the same.
+    // Other requests run in the other slot, and their texts are the same.
     for seed in 0..2 {
         let done = engine.submit(&Request::text("In the beginning").max_tokens(8).set("seed", seed)).unwrap().wait().unwrap();
         assert_eq!(done[0].text, alone(&model, "In the beginning", 8, seed).1);
     }
     let stats = engine.stats();
     assert!(stats.paused == 1 && stats.free_slots == 1 && stats.drawn < N as u64, "{stats:?}");
-    // A reader that reads on gets all of the text.
+    // The whole text arrives when the reader continues.
     let done = slow.wait().unwrap();
     assert_eq!(done[0].tokens.len(), N);
     until(&engine, "nothing is paused", |s| (s.paused, s.free_slots) == (0, 2));

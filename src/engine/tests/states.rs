@@ -17,7 +17,7 @@ fn done(engine: &Engine, request: &Request) -> Completion {
 }
 
 #[test]
-fn a_text_goes_on_from_a_state_as_if_it_had_not_ended() {
+fn a_text_continues_exactly_from_its_state() {
     let model = model();
     let folder = tempfile::tempdir().unwrap();
     let states = StateOptions { folder: Some(folder.path().join("states")), bytes: 1 };
@@ -27,17 +27,17 @@ fn a_text_goes_on_from_a_state_as_if_it_had_not_ended() {
         let one = done(&engine, &saved(first.clone(), "a"));
         let info = one.state.unwrap().unwrap();
         assert_eq!((info.name.as_str(), info.n_tokens), ("a", one.usage.prompt_tokens + 5));
-        // Without a prompt and without a seed it goes on exactly.
+        // Without a prompt and a seed the text continues exactly.
         let rest = Request::tokens([]).max_tokens(6).set("presence_penalty", 0.5);
         let two = done(&engine, &saved(from("a", rest.clone()), "b"));
         let whole = done(&engine, &first.clone().max_tokens(11));
         assert_eq!([one.tokens.clone(), two.tokens.clone()].concat(), whole.tokens);
         assert_eq!(one.text + &two.text, whole.text);
-        // A state stays as it is; another seed and a prompt make another text.
+        // A request does not change the state that it begins from; a prompt and a seed are allowed.
         assert_eq!(done(&engine, &from("a", rest)).tokens, two.tokens);
         let text = from("a", Request::text(" and the").max_tokens(6).set("seed", 9));
         assert_eq!(done(&engine, &text).text, done(&engine, &text).text);
-        // Files go from engine to engine, and to a session.
+        // A state file works in another engine and in a session.
         let path = folder.path().join("a.state");
         engine.export_state("", "a", &path).unwrap();
         let mut session = Session::new(&model, 1).unwrap();
@@ -62,7 +62,7 @@ fn a_text_goes_on_from_a_state_as_if_it_had_not_ended() {
 }
 
 #[test]
-fn what_is_wrong_with_a_state_is_said() {
+fn wrong_names_and_full_memory_are_errors() {
     let model = model();
     let engine =
         Engine::start(&model, EngineOptions { states: StateOptions { folder: None, bytes: 10 }, ..EngineOptions::default() }).unwrap();
@@ -71,7 +71,7 @@ fn what_is_wrong_with_a_state_is_said() {
     assert_eq!(place(&from("../x", Request::text("a"))), "state");
     assert_eq!(place(&saved(Request::text("a"), ".x")), "save_state");
     assert_eq!(place(&saved(Request { n: 2, ..Request::text("a") }, "x")), "save_state");
-    // A text whose state finds no room is not lost.
+    // A text whose state has no room is not lost.
     let one = done(&engine, &saved(Request::text("a").max_tokens(2), "x"));
     let e = one.state.unwrap().unwrap_err();
     assert!(e.kind == Kind::Memory && !one.text.is_empty() && e.field_name() == Some("save_state"), "{e}");

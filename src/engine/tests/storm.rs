@@ -1,5 +1,5 @@
-//! Requests by the thousand, many at once, some cancelled, some wrong: nothing is lost, no slot leaks, and every text is the one that a
-//! session makes alone. `WINGBEAT_STORM=10000` is the number of requests [1000].
+//! Thousands of requests, many at once, some cancelled, some wrong. No request is lost, no slot leaks, and every text equals the text of a
+//! session with one request. `WINGBEAT_STORM` sets the number of requests [1000].
 
 use super::*;
 use rand_chacha::ChaCha8Rng;
@@ -18,30 +18,30 @@ const PROMPTS: [&str; 8] = [
 ];
 const SEEDS: u64 = 4;
 const LONGEST: usize = 6;
-/// Texts of a request and of one that goes on from its state.
+/// Tokens of a request together with a request that continues from its state, at most.
 const WHOLE: usize = 2 * LONGEST;
 
-/// The tokens of every prompt and seed, made alone.
+/// Returns the tokens of every prompt and seed, each from a session of its own.
 fn naive(model: &Model) -> HashMap<(usize, u64), Vec<u32>> {
     let pairs = (0..PROMPTS.len()).flat_map(|prompt| (0..SEEDS + 2).map(move |seed| (prompt, seed)));
     pairs.map(|(prompt, seed)| ((prompt, seed), alone(model, PROMPTS[prompt], WHOLE, seed).0)).collect()
 }
 
-/// What a request is to come to.
+/// The planned end of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Ends,
-    /// Dropped after so many events.
+    /// Its generation is dropped after this many events.
     Dropped(usize),
-    /// Refused at once.
+    /// `submit` refuses it.
     Refused,
 }
 
-/// What a request asked for.
+/// A submitted request.
 struct Asked {
     prompt: usize,
     seed: u64,
-    /// Tokens of the text that its state has.
+    /// Tokens of the text that its state has read.
     from: usize,
     n_tokens: usize,
     n: usize,
@@ -50,11 +50,11 @@ struct Asked {
 }
 
 #[test]
-fn thousands_of_requests_come_to_what_they_should() {
+fn thousands_of_requests_end_as_planned() {
     let requests: usize = std::env::var("WINGBEAT_STORM").map_or(1000, |n| n.parse().unwrap());
     let model = model();
     let want = naive(&model);
-    // A few entries of the cache, so that some are thrown out.
+    // The cache has room for few entries, so that some are evicted.
     let options = EngineOptions {
         slots: 8,
         queue: 64,
@@ -66,7 +66,7 @@ fn thousands_of_requests_come_to_what_they_should() {
     let mut below = |n: u64| ((u64::from(random.next_u32()) * n) >> 32) as usize;
     let (mut n_ended, mut n_dropped, mut n_refused, mut n_busy, mut n_cached) = (0, 0, 0, 0, 0);
     let mut waiting: Vec<(Generation, Asked)> = Vec::new();
-    // States of texts: where each stands in which text.
+    // Named states: prompt, seed, and tokens of the text that each has read.
     let mut states: HashMap<String, (usize, u64, usize)> = HashMap::new();
     let (mut n_asked, mut n_from_states) = (0, 0);
     while n_asked < requests || !waiting.is_empty() {
@@ -83,7 +83,7 @@ fn thousands_of_requests_come_to_what_they_should() {
             (request.n, request.priority) = (n, below(3) as i32);
             let mut n = n;
             match below(5) {
-                // Goes on from a state: without a seed, its random stream goes on.
+                // Continues from a state. Without a seed the state's random stream continues.
                 0 if !states.is_empty() && fate == Fate::Ends => {
                     let name = states.keys().nth(below(states.len() as u64)).unwrap().clone();
                     (prompt, seed, from) = states[&name];
