@@ -52,7 +52,6 @@ impl Close {
 
     /// Applies the choice to a grammar.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-    /// Applies the choice to a grammar.
     pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {
             Close::ByKind => grammar,
