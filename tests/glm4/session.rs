@@ -271,5 +271,5 @@ fn another_base_turns_other_angles() {
     options.rope_theta = Some(5e6);
     assert_eq!(read(&tiny(&options).unwrap(), &prompt(60, 1)), a);
     let error = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).err().unwrap().to_string();
-    assert!(error.contains("only a GLM"), "{error}");
+    assert!(error.contains("for GLM only"), "{error}");
 }

@@ -93,7 +93,7 @@ fn a_word_with_another_meaning_is_noted_once() {
     assert!(notes("gpu fp16i8rc *3 -> cpu fp32i4").is_empty());
     let said = notes("cuda fp16i8 *3 -> cuda:1 fp32i8 -> mps bf16 *1 -> cpu bf16");
     assert_eq!(said.len(), 3, "{said:?}");
-    for (note, begin) in said.iter().zip(["cuda and mps mean gpu", "i8 is symmetric", "bf16: weights are kept as f16"]) {
+    for (note, begin) in said.iter().zip(["cuda and mps mean gpu", "i8 is symmetric", "bf16: weights are stored as f16"]) {
         assert!(note.starts_with(begin), "{note}");
     }
 }
