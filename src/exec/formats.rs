@@ -75,9 +75,9 @@ const KINDS: [(&str, Kind); 4] =
 
 /// Named plans, as base format and exceptions.
 const NAMED: [(&str, &str); 2] = [
-    // 4 bits, with 8 bits for the most sensitive matrices, in this order, up to an average of 5.5 bits per weight. First head and embedding,
-    // which every token passes; then the matrices by which the first layer writes to the residual stream; then the values of RWKV-7's
-    // first layer, which all layers mix into theirs. docs/quantisation.md lists the cost of each.
+    // 4 bits, with 8 bits for the most sensitive matrices, up to an average of 5.5 bits per weight. Head and embedding come first, because
+    // every token passes them. The matrices by which the first layer writes to the residual stream follow. The last are the values of
+    // RWKV-7's first layer, which all layers mix into theirs. docs/quantisation.md lists the cost of each.
     (
         "i4-mixed",
         "i4,head=i8,embedding=i8,blocks.0.ffn.key=i8,layers.0.mlp.gate_up_proj=i8,blocks.0.att.value=i8,layers.0.self_attn.v_proj=i8,\

@@ -1,7 +1,7 @@
 //! Sampling on the device: several steps in one submission, whose ids the host reads together.
 //!
-//! A submission does not change the pages that it begins from. If the host finds that a text ended before the last step (a stop id, a stop
-//! text, the caller), the slot returns to its page and reads the accepted tokens again.
+//! A submission does not change the pages that it begins from. A text may end before the last step: at a stop id, at a stop text, or by
+//! the caller. Then its slot returns to its page and reads the accepted tokens again.
 
 use super::Session;
 use super::generate::Batch;

@@ -47,8 +47,8 @@ use step::Flight;
 /// # fn main() {}
 /// ```
 ///
-/// With a model that was opened as `deterministic`, a text depends only on its prompt, its sampler and the model: it is bit-identical in
-/// any slot, in any batch, at any time. Otherwise the other sequences of the batch may change how logits are rounded.
+/// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. It is bit-identical in any
+/// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
 pub struct Batcher {
     session: Session,
     /// In the order in which their jobs were added.

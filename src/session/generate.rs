@@ -246,8 +246,9 @@ impl Session {
     /// Continues every stream from its slot's logits, all in one batch, until all have finished. Each slot reads every token of its text, the
     /// last one included, but no stop id.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. A stream with a processor or a constraint, or with settings that the kernel does
-    /// not support ([`Sampler::fits_device`]), makes the host sample for all streams until it has ended; the ids are the same.
+    /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor or a constraint, or with
+    /// settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all streams. The ids
+    /// are the same.
     ///
     /// Results of several streams are bit-identical in every run only with `deterministic`. Otherwise the kernels for the other streams change
     /// when one ends, and the step at which they change depends on time measurements.

@@ -82,8 +82,8 @@ pub struct Stream {
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text: an incomplete
-    /// character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
+    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text. Uncertain are
+    /// an incomplete character, and text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
     pub keeps_end: bool,
     /// True if every token counts in penalties. Otherwise tokens of digits and blanks only count as seen. The host samples if this is set.
     pub counts_every_token: bool,
