@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 15] = [
     "generate",
     "chat",
     "batch",
@@ -24,7 +24,9 @@ const VERBS: [&str; 13] = [
     "doctor",
     "bench",
     "quality",
+    "classify",
     "completions",
+    "man",
 ];
 
 /// Runs the program with nothing on stdin.

@@ -1,6 +1,6 @@
-//! The command line: a file a verb, over `session`; flags, text and exit codes as `--help` says.
+//! The command line: one file per verb.
 //!
-//! Text goes to stdout, everything else to stderr. A verb is added with a file here and two lines below.
+//! Results go to stdout, everything else to stderr. A new verb needs a file here and its lines in [`Verb`] and [`run_verb`].
 
 mod batch;
 mod bench;
@@ -24,6 +24,7 @@ mod help;
 mod inspect;
 mod limit;
 mod lines;
+mod man;
 mod memory;
 mod model_options;
 mod output;
@@ -67,10 +68,10 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat generate \"In the beginning\"                    a few words by the model that is built in
-  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  the same by another
-  wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to it
-  wingbeat doctor                                         is this machine's GPU fit for it?
+  wingbeat generate \"In the beginning\"                    a few words from the built-in model
+  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  the same from another model
+  wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to a model
+  wingbeat doctor                                         check this machine's GPU and drivers
 
 Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP)";
 
@@ -92,12 +93,13 @@ enum Verb {
     Bench(bench::Args),
     Quality(quality::Args),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
-/// How a verb ends early.
+/// The reason why a verb ends early.
 enum Failure {
     Error(Error),
-    /// Whoever read our text has had enough of it: no fault of anybody.
+    /// The reader of standard output has closed the pipe. This is not an error.
     ClosedPipe,
 }
 
@@ -107,7 +109,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a verb comes to.
+/// The result of a verb.
 type Outcome = Result<ExitCode, Failure>;
 
 /// Runs the program with the process's arguments.
@@ -115,7 +117,7 @@ pub fn run() -> ExitCode {
     quiet_device_select();
     panics::report();
     let args: Vec<OsString> = help::spelled_out(bench::long_pg(std::env::args_os().collect()));
-    // Clap has not run yet when it refuses a flag, and a verb's own --json is then unknown.
+    // Errors of flags need this, too, and clap reports them before a verb's own --json is parsed.
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
@@ -138,13 +140,13 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The command line, with help of that length.
+/// Returns clap's command with short or full help.
 fn command(shows: Shows) -> Command {
     let command = Cli::command().mut_subcommand("chat", |chat| chat.mut_args(sampling_options::without_default));
     help::dressed(command, shows)
 }
 
-/// `--threads` of a verb that computes; `None` if the verb does not compute.
+/// Returns the value of `--threads`. The outer `None` means that the verb has no such flag.
 fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     let (_, verb) = matches.subcommand()?;
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
@@ -166,35 +168,38 @@ fn run_verb(verb: Verb) -> Outcome {
         Verb::Bench(args) => bench::run(args),
         Verb::Quality(args) => quality::run(args),
         Verb::Completions(args) => completions::run(args),
+        Verb::Man(args) => man::run(args),
     }
 }
 
-/// Doors for the targets in `fuzz/`, which only the fuzzer's build has.
+/// Entry points for the targets in `fuzz/`.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    /// Reads a line of the input of `batch`, as far as no model is needed.
+    /// Reads a line of the input of `batch`, as far as this is possible without a model.
     ///
     /// # Errors
     /// `Input` and `Usage`, at the field.
     pub fn batch_line(bytes: &[u8]) -> crate::error::Result<()> {
-        super::batch::check_line(bytes)
+        const N_VOCAB: usize = 65536;
+        let request = super::batch::request_of(bytes)?;
+        crate::sample::Sampling::rwkv().with_kept(&request.sampling)?.check(N_VOCAB)
     }
 }
 
-/// The first argument that is no flag: none of the program's own takes a value.
+/// Returns the first argument that is not a flag, with its index. The program's own flags take no values.
 fn verb(args: &[OsString]) -> Option<(usize, &OsStr)> {
     let is_flag = |a: &OsStr| a.as_encoded_bytes().starts_with(b"-");
     args.iter().map(OsString::as_os_str).enumerate().skip(1).find(|(_, a)| !is_flag(a))
 }
 
-/// Whether programs read our text, so that an error is an object, too.
+/// Returns whether the arguments ask for JSON. Errors are then JSON objects, too.
 fn wants_json(args: &[OsString]) -> bool {
     let flags: Vec<_> = args.iter().skip(1).take_while(|a| *a != "--").filter_map(|a| a.to_str()).collect();
     let is_bench = verb(args).is_some_and(|(_, verb)| verb == "bench");
     flags.iter().any(|f| matches!(*f, "--json" | "--jsonl")) || is_bench && bench::wants_json(&flags)
 }
 
-/// Mesa's layer that reorders devices prints to stdout's neighbour whenever Vulkan starts; we order devices ourselves.
+/// Disables Mesa's layer that reorders devices. It prints to stderr whenever Vulkan starts, and wingbeat orders devices itself.
 fn quiet_device_select() {
     if cfg!(target_os = "linux") && std::env::var_os("NODEVICE_SELECT").is_none() {
         // SAFETY: the first statement of the program; there is no other thread that could read the environment.
@@ -202,7 +207,7 @@ fn quiet_device_select() {
     }
 }
 
-/// The libraries below log what is our business to explain, so only our own messages show unless RUST_LOG asks for more.
+/// Starts the log on stderr. Only wingbeat's own messages are shown, unless RUST_LOG or `-v` asks for more.
 fn start_log(verbose: u8) {
     let level = match verbose {
         0 => "off,wingbeat=warn",
@@ -211,7 +216,7 @@ fn start_log(verbose: u8) {
     };
     let env = env_logger::Env::default().default_filter_or(level);
     let mut builder = env_logger::Builder::from_env(env);
-    // Warnings are for users, and look like our other messages; all else is for whoever asked for a log.
+    // Warnings are for users and look like other messages. Other records show their level and origin.
     builder.format(|_, record| {
         match record.level() {
             log::Level::Error | log::Level::Warn => say(format_args!("warning: {}", record.args())),
