@@ -1,10 +1,10 @@
-//! The one error type, grouped by who can act on it.
+//! The one error type of the crate. Its kinds are grouped by who can act on the error.
 //!
-//! A message is one line: what was expected, what was found, where, and what to do. `Display` prints all of it; the parts
-//! are kept apart for JSON. If the fault is in a line of text, an excerpt shows it to people. Nothing here knows about files, devices or models.
+//! An error is one line: where, what is wrong, and what to do. `Display` prints all parts; JSON has them as fields. If the fault is in a line
+//! of text, an excerpt shows the line.
 //!
-//! The library knows no flags. An error names an option by its library name in [`Error::field`]; a hint names options and items of the
-//! library between backticks (`` `context` ``, `` `device=cpu` ``). A front end puts its own names in their place: [`Error::with_names`].
+//! The library knows no flags. An error names an option by its library name in [`Error::field`]. A hint names options and items of the library
+//! between backticks (`` `context` ``, `` `device=cpu` ``). A front end replaces these names with [`Error::with_names`].
 
 mod names;
 mod room;
@@ -21,15 +21,15 @@ use std::sync::Arc;
 /// The result type of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Who can act.
+/// The kind of an error, by who can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// The caller's input: a token out of range, an empty prompt, text that is not UTF-8.
     Input,
-    /// A file: absent, truncated, hostile, not what its name says.
+    /// A file: missing, truncated, hostile, or of another kind than its name.
     File,
-    /// A model that is well-formed but not one we run: unknown architecture, wrong shapes.
+    /// A well-formed model that cannot run: unknown architecture, wrong shapes.
     Model,
     /// An option or a combination of options.
     Usage,
@@ -37,9 +37,9 @@ pub enum Kind {
     Device,
     /// Not enough memory, on the host or on the device.
     Memory,
-    /// The user said stop.
+    /// The user stopped the work.
     Interrupted,
-    /// Too much to do at once: a full queue. The same request may be taken later.
+    /// A full queue. The same request may be accepted later.
     Busy,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The word that JSON carries.
+    /// Returns the word for JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Input => "input",
@@ -70,31 +70,31 @@ impl Kind {
     }
 }
 
-/// What went wrong, where, and what to do about it.
+/// An error: what is wrong, where, and what to do.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Error {
     /// Who can act on the error.
     pub kind: Kind,
-    /// What was expected and what was found.
+    /// The fault, or what was expected and found.
     pub message: String,
-    /// A path, a tensor name, a line, a shader and its binding.
+    /// The place of the fault: a path, a tensor, a line, a shader and its binding.
     pub place: Option<String>,
     /// The option or the field of a request that is wrong, by its library name: `top_p`. After `: ` or `, ` the part of its value:
     /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) is the name alone.
     pub field: Option<Box<str>>,
-    /// What to do. Options and items of the library are between backticks.
+    /// The advice. Options and items of the library are between backticks.
     pub hint: Option<String>,
-    /// Two lines for people: the text that is meant, and a mark under its part. `Display` leaves them out.
+    /// Two lines: the faulty text, and carets under its faulty part. `Display` omits them.
     pub excerpt: Option<Box<str>>,
-    /// The error that caused this one, for `source()`. Its text is part of the message.
+    /// The cause, which `source()` returns. Its text is part of the message.
     pub(crate) cause: Option<Arc<Cause>>,
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
-    /// Creates an error from its kind and a message of one line.
+    /// Makes an error. Control characters of `message` are escaped, and a very long message is shortened.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         let message = one_line(message.into(), MAX_MESSAGE);
         Error { kind, message, place: None, field: None, hint: None, excerpt: None, cause: None }
@@ -124,8 +124,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds where it happened, outermost last: `tensor blocks.0.att.w1` then `model.pth` reads `model.pth: tensor …`. A place that
-    /// comes first already is not added again.
+    /// Adds a place, the outermost last: `tensor blocks.0.att.w1`, then `model.pth` gives `model.pth: tensor …`. A place that is already the
+    /// outermost is not added again.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         self.place = Some(match self.place.take() {
@@ -136,8 +136,8 @@ impl Error {
         self
     }
 
-    /// Names the option or the field that is wrong. A place that is known already is a place in its value; a field that is known already
-    /// is a field of this one.
+    /// Names the wrong option or field. A place that was added before becomes a place in the field's value. A field that was named before
+    /// becomes a field of this field.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -152,12 +152,12 @@ impl Error {
         self
     }
 
-    /// Returns the name of the option or the field that is wrong.
+    /// Returns the name of the wrong option or field, without a place in its value.
     pub fn field_name(&self) -> Option<&str> {
         self.field.as_deref().map(names::name)
     }
 
-    /// Returns the place and the field as one text, as `Display` has them.
+    /// Returns the place and the field as one text, as `Display` prints them.
     pub fn location(&self) -> Option<String> {
         match (&self.place, &self.field) {
             (Some(place), Some(field)) => Some(format!("{place}: {field}")),
@@ -166,37 +166,38 @@ impl Error {
         }
     }
 
-    /// Keeps the error that caused this one: `source()` returns it.
+    /// Sets the cause, which `source()` returns.
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause.get_or_insert_with(|| Arc::new(Box::new(cause)));
         self
     }
 
-    /// Adds what to do, with options and items of the library between backticks. An earlier hint stands: it is nearer to the cause.
+    /// Adds what to do, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
     }
 
-    /// Shows which bytes of a one-line text are meant: carets under them, or one behind the text's end. Of a long text only what is near.
+    /// Adds an excerpt with carets under the bytes `part` of a one-line text, or one caret after its end. A long text is shortened around the
+    /// part.
     pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
         const NEAR: usize = 60;
         let shown = |s: &str| s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let before = shown(&text[..part.start]);
         let skipped = before.chars().count().saturating_sub(NEAR);
         let before: String = before.chars().skip(skipped).collect();
-        let (found, behind) = (shown(&short(&text[part.clone()], NEAR)), shown(&short(&text[part.end..], NEAR)));
+        let (found, after) = (shown(&short(&text[part.clone()], NEAR)), shown(&short(&text[part.end..], NEAR)));
         let marks = "^".repeat(found.chars().count().max(1));
-        self.excerpt = Some(format!("{before}{found}{behind}\n{}{marks}", " ".repeat(before.chars().count())).into());
+        self.excerpt = Some(format!("{before}{found}{after}\n{}{marks}", " ".repeat(before.chars().count())).into());
         self
     }
 
-    /// The error of an operation on a file.
+    /// Makes the error of an operation on a file.
     pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
         Self::of_io(error).at(path.display())
     }
 
-    /// The same without its place.
+    /// Makes the error of an operation on a file, without a place.
     pub(crate) fn of_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
@@ -218,12 +219,12 @@ impl Error {
     }
 }
 
-/// The beginning of a text that a message quotes: a hostile one can be long.
+/// Returns the first `most` characters of a text, for a message that quotes it.
 pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
-/// Bytes, as messages and tables say them.
+/// Formats a number of bytes: `1.50 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
@@ -233,13 +234,13 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// The longest message and the longest hint, in bytes.
+/// The most bytes of a message and of a hint.
 const MAX_MESSAGE: usize = 1000;
-/// The longest place: a system's longest path, and what is in the file.
+/// The most bytes of a place: the longest path of a system, and a place in the file.
 const MAX_PLACE: usize = 5000;
 
-/// Control characters, quoted from hostile files, must not reach a terminal. Of a text that is too long, the middle is left out: parsers
-/// quote names of any length, and say what they expected after that.
+/// Escapes control characters, which a message may quote from a hostile file. Removes the middle of a text that is too long: parsers quote
+/// names of any length and print the expected names at the end.
 fn one_line(s: String, most: usize) -> String {
     let s = if s.chars().any(char::is_control) {
         s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()

@@ -156,7 +156,11 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "expected JSON: EOF"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
     ];
-    let nameless = [("{", "an object of JSON"), (r#"{"prompt":"x"}"#, "expected an id"), (r#"{"id":1,"prompt":"again"}"#, "a second time")];
+    let nameless = [
+        ("{", "an object of JSON"),
+        (r#"{"prompt":"x"}"#, "the line has no id"),
+        (r#"{"id":1,"prompt":"again"}"#, "two lines have the id 1"),
+    ];
     let all: Vec<&str> = wrong.iter().chain(&nameless).map(|(line, _)| *line).collect();
     let input = format!("{}\n{}\n{}", r#"{"id":1,"prompt":"x"}"#, all.join("\n"), r#"{"id":2,"prompt":"y"}"#);
     let (path, out) = (put(&folder, "in.jsonl", input.as_bytes()), folder.path().join("out.jsonl"));
@@ -198,9 +202,9 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         std::fs::write(path, format!("{line}\n{}", r#"{"id":1,"prompt":"x"}"#)).unwrap();
         let status = code(&run(&args));
         let all: Vec<Value> = kept(Path::new(out)).into_iter().filter(|line| line["id"].is_null()).collect();
-        (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap()[..20].to_string()).collect::<Vec<_>>())
+        (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap().chars().take(20).collect::<String>()).collect::<Vec<_>>())
     };
-    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["expected an id, foun".into()]));
+    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["the line has no id".into()]));
     assert_eq!(nameless("GARBAGE"), (1, vec!["expected an object o".into()]));
     assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
@@ -355,7 +359,7 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let text = prompts(2, 4);
     let path = put(&folder, "in.jsonl", text.as_bytes());
     let path = path.to_str().unwrap();
-    refused(&run(&["batch", path, "-o", path]), 2, "another file");
+    refused(&run(&["batch", path, "-o", path]), 2, "is the file of the prompts");
     refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: expected a file");
     let output = run(&["batch", path, "-o", "-"]);
     assert_eq!((lines(&String::from_utf8(output.stdout).unwrap()).len(), Path::new("-").exists()), (2, false));

@@ -211,7 +211,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         (words("batch"), 2, "<IN.jsonl>", "were not provided"),
         (vec!["batch", &input, "-o", &beyond], 1, &beyond, "found no such folder"),
         (vec!["batch", &absent], 1, &absent, "No such file"),
-        (vec!["batch", &input, "-o", &input], 2, "--output", "another file"),
+        (vec!["batch", &input, "-o", &input], 2, "--output", "is the file of the prompts"),
         (vec!["generate", "-m", &absent, "x"], 1, &absent, "no such file"),
         (vec!["generate", "-f", &absent], 1, &absent, "No such file"),
         (vec!["generate", "x", "--state", &absent], 1, &absent, "no such file"),

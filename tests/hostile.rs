@@ -103,7 +103,7 @@ fn a_crash_under_a_limit_is_a_line() {
         "ulimit -v 4000000; \"$0\" generate -n 100000000 --ignore-eos --device cpu --json a >/dev/null & sleep 2; kill -ABRT $!; wait $!";
     let output = Command::new("sh").args(["-c", line, env!("CARGO_BIN_EXE_wingbeat")]).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    assert!(stderr(&output).contains("error: the program crashed where its memory is limited"), "{output:?}");
+    assert!(stderr(&output).contains("error: the program crashed under a memory limit"), "{output:?}");
 }
 
 #[cfg(unix)]

@@ -52,7 +52,7 @@ fn a_second_run_on_the_same_results_is_refused() {
         }
         for more in [&[][..], &["--retry-errors"], &["--force"]] {
             let second = run(&[&args[..], more].concat());
-            refused(&second, 1, &format!("out.jsonl: another run of batch, process {}, writes these results", first.id()));
+            refused(&second, 1, &format!("out.jsonl: another run of batch, process {}, writes to this file", first.id()));
         }
         // Killed as hard as can be: nobody holds the lock.
         first.kill().unwrap();
@@ -83,15 +83,15 @@ fn results_of_another_model_or_other_settings_are_refused() {
     let before = (std::fs::read(&out).unwrap(), std::fs::read(&side).unwrap());
     let grammar = format!("--grammar {}", grammar.display());
     let mut others = vec![
-        ("--temperature 0.5", "sampling.temperature (1 there, 0.5 now)"),
-        ("--top-k 5 --ban 7", "sampling.top-k (0 there, 5 now), sampling.ban (\"\" there, 7 now)"),
-        ("--preset greedy", "sampling.temperature (1 there, 0 now)"),
-        ("--quant i8", "quantisation (f16, 16.00 bits there, i8"),
-        ("--dtype f32", "quantisation (f16, 16.00 bits there, f32, 32.00 bits now)"),
-        ("--stop x", "stop ([] there, [\"x\"] now)"),
-        ("--ignore-eos", "ignore-eos (false there, true now)"),
-        ("--format g1", "format (none there, g1 now)"),
-        (grammar.as_str(), "close (none there, by default now), rules (none there, "),
+        ("--temperature 0.5", "sampling.temperature (was 1, is 0.5)"),
+        ("--top-k 5 --ban 7", "sampling.top-k (was 0, is 5), sampling.ban (was \"\", is 7)"),
+        ("--preset greedy", "sampling.temperature (was 1, is 0)"),
+        ("--quant i8", "quantisation (was f16, 16.00 bits, is i8"),
+        ("--dtype f32", "quantisation (was f16, 16.00 bits, is f32, 32.00 bits)"),
+        ("--stop x", "stop (was [], is [\"x\"])"),
+        ("--ignore-eos", "ignore-eos (was false, is true)"),
+        ("--format g1", "format (was none, is g1)"),
+        (grammar.as_str(), "close (was none, is by default), rules (none there, "),
         ("--seed 5", "seed ("),
     ];
     let sibling = goldens().find(|t| t.name == "rwkv6").map(|t| format!("--vocab tiny -m {}", t.path().display()));
@@ -100,10 +100,10 @@ fn results_of_another_model_or_other_settings_are_refused() {
     }
     for (flags, want) in &others {
         let output = run(&[&args[..], &words(flags), &["--retry-errors"]].concat());
-        refused(&output, 1, &format!("out.jsonl: the results there were made with something else: {want}"));
+        refused(&output, 1, &format!("out.jsonl: the results were made with other settings: {want}"));
         assert!(stderr(&output).contains("or --force to continue with these"));
     }
-    refused(&run(&[&args[..4], &["-n", "8"]].concat()), 1, "max-tokens (9 there, 8 now)");
+    refused(&run(&[&args[..4], &["-n", "8"]].concat()), 1, "max-tokens (was 9, is 8)");
     assert_eq!((std::fs::read(&out).unwrap(), std::fs::read(&side).unwrap()), before, "a refusal changes nothing");
     // What changes no text is not compared.
     let output = run(&[&args[..], &words("--slots 1 --chunk 5 --deterministic --retry-errors")].concat());
@@ -112,9 +112,9 @@ fn results_of_another_model_or_other_settings_are_refused() {
     let other = [&args[..], &["--temperature", "0.5"]].concat();
     let forced = run(&[&other[..], &["--force"]].concat());
     assert_eq!(code(&forced), 0);
-    assert!(stderr(&forced).contains("now records this run: sampling.temperature (1 there, 0.5 now)"), "{}", stderr(&forced));
+    assert!(stderr(&forced).contains("now records this run: sampling.temperature (was 1, is 0.5)"), "{}", stderr(&forced));
     assert_eq!(code(&run(&other)), 0);
-    refused(&run(&args), 1, "sampling.temperature (0.5 there, 1 now)");
+    refused(&run(&args), 1, "sampling.temperature (was 0.5, is 1)");
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn a_run_without_a_seed_repeats_when_it_is_resumed() {
     // Without results, what is beside them is of a run that is gone.
     std::fs::remove_file(&out).unwrap();
     assert_eq!(code(&run(&[&args[..], &["--temperature", "0.5"]].concat())), 0);
-    // A file that is damaged is refused, and written anew on demand.
+    // A file that is damaged is refused, and replaced with --force.
     std::fs::write(&side, "{").unwrap();
     let again = [&args[..], &["--temperature", "0.5"]].concat();
-    refused(&run(&again), 1, "out.jsonl.run.json: expected what a run of batch wrote");
+    refused(&run(&again), 1, "out.jsonl.run.json: expected the settings of a run of batch");
     assert_eq!(code(&run(&[&again[..], &["--force"]].concat())), 0);
     assert_eq!(code(&run(&again)), 0);
 }
@@ -173,7 +173,7 @@ fn a_state_counts_by_its_content() {
     for name in ["a", "copy.st"] {
         assert_eq!(code(&from(name)), 0, "{}", stderr(&from(name)));
     }
-    refused(&from("b.st"), 1, "made with something else: state (");
+    refused(&from("b.st"), 1, "made with other settings: state (");
 }
 
 /// Whatever one line holds is that line's error.

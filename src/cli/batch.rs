@@ -27,18 +27,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
-A line of the input is an object: id (a text or a whole number, each once), one of prompt, messages and tokens, and what shall differ
-from the flags: max_tokens, stop, ignore_eos, seed, settings of the sampler as its flags are called (top_p, temperature, …), and one of
-grammar (a text in GBNF), json_schema, json_object and json_value, with close as --close. n asks for several texts, logprobs for
-log-probabilities, echo for those of the prompt; messages may have tools, format and thinking (off, fast, on).
+Each line of the input is an object with these fields:
+  id                                 a unique text or whole number
+  prompt, messages or tokens         what to continue; messages may have tools, format and thinking (off, fast, on)
+  max_tokens, stop, ignore_eos, seed, top_p, temperature and all other settings of the sampler: override the flags
+  grammar (GBNF), json_schema, json_object or json_value, and close: override the flags
+  n, logprobs, echo                  number of texts, log-probabilities of tokens, and of the prompt's tokens
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
-A line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end. With n
-above 1 text, tokens, finish and seed are in {\"choices\"}.
+Each line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end. With n
+above 1, text, tokens, finish and seed are in {\"choices\"}.
 
-Run the same command again to go on where it was interrupted: what is in OUT is not done again, errors only with --retry-errors.
-OUT.jsonl.run.json records model, settings and seed. Other settings are refused without --force. OUT.jsonl.lock keeps a second run away.
+Run the same command again to continue after an interruption: lines with a result are skipped. --retry-errors repeats errors.
+OUT.jsonl.run.json records model, settings and seed; other settings are refused without --force. OUT.jsonl.lock excludes a second run.
 Exit code 1: some lines have an error, the others are done.
 
 Examples:
@@ -62,7 +64,7 @@ pub struct Args {
     /// Continue N texts at once [default: 16, fewer if memory is short]
     #[arg(help_heading = OUTPUT, long, value_name = "N", value_parser = within(1..=1023))]
     slots: Option<u32>,
-    /// Generate at most N tokens for a line without max_tokens; -1 goes on until the text ends or the context is full
+    /// Generate at most N tokens for a line without max_tokens; with -1, until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
     #[command(flatten)]
@@ -92,7 +94,7 @@ pub fn run(mut args: Args) -> Outcome {
     }
     if args.output.as_deref().is_some_and(lines::is_standard) {
         if args.json || args.retry_errors {
-            return Err(Error::usage("expected a file for the results beside --json and --retry-errors").at("--output").into());
+            return Err(Error::usage("--json and --retry-errors need a file for the results").at("--output").into());
         }
         args.output = None;
     }
@@ -145,12 +147,10 @@ pub fn run(mut args: Args) -> Outcome {
     finish(&args, run.into_report(interrupted, started.elapsed()), total)
 }
 
-/// Checks a line and its sampler settings as far as this is possible without a model.
+/// Reads the request of a line.
 #[cfg(fuzzing)]
-pub fn check_line(bytes: &[u8]) -> crate::error::Result<()> {
-    const N_VOCAB: usize = 65536;
-    let request = line::request(&line::fields(bytes)?.1)?;
-    crate::sample::Sampling::rwkv().with_kept(&request.sampling)?.check(N_VOCAB)
+pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
+    line::request(&line::fields(line)?.1)
 }
 
 impl Args {
@@ -177,8 +177,8 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     }
     if report.interrupted {
         let how = match &args.output {
-            Some(path) if path.is_file() => "the same command goes on from there",
-            _ => "with -o FILE it could go on from there",
+            Some(path) if path.is_file() => "run the same command again to continue",
+            _ => "with -o FILE a later run can continue",
         };
         say(format_args!("interrupted: {how}"));
         return Ok(ExitCode::from(Kind::Interrupted.exit_code()));
@@ -190,14 +190,14 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
 fn summary(r: &BatchReport, total: Option<u64>) -> String {
     let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     let of_total = total.map_or_else(String::new, |n| format!(" of {n}"));
-    let kept = counted(r.kept, "were there before");
+    let kept = counted(r.kept, "done before");
     let failed = counted(r.failed, "failed");
     let full = counted(r.context_full, "ended because the context was full");
-    let incomplete = counted(r.incomplete, "were cut and do not follow their rules to the end");
+    let incomplete = counted(r.incomplete, "cut before their grammar or schema was complete");
     let (read, generated, seconds) = (r.usage.prompt_tokens, r.usage.completion_tokens, r.seconds);
     format!(
-        "{}{of_total} prompts done{kept}{failed}{full}{incomplete}: {read} tokens read and {generated} generated in {seconds:.1} s, \
-         {:.1} a second; seed {}",
+        "{}{of_total} prompts done{kept}{failed}{full}{incomplete}: {read} tokens prefilled and {generated} generated in {seconds:.1} s, \
+         {:.1} per second; seed {}",
         r.done, r.tokens_per_second, r.seed
     )
 }

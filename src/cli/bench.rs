@@ -1,4 +1,4 @@
-//! `bench`: tokens a second, in llama-bench's terms.
+//! `bench`: measures tokens per second, with llama-bench's names for the tests.
 
 mod print;
 mod profile;
@@ -33,7 +33,7 @@ Examples:
   wingbeat bench -m model.pth -p 256 -n 32 --profile
   wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
 
-/// Where options about tests are listed in help.
+/// The help section of the options about tests.
 const TESTS: &str = "Tests";
 
 /// Measure tokens per second
@@ -100,7 +100,7 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// Clap reads `-pg` as `-p g`; llama-bench's users mean the other thing.
+/// Replaces `-pg`, a flag of llama-bench, by `--pg`. Clap would read `-pg` as `-p g`.
 pub fn long_pg(mut args: Vec<OsString>) -> Vec<OsString> {
     if let Some((i, verb)) = super::verb(&args)
         && verb == "bench"
@@ -110,7 +110,7 @@ pub fn long_pg(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Whether `-o json` or `-o jsonl` is among the flags, in any of the ways to write it.
+/// Returns whether the flags ask for JSON with `-o` or `--output`, in any spelling.
 pub fn wants_json(flags: &[&str]) -> bool {
     let is_json = |format: &str| matches!(format, "json" | "jsonl");
     let apart = flags.windows(2).any(|two| matches!(two[0], "-o" | "--output") && is_json(two[1]));
@@ -118,7 +118,7 @@ pub fn wants_json(flags: &[&str]) -> bool {
     apart || flags.iter().any(|f| joined(f))
 }
 
-/// What is timed.
+/// A measurement: how many tokens are prefilled and decoded, after how many tokens, in how many slots.
 #[derive(Debug, Clone, Copy)]
 struct Test {
     n_prompt: usize,
@@ -127,7 +127,7 @@ struct Test {
     n_batch: usize,
 }
 
-/// `pp512`, `tg128`, `pp512+tg128`, each perhaps `@ d1024`.
+/// Writes `pp512`, `tg128` or `pp512+tg128`, with ` @ d1024` if the depth is not 0.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.n_prompt, self.n_gen) {
@@ -160,7 +160,7 @@ pub fn run(mut args: Args) -> Outcome {
         sources.push(ModelSource::Embedded);
     }
     let mut printer = Printer::new(args.output);
-    // What is finished took its time: a test that fails or is interrupted does not take it along.
+    // Finished results are printed even if a later test fails or is interrupted.
     printer.print_on_interrupt();
     let measured = measure_all(&args, &sources, &tests, &mut printer);
     let printed = printer.finish(measured.is_ok());
@@ -168,7 +168,7 @@ pub fn run(mut args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `--dtype`, `--quant` or `--strategy` of every run.
+/// Returns the options of every run, one per value of `--dtype`, `--quant` and `--strategy`.
 fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
     let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));
@@ -224,7 +224,7 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// What the device reaches at best. Not measured where a CPU plays GPU, or without a GPU.
+/// Measures the best rates of the device. Returns `None` without a GPU and for software adapters.
 fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device()?, args.run.on.backend()?)?;
     match choice.chosen {
@@ -236,10 +236,10 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     }
 }
 
-/// Tokens before the one whose zeros are counted.
+/// The tokens that are read before zeros are counted.
 const SPARSITY_DEPTH: usize = 16;
 
-/// Which share of what the ffn's value matrices multiply is zero, in one decoded token.
+/// Returns the fraction of zeros in the inputs of the ffn's value matrices for one decoded token. `None` if no word has a sparse input.
 fn sparsity(model: &Model) -> Result<Option<f64>> {
     let mut session = Session::new(model, 2)?;
     let slot = session.open()?;
@@ -259,7 +259,7 @@ fn measure(
     let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
     let mut session = Session::new(model, test.n_batch + 1)?;
     let base = session.open()?;
-    // One at the least: decoding goes on from something.
+    // At least one token: decoding needs logits to start from.
     session.prefill(base, &tokens(model, test.n_depth.max(1), 0))?;
     play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: pipelines, clocks
     let (mut ns, mut steps) = (Vec::new(), Vec::new());
@@ -272,7 +272,7 @@ fn measure(
     steps.sort_by(f64::total_cmp);
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
-    // A token reads all weights, and takes two operations a weight.
+    // Decoding a token reads all weights, with two operations per weight.
     let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
     let weights_gb_s = (model.token_bytes() as f64 - skipped) * samples.avg_ts / 1e9;
     let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
@@ -317,12 +317,12 @@ fn measure(
     })
 }
 
-/// Parameters of the embedding and of the head, which a prompt's tokens do not multiply.
+/// Returns the parameters of the embedding and the head, which are not multiplied for the tokens of a prompt.
 fn table_params(model: &Model) -> u64 {
     2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
 
-/// One repetition on forks of the base: nanoseconds, and milliseconds of each decode step.
+/// Runs one repetition on forks of `base`. Returns its nanoseconds and the milliseconds of each decode step.
 fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
@@ -336,7 +336,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
     session.continue_many(&mut streams, &limits, &mut |event| {
-        // Those that were drawn together share the time that they took.
+        // Tokens that one submission sampled share its time.
         n_came += usize::from(event.stream == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;
@@ -345,14 +345,14 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
         }
         ControlFlow::Continue(())
     })?;
-    // The first was drawn from the prompt's logits.
+    // The first token was sampled from the logits of the prompt.
     step_ms.drain(..step_ms.len().min(1));
     let took = started.elapsed().as_nanos() as u64;
     slots.into_iter().try_for_each(|slot| session.close(slot))?;
     Ok((took, step_ms))
 }
 
-/// Ids without meaning, spread over the vocabulary, the same every time.
+/// Returns `n` ids spread over the vocabulary, the same for the same `seed`.
 fn tokens(model: &Model, n: usize, seed: usize) -> Vec<u32> {
     let n_vocab = model.facts().n_vocab as u64;
     (0..n as u64).map(|i| ((i + 1 + 7919 * seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % n_vocab).map(|t| t as u32).collect()
@@ -379,7 +379,7 @@ mod tests_of_bench {
             let mut options = crate::session::Options::default();
             (options.device, options.dtype) = (crate::exec::DeviceChoice::Cpu, dtype.parse().unwrap());
             let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
-            // Beside the matrices `inspect` counts the vectors, which are f32 in every format.
+            // `inspect` also counts the vectors, which are f32 in every format.
             let matrices_f16 = model.weight_bytes() / if dtype == "f16" { 1 } else { 2 };
             let vectors = report.memory.as_ref().unwrap().weights - matrices_f16;
             assert_eq!(model.token_bytes() + vectors, report.bytes_per_token[dtype], "{dtype}");

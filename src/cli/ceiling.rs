@@ -1,6 +1,6 @@
-//! How fast a device is when nothing is in the way of the products: the ceilings of decoding and of prefill.
+//! Measures the rates that matrix products reach on a device: the ceilings of decoding and of prefill.
 //!
-//! Large matrices, as in a model; so it is what our kernels reach, not what the vendor prints.
+//! The products are the kernels of models on large matrices, so the rates are below the vendor's figures.
 
 use crate::error::Result;
 use crate::exec::gpu::Device;
@@ -8,22 +8,22 @@ use crate::exec::products::Products;
 use crate::tape::{MatrixPart, Rows, Tape};
 use std::sync::Arc;
 
-/// One matrix is 64 MiB of f16: far more than any cache of a GPU, and within every binding limit.
+/// Rows and columns of a matrix. In f16 it has 64 MiB: more than the caches of a GPU, less than every binding limit.
 const ROWS: usize = 8192;
 const K: usize = 4096;
 const REPEATS: usize = 8;
-/// Vectors that are multiplied at once, where operations are counted.
+/// The vectors of one product in the measurement of operations.
 const CHUNK: usize = 256;
 
-/// What the read bandwidth is, for reports.
+/// A description of the bandwidth, for reports.
 pub const WHAT: &str = "f16 weights read by products of large matrices with a vector, the submission included";
 
-/// What a device reaches at best.
+/// The best rates of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
-    /// Weights read by products with one vector.
+    /// GB/s of weights that products with one vector read.
     pub read_gb_s: f64,
-    /// Operations of products with a chunk of vectors, two a weight and vector.
+    /// GFLOP/s of products with [`CHUNK`] vectors, two operations per weight and vector.
     pub gflop_s: f64,
 }
 

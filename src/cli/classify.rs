@@ -1,4 +1,4 @@
-//! `classify`: which class a text belongs to, by a model with a head for classes.
+//! `classify`: determines the class of a text with a model that has a classification head.
 
 use super::model_options::ModelArgs;
 use super::output::Output;
@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let given = args.input.require(args.newline.last())?;
     if args.model.state.is_some() {
-        return Err(Error::usage("classify reads a text from its beginning, no state").at("--state").into());
+        return Err(Error::usage("classify always starts from an empty state").at("--state").into());
     }
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;

@@ -1,4 +1,4 @@
-//! `completions`: a script that teaches a shell our flags.
+//! `completions`: prints a script with which a shell completes the flags.
 
 use super::Outcome;
 use super::help::Shows;
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `--vocab` takes a name or a file. The generated scripts of zsh and fish complete names only; bash falls back to files by itself.
+/// Adds files to the completion of `--vocab`, which takes a name or a file. bash completes files by itself.
 fn with_files(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Zsh => script.replace(":PATH:(world tiny)", ":PATH:{compadd -- world tiny; _files}"),

@@ -1,5 +1,5 @@
-//! `convert`: a checkpoint, in whatever form, rewritten as one safetensors file; with an adapter merged, if there is one. Or a
-//! tuned initial state made into a state file.
+//! `convert`: rewrites a checkpoint as one safetensors file, optionally with a merged adapter. Also makes a state file of a tuned initial
+//! state.
 
 use super::Outcome;
 use super::model_options::{ORIENTATIONS, orientation, quant_values};
@@ -69,7 +69,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What is read and what is written. With -m the first argument is the output.
+    /// Returns the paths of input and output. With -m the first argument is the output.
     fn paths(&self) -> (&Path, &Path) {
         match (&self.model, &self.output) {
             (Some(model), _) => (model, &self.input),
@@ -84,12 +84,12 @@ pub fn run(args: Args) -> Outcome {
     published::check(input)?;
     args.state_of.as_deref().map_or(Ok(()), published::check)?;
     if args.state_of.is_none() && args.state_orientation.is_some() {
-        return Err(Error::usage("--state-orientation goes with --state-of: whole models keep their states as they lie").into());
+        return Err(Error::usage("--state-orientation needs --state-of: the states of a whole model are copied unchanged").into());
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
     if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
-        let text = format!("convert writes safetensors, which nobody would look for in a .{found}");
-        return Err(Error::usage(text).at(output.display()).hint("name it .safetensors, or .st").into());
+        let text = format!("convert writes safetensors, found an output file with the extension .{found}");
+        return Err(Error::usage(text).at(output.display()).hint("use the extension .safetensors or .st").into());
     }
     let inputs = [Some(input), args.state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
     for path in inputs {
@@ -136,14 +136,14 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A state is no checkpoint: rewritten as one, no verb would take it.
+/// Refuses state files, which no verb would accept after a conversion to a checkpoint.
 fn refuse_states(input: &Checkpoint) -> Result<()> {
     if is_tuned(input) {
         let e = Error::input("expected a checkpoint, found a tuned initial state");
-        return Err(e.hint("make a state file of it with --state-of MODEL, or give it as it is with --state"));
+        return Err(e.hint("convert it with --state-of MODEL, or pass it to --state unchanged"));
     }
     if is_saved(input) {
-        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("give it as it is with --state"));
+        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("pass it to --state unchanged"));
     }
     Ok(())
 }

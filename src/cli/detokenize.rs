@@ -1,4 +1,4 @@
-//! `detokenize`: token ids to text.
+//! `detokenize`: converts token ids to text.
 
 use super::output::Output;
 use super::prompt::no_input;
@@ -35,7 +35,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Report {
     tokens: Vec<u32>,
-    /// Bytes that are no text show as U+FFFD.
+    /// The decoded text. Bytes that are not UTF-8 become U+FFFD.
     text: String,
 }
 

@@ -1,4 +1,4 @@
-//! `devices`: what there is to run on, and which one would be taken.
+//! `devices`: lists the devices and marks the chosen one.
 
 use super::Outcome;
 use super::model_options::DeviceArgs;
@@ -13,17 +13,17 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat devices
   wingbeat devices --json
-  wingbeat devices --device nvidia      which one would --device nvidia be?
+  wingbeat devices --device nvidia      show which device --device nvidia chooses
 
 Environment, for tests and for drivers that misbehave:
-  WINGBEAT_KERNELS=groups|lanes         the kernels for GPUs, or those for software adapters
-  WINGBEAT_SUBGROUPS=0|1                0: no sums by subgroups; 1: an error where there are none
+  WINGBEAT_KERNELS=groups|lanes         use the kernels for GPUs, or the kernels for software adapters
+  WINGBEAT_SUBGROUPS=0|1                0: no subgroup operations; 1: an error if the adapter has none
   WINGBEAT_COOPERATIVE=0|1              the same for cooperative matrices
-  WINGBEAT_CHECKED_SHADERS=1            bounds checks stay in the shaders
-  WINGBEAT_MAX_BINDING=BYTES            larger matrices are split
-  WINGBEAT_DRAWS=device|host            where tokens are drawn
-  WINGBEAT_TUNE=0|1                     0: measure no GPU; 1: software adapters, too
-  WINGBEAT_CACHE=FOLDER                 where what was measured is kept";
+  WINGBEAT_CHECKED_SHADERS=1            keep bounds checks in the shaders
+  WINGBEAT_MAX_BINDING=BYTES            split larger matrices
+  WINGBEAT_DRAWS=device|host            sample tokens on the device or on the host
+  WINGBEAT_TUNE=0|1                     0: measure no adapter; 1: measure software adapters, too
+  WINGBEAT_CACHE=FOLDER                 keep measurements of adapters in FOLDER";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]
@@ -40,7 +40,7 @@ pub fn run(args: Args) -> Outcome {
     show(&args.on, args.json)
 }
 
-/// The list, as a table or as JSON.
+/// Prints the list as a table or as JSON.
 pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
     let backend = on.backend()?;
     let choice = choose(&on.device()?, backend)?;
@@ -58,7 +58,7 @@ pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One device for people.
+/// Returns the line of a device.
 pub fn line(d: &DeviceReport) -> String {
     let mark = if d.chosen { '*' } else { ' ' };
     let mut text = format!("{mark} {:<6} {} ({}, {})", d.id, d.name, d.backend, d.kind);
@@ -79,6 +79,6 @@ pub fn line(d: &DeviceReport) -> String {
         (Some(total), None) => text.push_str(&format!(", {}", size(total))),
         (None, _) => {}
     }
-    // Names are the driver's.
+    // The name comes from the driver and may have control characters.
     printable(&text).into_owned()
 }

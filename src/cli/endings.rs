@@ -1,4 +1,4 @@
-//! Says on stderr how texts ended, where a reader of the text alone would not notice: a full context, a text cut under its rules.
+//! Reports endings that the text alone does not show: a full context, a text cut before its grammar or schema was complete.
 
 use crate::session::Finish;
 
@@ -9,9 +9,9 @@ pub struct Endings {
     pub all: usize,
     /// Texts that ended because the context was full.
     pub context: usize,
-    /// Texts that were cut before their grammar or schema let them end.
+    /// Texts that were cut before their grammar or schema was complete.
     pub incomplete: usize,
-    /// Texts that ended with their tokens, though whole under their grammar or schema.
+    /// Texts that ran out of tokens but are complete under their grammar or schema.
     pub closed: usize,
 }
 
@@ -22,7 +22,7 @@ impl Endings {
         endings
     }
 
-    /// Counts a text. `complete` is that of [`Stream`](crate::session::Stream).
+    /// Counts a text. `complete` is the field of [`Stream`](crate::session::Stream).
     pub fn add(&mut self, finish: Finish, complete: Option<bool>) {
         self.all += 1;
         self.context += usize::from(finish == Finish::Context);
@@ -31,7 +31,7 @@ impl Endings {
         self.closed += usize::from(is_cut && complete == Some(true));
     }
 
-    /// A line for each kind of ending, in a session with this context.
+    /// Returns a line for each kind of ending. `context` is the session's limit.
     pub fn lines(&self, context: Option<usize>) -> Vec<String> {
         let Endings { all, context: full, incomplete, closed } = *self;
         let how_many = |n: usize| if all > 1 { format!("{n} of {all} texts: ") } else { String::new() };
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_are_counted_and_said() {
+    fn endings_are_counted_and_reported() {
         let lines = |texts: &[(Finish, Option<bool>)]| Endings::of(texts.iter().copied()).lines(Some(64));
         let (length, context) = (Finish::Length, Finish::Context);
         assert!(lines(&[(length, None), (Finish::Stop, Some(false)), (Finish::Eos, Some(true))]).is_empty());

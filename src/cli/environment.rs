@@ -1,4 +1,4 @@
-//! Environment variables of wingbeat: all are checked before a verb begins.
+//! Checks the environment variables of wingbeat before a verb begins.
 
 use super::output::say;
 use super::threads::THREADS;
@@ -6,15 +6,15 @@ use super::variables::{CACHE, DEVICE};
 use crate::error::Result;
 use crate::exec::environment as models;
 
-/// Letters by which a mistyped name may differ.
+/// The most letters by which a mistyped name differs.
 const TYPOS: usize = 2;
 
-/// The names of all variables.
+/// Returns the names of all variables.
 pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
-/// Checks the values of all variables, and says where a name is nearly that of a variable.
+/// Checks the values of all variables. Prints a note for a name that is nearly the name of a variable.
 ///
 /// # Errors
 /// `Usage`, at the variable.
@@ -28,7 +28,7 @@ pub fn check() -> Result<()> {
     models::check()
 }
 
-/// The variable of a mistyped name.
+/// Returns the variable that a mistyped name means, if one is similar enough.
 fn meant(name: &str) -> Option<&'static str> {
     if !name.starts_with("WINGBEAT_") || names().any(|known| known == name) {
         return None;

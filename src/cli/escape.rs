@@ -12,10 +12,10 @@ pub struct EscapeArgs {
 }
 
 impl EscapeArgs {
-    /// A text from an argument, with its escapes replaced if that was asked for. Without the flag, the first `\n` gets a hint.
+    /// Returns a text of an argument, with replaced escapes if the flag is given. Without the flag, the first `\n` prints a note.
     ///
     /// # Errors
-    /// `Usage` at the flag: an escape is unknown or incomplete, or the bytes are not UTF-8.
+    /// `Usage` at `flag` if an escape is unknown or incomplete, or if the bytes are not UTF-8.
     pub fn text(&self, text: &str, flag: &str) -> Result<String> {
         if self.escape {
             return unescaped(text).map_err(|e| e.at(flag));
@@ -27,7 +27,7 @@ impl EscapeArgs {
         Ok(text.to_owned())
     }
 
-    /// The same for several texts.
+    /// Returns several texts, each as [`text`](Self::text).
     ///
     /// # Errors
     /// As [`text`](Self::text).
@@ -36,7 +36,7 @@ impl EscapeArgs {
     }
 }
 
-/// Replaces escapes. `\xNN` is a byte, so that two or more of them may form a character.
+/// Replaces escapes. `\xNN` is a byte, so several of them may form a character.
 fn unescaped(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -65,7 +65,7 @@ fn unescaped(text: &str) -> Result<String> {
     })
 }
 
-/// Takes that many hexadecimal digits off the front.
+/// Removes `n` hexadecimal digits from the front of `rest` and returns their value.
 fn hex(rest: &mut &str, n: usize) -> Result<u32> {
     let digits = rest.get(..n).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
     let digits = digits.ok_or_else(|| Error::usage(format!("expected {n} hexadecimal digits in an escape, found {:?}", short(rest, n))))?;
@@ -73,7 +73,7 @@ fn hex(rest: &mut &str, n: usize) -> Result<u32> {
     Ok(u32::from_str_radix(digits, 16).expect("hexadecimal digits were checked"))
 }
 
-/// The character of `\uNNNN`. Two escapes in a row may be a surrogate pair, as in JSON.
+/// Returns the character of `\uNNNN`. Two escapes in a row may be a surrogate pair, as in JSON.
 fn character(rest: &mut &str) -> Result<char> {
     let mut units = vec![hex(rest, 4)? as u16];
     if let (0xd800..=0xdbff, Some(mut low)) = (units[0], rest.strip_prefix("\\u")) {

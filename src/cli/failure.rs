@@ -1,4 +1,4 @@
-//! How a run that failed ends: a line for people, an object for programs, and the exit code.
+//! Reports the error of a run: a line on stderr, a JSON object on stdout if asked for, and the exit code.
 
 use super::flags;
 use super::output::{Output, say, say_error};
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// Reports an error of a verb. `args` are those of the process; `json`: an object on stdout, too.
+/// Reports an error of a verb. `args` are the arguments of the process. With `json`, also prints an object on stdout.
 pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     let e = flags::in_field(e, args);
     if json {
@@ -19,7 +19,7 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     ExitCode::from(e.kind.exit_code())
 }
 
-/// Reports what clap says: an error of the flags, the help or the version.
+/// Prints clap's answer: an error of the flags, the help or the version.
 pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     if e.use_stderr() && json {
         let _ = Output::new(true).json(&flags::report(&usage(e)));
@@ -33,7 +33,7 @@ pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
 }
 
-/// Clap's error as one of ours: the flag is the place, a tip is the hint.
+/// Converts clap's error: the flag becomes the place, a tip the hint.
 fn usage(e: &clap::Error) -> Error {
     let text = e.to_string();
     let mut paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -53,7 +53,7 @@ fn usage(e: &clap::Error) -> Error {
     }
 }
 
-/// `--top-p` of `--top-p <X>`; a positional argument is as it is.
+/// Returns `--top-p` for `--top-p <X>`. A positional argument is unchanged.
 fn flag(arg: &str) -> &str {
     arg.split_once(' ').map_or(arg, |(flag, _)| flag)
 }

@@ -1,7 +1,7 @@
-//! The program's names for the options and items of the library: the one table from library names to flags.
+//! Maps the library's names of options and items to flags. This is the only such table.
 //!
-//! A library error names a field, such as `device`, and its hint names options between backticks. Here these become the flag, the
-//! environment variable or the command that a user of the program types.
+//! A library error names a field, such as `device`, and its hint names options between backticks. This module replaces them by the flag, the
+//! environment variable or the command that a user types.
 
 use super::variables::DEVICE;
 use crate::error::{Error, renamed};
@@ -43,14 +43,14 @@ fn flag(option: &str) -> Option<String> {
     OPTIONS.iter().find(|(name, _)| *name == option).map(|(_, flag)| (*flag).to_owned()).or_else(of_setting)
 }
 
-/// Returns what the program calls an option, an option with a value, or an item of the library.
+/// Returns the program's name of an option, of an option with a value, or of an item of the library.
 fn name(name: &str, value: Option<&str>) -> Option<String> {
     let command = COMMANDS.iter().find(|(item, _)| *item == name).map(|(_, command)| (*command).to_owned());
     let name = command.or_else(|| flag(name))?;
     Some(value.map_or_else(|| name.clone(), |value| format!("{name} {value}")))
 }
 
-/// Returns a text of the library, such as a note on a model, with flags in the place of options.
+/// Returns a text of the library, such as a note on a model, with flags in place of options.
 pub fn in_text(text: &str) -> String {
     renamed(text, &name)
 }
@@ -60,12 +60,12 @@ pub fn in_hint(e: Error) -> Error {
     e.with_names(&name)
 }
 
-/// Returns an error's object for programs, with flags in its hint.
+/// Returns the JSON of an error, with flags in its hint.
 pub fn report(e: &Error) -> ErrorReport {
     ErrorReport::from(&in_hint(e.clone()))
 }
 
-/// Returns an error of a verb, whose field is the flag or the environment variable that set the option. `args` are those of the process.
+/// Returns an error with the flag or the environment variable that set the option as its field. `args` are the arguments of the process.
 pub fn in_field(mut e: Error, args: &[OsString]) -> Error {
     let is_given =
         |flag: &str| args.iter().filter_map(|a| a.to_str()).any(|a| a == flag || a.strip_prefix(flag).is_some_and(|a| a.starts_with('=')));

@@ -1,4 +1,4 @@
-//! How a conversation is written down.
+//! The option for the format of a conversation.
 
 use crate::chat::Format;
 use crate::error::Result;
@@ -13,12 +13,15 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// The name that was asked for.
+    /// Returns the name of the flag, if it is given.
     pub fn name(&self) -> Option<&str> {
         self.format.as_deref()
     }
 
-    /// The one that was asked for.
+    /// Returns the format of the flag, if it is given.
+    ///
+    /// # Errors
+    /// `Usage` if the model cannot use the format.
     pub fn asked(&self, model: &Model) -> Result<Option<Format>> {
         self.format.as_ref().map(|name| Format::named(name, model).map_err(|e| e.at("--format"))).transpose()
     }

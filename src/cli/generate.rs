@@ -39,7 +39,7 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     newline: NewlineArgs,
-    /// Generate at most N tokens; 0 only prefills the prompt, -1 goes on until the text ends or the context is full
+    /// Generate at most N tokens; 0 only prefills the prompt, -1 generates until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
     /// Continue the prompt K times in one batch; seeds count up
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Outcome {
     }
     let n_trials = args.trials as usize;
     if n_trials > 1 && args.save_state.is_some() {
-        return Err(Error::usage("--save-state keeps one state, --trials makes several").hint("choose one of them").into());
+        return Err(Error::usage("--save-state saves one state, but --trials makes several").hint("leave out one of the two flags").into());
     }
     let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
     let given = args.input.read(args.newline.last())?;
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> Outcome {
         let mut stream = Stream::new(slot, sampler.clone(), &limits);
         stream.begin_after(&loaded.pending, read, model.vocab());
         target.save(&mut |path| save(&args, &loaded, &mut session, read, &stream, path))?;
-        say(format_args!("note: the state that is saved has read {} of {} tokens of the prompt", read.len(), prompt.len()));
+        say(format_args!("note: the saved state has read {} of {} tokens of the prompt", read.len(), prompt.len()));
     }
     let prefill_ms = prefilled?;
     sampler.read(&prompt);
@@ -134,7 +134,7 @@ pub fn run(args: Args) -> Outcome {
     finish(&args, &model, &streams, seed, &timings, first_ms, out)
 }
 
-/// Encodes the prompt. It may be empty where a state gives something to continue.
+/// Encodes the prompt. It may be empty if a loaded state has logits.
 fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
     let prompt = given.tokens(|text| match text {
         "" => Ok(Vec::new()),
@@ -146,7 +146,7 @@ fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
     Ok(prompt)
 }
 
-/// Prefills the prompt, and returns how many milliseconds that took.
+/// Prefills the prompt. Returns the milliseconds.
 fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     let mut bar = Progress::new("reading", Unit::Tokens);
     let started = Instant::now();
@@ -154,7 +154,7 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Saves the state of a stream, after the tokens of the prompt and those generated.
+/// Saves the state of a stream at its end.
 fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
     let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
     let (sampler, pending) = (stream.sampler.memory(), stream.pending());
@@ -162,8 +162,8 @@ fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32]
     session.save_with(stream.slot, path, beside)
 }
 
-/// Continues all streams and shows what comes. Returns the timings, and the milliseconds from `began` to the first token. A failure to
-/// show text ends the streams, and is returned so that the state is kept.
+/// Continues all streams and prints their text. Returns the timings and the milliseconds from `began` to the first token. If the text
+/// cannot be printed, the streams end and the failure is returned, so that the caller can still save the state.
 fn play(
     args: &Args,
     session: &mut Session,
@@ -202,11 +202,11 @@ fn play(
     Ok((timings, first_ms, closed))
 }
 
-/// Every id that led to the slot, as far as it is known.
+/// Returns all ids that the slot has read, as far as they are known.
 fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
     if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {
-        say(format_args!("note: the state that was loaded keeps no token ids; the new one has only those read since"));
+        say(format_args!("note: the loaded state has no token ids; the saved state has only the ids after it"));
     }
     all
 }
@@ -252,7 +252,7 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
 }
 
-/// Tokens and speed of the prompt and of the text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens (121.0/s)`.
+/// Returns the tokens and rates of prompt and text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens (121.0/s)`.
 fn spent(timings: &Timings, first_ms: Option<f64>) -> String {
     let (read, made) = (timings.prefill_tokens, timings.decode_tokens);
     let mut parts = Vec::new();

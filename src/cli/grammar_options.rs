@@ -1,4 +1,4 @@
-//! What output has to follow: a grammar or a schema of JSON.
+//! The options that constrain output to a grammar, a JSON schema or JSON.
 
 use super::prompt::utf8;
 use crate::constrain::{Constraint, Follower, Grammar};
@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The longest file that is read; a grammar itself may be shorter.
+/// The most bytes of a file. The limit of a grammar itself may be lower.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What a JSON object and any JSON value are called.
+/// The names of the rules for a JSON object and for any JSON value.
 const OBJECT: &str = "json";
 const VALUE: &str = "value";
 
@@ -31,16 +31,19 @@ pub struct GrammarArgs {
     /// Constrain the text to a JSON value
     #[arg(hide_short_help = true, long)]
     json_value: bool,
-    /// Use the last tokens to close the text where it would be cut; the default for JSON
+    /// Close the text with its last tokens instead of cutting it; the default for JSON
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
-    /// Cut the text where its tokens end; the default for --grammar
+    /// Cut the text when its tokens run out; the default for --grammar
     #[arg(hide_short_help = true, long, overrides_with = "close")]
     no_close: bool,
 }
 
 impl GrammarArgs {
-    /// What was asked for, if anything.
+    /// Reads the rules of the flags. Returns `None` without such flags.
+    ///
+    /// # Errors
+    /// `File` and `Input` if the file cannot be read, is too long or is not UTF-8.
     pub fn asked(&self) -> Result<Option<Asked>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),
@@ -50,23 +53,23 @@ impl GrammarArgs {
         }
     }
 
-    /// Whether a text that runs out of tokens is closed.
+    /// Returns how a text ends that runs out of tokens.
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }
 
-    /// The same, where a flag says so.
+    /// Returns the flag for the end of a text, or `None` without a flag.
     pub fn asked_close(&self) -> Option<bool> {
         self.close.then_some(true).or(self.no_close.then_some(false))
     }
 
-    /// At the beginning of a text; none where nothing was asked for. A clone is for another text.
+    /// Returns a follower at the beginning of a text, or `None` without rules. Each text needs its own clone.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
         self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
 }
 
-/// Rules, and what a user calls them.
+/// Rules with the name that the user gave.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asked {
     pub name: String,
@@ -74,7 +77,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `json` (an object), `value` (any JSON), or from a file: a schema where its name ends with `.json`, else a grammar in GBNF.
+    /// Returns the rules `json` (an object), `value` (any JSON value), or those of a file: a schema if its name ends with `.json`, else a
+    /// grammar in GBNF.
     pub fn named(name: &str) -> Result<Asked> {
         let path = Path::new(name);
         match path.extension() {
@@ -85,12 +89,12 @@ impl Asked {
         }
     }
 
-    /// Rules of a field of that name.
+    /// Returns rules with a name.
     pub fn of(name: &str, rules: Rules) -> Asked {
         Asked { name: name.into(), rules }
     }
 
-    /// At the beginning of a text, which begins with `lead`.
+    /// Returns a follower at the beginning of a text that begins with `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }
@@ -99,7 +103,7 @@ impl Asked {
         self.rules
     }
 
-    /// What tells these rules from others, whatever they are called.
+    /// Returns a text that is equal for equal rules, whatever their names.
     pub fn identity(&self) -> String {
         format!("{:?}", self.rules)
     }
@@ -119,7 +123,7 @@ impl Asked {
     }
 }
 
-/// For a stream of the session.
+/// Returns the constraint of a stream.
 pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
     follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
 }

@@ -1,17 +1,17 @@
 //! Help in two lengths: `--help` shows the basic options of a verb, `--help-all` shows all of them.
 //!
-//! An option is basic unless it says `hide_short_help = true` where it is declared.
+//! An option is basic unless its declaration has `hide_short_help = true`.
 
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
-/// Asks for all options.
+/// The flag that shows all options.
 const ALL: &str = "--help-all";
 
-/// Where the flags for help are listed.
+/// The help section of the flags about help.
 pub const HEADING: &str = "Help";
 
-/// How much help shows.
+/// The length of help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
     Basics,
@@ -19,14 +19,14 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// What these arguments ask for.
+    /// Returns the length that the arguments ask for.
     pub fn asked(args: &[OsString]) -> Shows {
         let flags = || args.iter().skip(1).take_while(|a| *a != "--");
         if flags().any(|a| a == ALL) { Shows::All } else { Shows::Basics }
     }
 }
 
-/// `wingbeat help VERB` as `wingbeat VERB --help`: one way to show help is enough.
+/// Rewrites `wingbeat help VERB` as `wingbeat VERB --help`.
 pub fn spelled_out(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.len() == 3 && args[1] == "help" && !args[2].as_encoded_bytes().starts_with(b"-") {
         args[1] = args.pop().expect("three arguments were counted");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_a_verb_is_the_verbs_help() {
+    fn help_verb_is_rewritten_as_verb_help() {
         assert_eq!(spelled_out(args("w help score")), args("w score --help"));
         for same in ["w help", "w help --help", "w score help", "w help score x"] {
             assert_eq!(spelled_out(args(same)), args(same));

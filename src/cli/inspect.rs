@@ -1,4 +1,4 @@
-//! `inspect`: what a checkpoint is, without loading it.
+//! `inspect`: describes a checkpoint without loading it.
 
 use super::model_options::quant_values;
 use super::output::{Output, say};

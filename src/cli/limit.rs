@@ -1,8 +1,8 @@
-//! How many tokens a text may have, as `-n` and the field `max_tokens` of `batch` say it: -1 is no limit.
+//! The limit of tokens that `-n` sets: -1 is no limit.
 
 use crate::engine::UNLIMITED;
 
-/// For `value_parser`.
+/// Parses a limit, for `value_parser`.
 pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {
     match text.trim() {
         "-1" => Ok(UNLIMITED),

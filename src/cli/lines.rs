@@ -1,4 +1,4 @@
-//! The lines of the input, a few at a time: a thread reads them, so that whoever writes slowly into a pipe holds up no text.
+//! Reads lines of input on a thread of its own, so that a slow writer to a pipe delays no running text.
 
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -8,25 +8,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a line at the most. A longer one is skipped without being kept.
+/// The most bytes of a line. A longer line is skipped.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// Lines that wait to be taken, at most.
+/// The most lines that wait to be taken.
 const MAX_WAITING: usize = 64;
 
-/// Bytes of all lines that wait or are worked on, at most: several long lines at once would fill the memory.
+/// The most bytes of all lines that wait or are processed. Several long lines at once would fill the memory.
 const MAX_HELD: usize = 64 << 20;
 
-/// A line by its number, from 1 on.
+/// A line with its number, from 1.
 pub struct Numbered {
     pub number: u64,
-    /// Without its end; none where there are too many.
+    /// The line without its newline. `None` if it is too long.
     pub bytes: Option<Vec<u8>>,
-    /// To be kept while the line is worked on.
+    /// Must be kept while the line is processed.
     pub held: Held,
 }
 
-/// A line's share of the bytes that are held at a time.
+/// A line's share of [`MAX_HELD`], returned when dropped.
 pub struct Held {
     bytes: usize,
     of: Arc<Budget>,
@@ -50,7 +50,7 @@ impl Budget {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room. A line alone always has room.
+    /// Waits until `bytes` fit. A single line always fits.
     fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -59,21 +59,25 @@ impl Budget {
     }
 }
 
-/// What there is to take.
+/// The answer of [`Lines::next`].
 pub enum Next {
     Line(Numbered),
-    /// Not yet.
+    /// No line has come yet.
     Wait,
-    /// Nothing any more.
+    /// The input has ended.
     End,
 }
 
+/// The lines of a file or of standard input.
 pub struct Lines {
     from: Receiver<Result<Numbered>>,
 }
 
 impl Lines {
-    /// Of a file; `-` is standard input.
+    /// Opens a file, or standard input if the path is `-`.
+    ///
+    /// # Errors
+    /// `File` if the file cannot be opened, `Memory` if the system has no thread left.
     pub fn open(path: &Path) -> Result<Lines> {
         let (to, from) = sync_channel(MAX_WAITING);
         let place = path.to_path_buf();
@@ -87,7 +91,10 @@ impl Lines {
         Ok(Lines { from })
     }
 
-    /// The next line, if it comes within that time.
+    /// Returns the next line if it comes within `patience`.
+    ///
+    /// # Errors
+    /// `File` if the input cannot be read.
     pub fn next(&self, patience: Duration) -> Result<Next> {
         match self.from.recv_timeout(patience) {
             Ok(line) => line.map(Next::Line),
@@ -101,16 +108,16 @@ fn reader() -> std::thread::Builder {
     std::thread::Builder::new().name("lines".into())
 }
 
-/// What standard input and output are called.
+/// The name of standard input and output.
 pub const STANDARD: &str = "-";
 
 pub fn is_standard(path: &Path) -> bool {
     path == Path::new(STANDARD)
 }
 
-/// How many lines a file has that are not empty; none where that is not known before they are read.
+/// Returns the number of lines that are not blank. `None` for a pipe or standard input.
 pub fn count(path: &Path) -> Option<u64> {
-    // Not opened before that is known: a second opening of a pipe waits for somebody else to write.
+    // A pipe must not be opened a second time: that waits for another writer.
     let is_file = !is_standard(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());
     let file = is_file.then(|| File::open(path).ok())??;
     let (mut reader, mut n, mut is_empty) = (BufReader::with_capacity(1 << 20, file), 0, true);
@@ -132,7 +139,7 @@ pub fn count(path: &Path) -> Option<u64> {
     }
 }
 
-/// Until nobody takes them any more.
+/// Sends lines until the input ends or the receiver is dropped.
 fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>) {
     let budget = Arc::<Budget>::default();
     for number in 1.. {
@@ -149,7 +156,7 @@ fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>)
     }
 }
 
-/// A line without its end; none at the end of all, and none in it where it is too long.
+/// Reads a line without its newline. Returns `None` at the end of the input, and `Some(None)` for a line that is too long.
 fn read(from: &mut impl BufRead) -> std::io::Result<Option<Option<Vec<u8>>>> {
     let mut line = Vec::new();
     from.by_ref().take(MAX_BYTES as u64 + 1).read_until(b'\n', &mut line)?;
@@ -186,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_wait_for_one_another() {
+    fn long_lines_wait_for_room() {
         let budget = Arc::<Budget>::default();
         let first = budget.hold(MAX_HELD + 1);
         let (to, from) = sync_channel(1);
@@ -213,7 +220,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_pipe_is_not_waited_for_to_be_counted() {
+    fn a_pipe_is_not_opened_to_count_its_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

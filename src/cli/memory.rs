@@ -1,7 +1,7 @@
-//! The end of a program that has no memory left: one line on stderr, with `--json` an object on stdout too, and exit code 4.
+//! Ends the program when the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
 //!
-//! Allocations whose size a file or a user decides are errors long before (`error::room`). The rest of them, small or in other crates, end
-//! in this allocator. It stands in the program and not in the library: a library must not choose its caller's allocator.
+//! Large allocations, whose size a file or a user decides, return errors before (`error::room`). All other failed allocations end in this
+//! allocator. Only the program has it, because a library must not choose its caller's allocator.
 
 use crate::error::{Kind, MEMORY_HINT, is_handled};
 use crate::weights::new_file::remove_unfinished_at_once;
@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator. A failed allocation that nobody handles ends the program.
+/// The system's allocator. A failed allocation that no caller handles ends the program.
 pub struct Allocator;
 
 // SAFETY: every call goes to the system's allocator unchanged. A failure ends the process without unwinding, or is passed on.
@@ -40,15 +40,15 @@ fn checked(at: *mut u8, size: usize) -> *mut u8 {
     at
 }
 
-/// Whether programs read our text.
+/// True if errors are printed as JSON, too.
 static WANTS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes the program's last words an object on stdout, too.
+/// Makes the last error also a JSON object on stdout.
 pub fn speak_json(wanted: bool) {
     WANTS_JSON.store(wanted, Ordering::Relaxed);
 }
 
-/// Allocates nothing.
+/// Ends the program after a failed allocation of `size` bytes. Allocates nothing.
 #[cold]
 fn end(size: usize) -> ! {
     let mut message = Line::default();
@@ -56,7 +56,8 @@ fn end(size: usize) -> ! {
     end_with(message.text(), MEMORY_HINT)
 }
 
-/// Allocates nothing and waits for no lock, so a signal handler may call it. Neither text has a quote or a backslash in it.
+/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call it. Neither text may have a
+/// quote or a backslash.
 fn end_with(message: &str, hint: &str) -> ! {
     let kind = Kind::Memory;
     if WANTS_JSON.load(Ordering::Relaxed) {
@@ -99,7 +100,7 @@ impl Write for Line {
     }
 }
 
-/// Writes to a descriptor past all buffers and locks: another thread may hold them.
+/// Writes to a descriptor without buffers and locks, which another thread may hold.
 #[cfg(unix)]
 fn say(descriptor: i32, bytes: &[u8]) {
     use std::io::Write;
@@ -110,15 +111,15 @@ fn say(descriptor: i32, bytes: &[u8]) {
     let _ = to.write(bytes);
 }
 
-/// Where descriptors are no numbers.
+/// Writes to standard output or standard error.
 #[cfg(not(unix))]
 fn say(descriptor: i32, bytes: &[u8]) {
     use std::io::Write;
     let _ = if descriptor == 1 { std::io::stdout().write_all(bytes) } else { std::io::stderr().write_all(bytes) };
 }
 
-/// Drivers and their compilers are C and C++, and end a process that may not take more memory with a signal. Where a limit is set
-/// (`ulimit -v`), such an end gets a line and an exit code. Without a limit nothing changes.
+/// Explains crashes under a memory limit (`ulimit -v`). Drivers and their compilers are C and C++ and end the process with a signal when
+/// memory runs out; the handler prints an error and sets the exit code. Without a limit nothing changes.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub fn explain_crashes() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -126,7 +127,7 @@ pub fn explain_crashes() {
     if getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(limit, _)| limit) == RLIM_INFINITY {
         return;
     }
-    // On the stack that the standard library sets aside for overflows, where a thread has one.
+    // The handler runs on the standard library's stack for overflows, if the thread has one.
     let action = SigAction::new(SigHandler::Handler(crashed), SaFlags::SA_ONSTACK, SigSet::empty());
     for signal in [Signal::SIGABRT, Signal::SIGSEGV] {
         // SAFETY: the handler allocates nothing, waits for no lock and does not return: writes, `unlink` and `_exit`, all allowed in a handler.
@@ -138,10 +139,10 @@ pub fn explain_crashes() {
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 extern "C" fn crashed(_signal: i32) {
-    let message = "the program crashed where its memory is limited; it is probably out of memory";
+    let message = "the program crashed under a memory limit; it is probably out of memory";
     end_with(message, "raise the limit, ulimit -v, or use --device cpu")
 }
 
-/// Where processes have no such limit.
+/// Does nothing: processes have no such limit here.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub fn explain_crashes() {}

@@ -1,4 +1,4 @@
-//! The options of every verb that runs a model, and the opening of one with them.
+//! The options of every verb that runs a model, and the loading of the model.
 
 use super::flags;
 use super::output::say;
@@ -15,7 +15,7 @@ use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, Sn
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::PathBuf;
 
-/// Which model, and from which state it starts.
+/// The model and its initial state.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
@@ -43,7 +43,7 @@ pub struct ModelArgs {
     pub state_any: bool,
 }
 
-/// How a model runs.
+/// The options that determine how a model runs.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct RunArgs {
@@ -70,7 +70,7 @@ pub struct RunArgs {
     /// Prefill at most N tokens per step
     #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = within(1..=u32::MAX), help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub chunk: u32,
-    /// Use the same kernels for every batch size, so that a text never depends on its neighbours in the batch
+    /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
     /// Neither measure the best kernel sizes of a GPU (once, at its first use) nor use earlier measurements
@@ -78,7 +78,7 @@ pub struct RunArgs {
     pub no_cache: bool,
 }
 
-/// Where a model runs.
+/// The options that choose the device.
 #[derive(clap::Args)]
 #[command(next_help_heading = DEVICE_HEADING)]
 pub struct DeviceArgs {
@@ -98,17 +98,17 @@ const DEVICES: [&str; 5] = ["auto", "cpu", "gpu", "gpu:0", "gpu:1"];
 /// Values of `--state-orientation`.
 pub const ORIENTATIONS: [&str; 2] = ["value-key", "key-value"];
 
-/// For `value_parser`: a file, or a built-in vocabulary.
+/// Parses a path or the name of a built-in vocabulary, for `value_parser`.
 pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
     suggested(PathBufValueParser::new(), ["world", "tiny"])
 }
 
-/// For `value_parser`: a plan of formats that can be read.
+/// Parses a plan of formats, for `value_parser`.
 pub fn quant_values() -> impl TypedValueParser<Value = String> {
     suggested(quant, QuantPlan::names())
 }
 
-/// What help says of `--quant`: every format that there is.
+/// Returns the help of `--quant`, with every format.
 fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
@@ -116,12 +116,15 @@ fn quant_help() -> String {
 }
 
 impl DeviceArgs {
-    /// The flag, else its twin in the environment.
+    /// Returns the flag, or else the environment variable.
     pub fn named(&self) -> Option<String> {
         self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
     }
 
-    /// The device that was asked for.
+    /// Returns the requested device.
+    ///
+    /// # Errors
+    /// `Usage` if the name cannot be parsed.
     pub fn device(&self) -> Result<DeviceChoice> {
         self.named().map_or(Ok(DeviceChoice::Auto), |text| text.parse())
     }
@@ -137,13 +140,13 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Where measurements are kept: `WINGBEAT_CACHE`, else the system's folder for such things.
+    /// Returns the folder of measurements: `WINGBEAT_CACHE`, or else the system's cache folder. `None` with `--no-cache`.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
     }
 
-    /// The first run on a GPU finds out which kernels suit it.
+    /// Measures the best kernel sizes of a GPU at its first use.
     pub fn measure_once(&self) -> Result<()> {
         self.measure(&self.on.device()?)
     }
@@ -176,7 +179,7 @@ impl RunArgs {
     }
 }
 
-/// Refuses a model that is not here with the command that downloads it, if that is known.
+/// Refuses a missing model. The hint has the command that downloads the model, if it is a published one.
 pub fn check(source: &ModelSource) -> Result<()> {
     match source {
         ModelSource::Path(path) => published::check(path),
@@ -184,7 +187,7 @@ pub fn check(source: &ModelSource) -> Result<()> {
     }
 }
 
-/// Opens a model, and says on stderr what it runs on.
+/// Loads a model and prints its device on stderr.
 pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
     check(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
@@ -204,9 +207,9 @@ impl ModelArgs {
         check(&self.source())?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
-            // Whatever it chooses is on adapters that any other run measures.
+            // The strategy is not known yet, and other runs measure the same adapters.
             Some(StrategyChoice::Auto) => {}
-            // A segment without layers may name a device that is not there: those with layers are opened, and missed, later.
+            // A segment without layers may name a missing device. Loading the model reports missing devices of the other segments.
             Some(StrategyChoice::Given(strategy)) => {
                 strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
             }
@@ -216,7 +219,7 @@ impl ModelArgs {
         load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
     }
 
-    /// What the state file holds, where one is given.
+    /// Reads the state file of `--state`. Returns `None` without the flag.
     pub fn read_state(&self, model: &Model) -> Result<Option<(Snapshot, LoadedState)>> {
         let Some(path) = &self.state else { return Ok(None) };
         let (snapshot, loaded) = Snapshot::load(model, path, self.state_any)?;
@@ -226,7 +229,7 @@ impl ModelArgs {
         Ok(Some((snapshot, loaded)))
     }
 
-    /// A slot at the beginning, or where the state file ends.
+    /// Opens an empty slot, or a slot with the state of `--state`.
     pub fn open_slot(&self, session: &mut Session) -> Result<(Slot, LoadedState)> {
         match self.read_state(session.model())? {
             Some((snapshot, loaded)) => Ok((session.restore(&snapshot)?, loaded)),
@@ -235,7 +238,7 @@ impl ModelArgs {
     }
 }
 
-/// For `value_parser`.
+/// Parses an orientation, for `value_parser`.
 pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> {
     text.parse().map_err(|e: Error| e.message)
 }

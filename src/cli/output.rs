@@ -1,4 +1,4 @@
-//! Writing to stdout and stderr: a closed pipe is no error, and a terminal gets no control characters from a model.
+//! Writes to stdout and stderr. A closed pipe is not an error, and a terminal gets no control characters of a model.
 
 use super::Failure;
 use super::style::{Color, DIM, explained, marked, painted};
@@ -13,26 +13,26 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 pub struct Output {
     out: StdoutLock<'static>,
     is_terminal: bool,
-    /// Whether text is passed on as it is.
+    /// True if a terminal gets control characters unchanged.
     raw: bool,
-    /// Whether the last thing written ended a line.
+    /// True if the last write ended a line.
     at_line_start: bool,
 }
 
 impl Output {
-    /// `raw`: control characters reach a terminal, too.
+    /// Locks standard output. With `raw`, a terminal gets control characters unchanged.
     pub fn new(raw: bool) -> Output {
         let out = io::stdout().lock();
         Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
     }
 
-    /// Text from a model or a file, shown at once.
+    /// Prints text of a model or a file at once.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
         self.bytes(shown.as_bytes())
     }
 
-    /// The same in a style. The caller knows that whoever reads it shows styles.
+    /// Prints text in a style. The caller has checked that the reader understands styles.
     pub fn styled(&mut self, text: &str, style: Style) -> Result<(), Failure> {
         check(write!(self.out, "{style}"))?;
         self.text(text)?;
@@ -40,7 +40,7 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Bytes as they are.
+    /// Prints bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if let Some(last) = bytes.last() {
             self.at_line_start = *last == b'\n';
@@ -49,8 +49,7 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// One line of facts. Names and labels from files are in it, so control characters are written out wherever the line goes: a pager
-    /// passes them on to the terminal.
+    /// Prints one line. Control characters are always escaped: names from files may have them, and a pager passes them to the terminal.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.whole(&printable(&line.to_string()).replace('\n', "\\n"))
     }
@@ -60,23 +59,23 @@ impl Output {
         check(writeln!(self.out, "{line}"))
     }
 
-    /// One object on one line. A terminal gets no control characters even where text is passed on as it is: JSON has another way to say them.
+    /// Prints one JSON object on one line. On a terminal, control characters are always escaped, because JSON has escapes for them.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
         self.whole(&if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })
     }
 
-    /// Ends the last line, on a terminal only: a file gets the text and nothing else.
+    /// Ends the last line on a terminal. A file gets only the text.
     pub fn end_line(&mut self) -> Result<(), Failure> {
         if self.is_terminal && !self.at_line_start { self.line("") } else { Ok(()) }
     }
 
-    /// Ends the last line wherever it goes.
+    /// Ends the last line.
     pub fn new_line(&mut self) -> Result<(), Failure> {
         if self.at_line_start { Ok(()) } else { self.line("") }
     }
 
-    /// Nothing that was written is lost from here on, or it is an error.
+    /// Flushes the output, so that lost output is an error.
     pub fn finish(mut self) -> Result<(), Failure> {
         check(self.out.flush())
     }
@@ -89,29 +88,29 @@ fn check(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// One line on stderr, whatever a hostile file put into it. Where nobody listens, nobody is told.
+/// Prints one line on stderr, with escaped control characters. Errors of stderr are ignored.
 pub fn say(line: fmt::Arguments<'_>) {
     say_in(Color::Auto, line);
 }
 
-/// The same, with colours as the user wants them.
+/// Prints one line on stderr, with the colours of `--color`.
 pub fn say_in(color: Color, line: fmt::Arguments<'_>) {
     let line = printable(&line.to_string()).replace('\n', "\\n");
     let _ = writeln!(io::stderr(), "{}", marked(&line, color.suits(&io::stderr())));
 }
 
-/// A dim line on stderr: something beside the matter.
+/// Prints a dim line on stderr, for additional facts.
 pub fn aside(color: Color, line: impl fmt::Display) {
     let line = printable(&line.to_string()).replace('\n', "\\n");
     let _ = writeln!(io::stderr(), "{}", painted(&line, DIM, color.suits(&io::stderr())));
 }
 
-/// An error on stderr.
+/// Prints an error on stderr.
 pub fn say_error(color: Color, e: &Error) {
     explained(e, io::stderr().is_terminal()).iter().for_each(|line| say_in(color, format_args!("{line}")));
 }
 
-/// JSON without control characters. Those below the blank are escaped in any case.
+/// Escapes control characters in JSON. JSON itself escapes only the characters below the blank.
 fn escaped(json: &str) -> Cow<'_, str> {
     if !json.contains(char::is_control) {
         return Cow::Borrowed(json);
@@ -119,7 +118,7 @@ fn escaped(json: &str) -> Cow<'_, str> {
     Cow::Owned(json.chars().map(|c| if c.is_control() { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect())
 }
 
-/// Control characters other than newline and tab, written out.
+/// Escapes control characters other than newline and tab.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let hides = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(hides) {

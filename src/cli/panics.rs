@@ -1,4 +1,4 @@
-//! Panics: one line on stderr, or the error of the piece of work that panicked.
+//! Turns a panic into one line on stderr, or into an error of the work that panicked.
 
 use super::output::say;
 use crate::error::{Error, Result};
@@ -6,13 +6,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 
 thread_local! {
-    /// Whether a panic of this thread becomes an error.
+    /// True while a panic of this thread becomes an error.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-    /// What the last caught panic of this thread said.
+    /// The message of the last caught panic of this thread.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Makes a panic say one line, without a backtrace.
+/// Makes a panic print one line without a backtrace.
 pub fn report() {
     set_hook(Box::new(|info| {
         let text = info.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -26,7 +26,7 @@ pub fn report() {
 
 /// Does work that must not end the program. A panic becomes an error of kind `Input`, and nothing is printed.
 ///
-/// What the work changes must stay usable after a panic in the middle of it.
+/// All values that the work changes must stay usable after a panic.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let was = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));

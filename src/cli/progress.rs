@@ -1,4 +1,4 @@
-//! A progress bar on stderr, for what takes more than a second, where stderr is a terminal.
+//! A progress bar on stderr. It appears after one second, if stderr is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is counted.
+/// The unit that a bar counts.
 #[derive(Clone, Copy)]
 pub enum Unit {
     Bytes,
@@ -14,7 +14,7 @@ pub enum Unit {
     Steps,
     Checks,
     Prompts,
-    /// Of which nobody knows how many come.
+    /// Prompts of unknown number.
     EndlessPrompts,
 }
 
@@ -55,12 +55,12 @@ impl Progress {
         }
     }
 
-    /// Whether stderr is a terminal, which shows the bar.
+    /// Returns whether stderr is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// What else there is to say of it, where its unit has a place for that.
+    /// Shows more text in the bar, if the bar of this unit has a place for text.
     pub fn note(&self, text: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(text());
@@ -76,7 +76,7 @@ impl Drop for Progress {
     }
 }
 
-/// A duration for people, as exact as an estimate is: `20 s`, `6 min`.
+/// Formats an estimated duration: `20 s`, `6 min`.
 pub fn about(duration: Duration) -> String {
     match duration.as_secs_f64() {
         s if s < 10.0 => format!("{:.0} s", s.ceil().max(1.0)),

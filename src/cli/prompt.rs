@@ -1,4 +1,4 @@
-//! Where text comes from: an argument, a file, token ids, or stdin. UTF-8, without its byte order mark.
+//! Reads the input of a verb: an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
 
 use super::escape::EscapeArgs;
 use super::lines::is_standard;
@@ -7,19 +7,19 @@ use clap::ValueHint;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
-/// Bytes of a text that a verb reads whole. A pipe without end must not fill the memory.
+/// The most bytes of a text. An endless pipe must not fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// What was given.
+/// The input of a verb.
 pub enum Given {
     Text(String),
     Tokens(Vec<u32>),
-    /// Nothing, and stdin is a terminal.
+    /// No input, and standard input is a terminal.
     Nothing,
 }
 
 impl Given {
-    /// The ids: those given, or those of the text. None where nothing was given.
+    /// Returns the given ids, or the ids of the text. Without input the vector is empty.
     pub fn tokens(self, encode: impl FnOnce(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         match self {
             Given::Text(text) => encode(&text),
@@ -33,7 +33,7 @@ impl Given {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct TextArgs {
-    /// Text to read; without TEXT, --prompt and --file it is standard input
+    /// Text to read [default: standard input, without --prompt and --file]
     #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
     text: Option<String>,
     /// Text to read, as a flag; it may begin with a hyphen
@@ -57,7 +57,7 @@ pub struct InputArgs {
     tokens: Option<String>,
 }
 
-/// What happens to a newline at the end of a file or a pipe: `echo` and editors add one that is no part of the text.
+/// How to treat a newline at the end of a file or a pipe. `echo` and editors add a newline that is not part of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastNewline {
     Drop,
@@ -67,7 +67,7 @@ pub enum LastNewline {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct NewlineArgs {
-    /// Keep the newline at the end of a file or of standard input; without this flag one is dropped
+    /// Keep the newline at the end of a file or of standard input; by default one newline is dropped
     #[arg(long, hide_short_help = true)]
     keep_newline: bool,
 }
@@ -82,7 +82,7 @@ impl TextArgs {
     /// Reads the argument, the file, or standard input unless that is a terminal.
     ///
     /// # Errors
-    /// `File` and `Input` where the text cannot be read or is not UTF-8, `Usage` at a wrong escape.
+    /// `File` and `Input` if the text cannot be read or is not UTF-8, `Usage` at a wrong escape.
     pub fn read(&self, last: LastNewline) -> Result<Given> {
         if let Some(text) = &self.text {
             return self.escape.text(text, "TEXT").map(Given::Text);
@@ -100,7 +100,7 @@ impl TextArgs {
         }
     }
 
-    /// The same where no text is an error.
+    /// Does the same as [`read`](Self::read), but no text is an error.
     ///
     /// # Errors
     /// As [`read`](Self::read), and `Usage` if there is no text.
@@ -113,7 +113,7 @@ impl InputArgs {
     /// Reads the ids, the argument, the file, or standard input unless that is a terminal.
     ///
     /// # Errors
-    /// As those of [`TextArgs::read`], and `Usage` if the ids are none.
+    /// The errors of [`TextArgs::read`], and `Usage` if an id is not a number.
     pub fn read(&self, last: LastNewline) -> Result<Given> {
         match &self.tokens {
             Some(ids) => parse_ids(ids).map(Given::Tokens).map_err(|e| e.at("--tokens")),
@@ -121,7 +121,7 @@ impl InputArgs {
         }
     }
 
-    /// The same where no input is an error.
+    /// Does the same as [`read`](Self::read), but no input is an error.
     ///
     /// # Errors
     /// As [`read`](Self::read), and `Usage` if there is no input.
@@ -130,10 +130,10 @@ impl InputArgs {
     }
 }
 
-/// Every way to give input, for an error.
+/// All ways to give input, for an error.
 pub const INPUTS: &str = "TEXT, --prompt TEXT, --file FILE, --tokens IDS";
 
-/// Nothing was given, and nobody is there to ask.
+/// Returns the error for missing input. `ways` lists the ways to give input.
 pub fn no_input(ways: &str) -> Error {
     Error::usage(format!("expected something to read: {ways}, or standard input"))
 }
@@ -146,7 +146,7 @@ fn piped(bytes: Vec<u8>, last: LastNewline) -> Result<Given> {
     utf8(ended(bytes, last)).map(Given::Text).map_err(|e| e.at("standard input"))
 }
 
-/// A text without the newline at its end, `\n` or `\r\n`, unless that is kept.
+/// Removes `\n` or `\r\n` at the end of a text, unless `last` keeps it.
 fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
     if last == LastNewline::Drop && bytes.ends_with(b"\n") {
         bytes.truncate(bytes.len() - if bytes.ends_with(b"\r\n") { 2 } else { 1 });
@@ -154,28 +154,28 @@ fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
     bytes
 }
 
-/// All of standard input; `None` if it is a terminal.
+/// Reads standard input to its end. Returns `None` if it is a terminal.
 pub fn stdin() -> Result<Option<Vec<u8>>> {
     if std::io::stdin().is_terminal() { Ok(None) } else { all_of_stdin().map(Some) }
 }
 
-/// All of standard input, a terminal's too: up to Ctrl-D.
+/// Reads standard input to its end. A terminal ends with Ctrl-D.
 fn all_of_stdin() -> Result<Vec<u8>> {
     read_text(std::io::stdin().lock()).map_err(|e| e.at("standard input"))
 }
 
-/// Reads a text whole.
+/// Reads a text to its end, at most [`MAX_TEXT_BYTES`].
 fn read_text(from: impl Read) -> Result<Vec<u8>> {
     read_at_most(from, MAX_TEXT_BYTES)
 }
 
-/// Ids between commas or white space.
+/// Parses ids that are separated by commas or white space.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
     let ids = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|s| !s.is_empty());
     ids.map(|s| s.parse().map_err(|_| Error::usage(format!("expected token ids such as 1,2,3, found {s:?}")))).collect()
 }
 
-/// Text without its byte order mark.
+/// Decodes UTF-8 and removes a byte order mark.
 pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);

@@ -1,4 +1,4 @@
-//! What to do about a model that is not on this disk: wingbeat downloads nothing, but it knows where published models are.
+//! Hints for models that are not on this disk. wingbeat downloads nothing, but it knows the addresses of published models.
 
 mod table;
 
@@ -7,13 +7,13 @@ use crate::weights::EXTENSIONS;
 use std::path::Path;
 use table::{PUBLISHED, Published};
 
-/// Which likeness of two names makes a suggestion.
+/// The least similarity of two names for a suggestion.
 const ALIKE: f64 = 0.85;
 
 /// The page with all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Refuses an address, and a name of no file that is or resembles the name of a published model. All other paths pass.
+/// Refuses an address, and the name of a missing file that is or resembles the name of a published model. All other paths pass.
 ///
 /// # Errors
 /// `File`, with the command that downloads the model.
@@ -41,7 +41,7 @@ pub fn check(path: &Path) -> Result<()> {
 }
 
 impl Published {
-    /// The command that downloads the model.
+    /// Returns the command that downloads the model.
     pub fn command(&self) -> String {
         match self.file {
             Some(file) => format!("curl -LO https://huggingface.co/{}/resolve/main/{file}", self.repository),
@@ -54,7 +54,7 @@ impl Published {
     }
 }
 
-/// Whether the path is a file or a folder, perhaps without its extension.
+/// Returns whether the path is a file or a folder, with or without its extension.
 fn exists(path: &Path) -> bool {
     let longer = |extension: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -65,7 +65,7 @@ fn exists(path: &Path) -> bool {
     path.exists() || EXTENSIONS.iter().any(|extension| longer(extension))
 }
 
-/// The text as an address, with its scheme.
+/// Returns the text as an address with its scheme. `None` if it is not an address.
 fn address(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {
@@ -75,7 +75,7 @@ fn address(text: &str) -> Option<String> {
     is_host.then(|| format!("https://{text}"))
 }
 
-/// How to download from an address: a file with curl, a repository of Hugging Face with its own program.
+/// Returns the hint for an address: curl for a file, `hf` for a repository of Hugging Face.
 fn for_address(address: &str) -> String {
     let plain = address.split(['?', '#']).next().unwrap_or(address).trim_end_matches('/');
     let parts: Vec<&str> = plain.split('/').skip(2).collect();
@@ -101,18 +101,18 @@ fn for_address(address: &str) -> String {
     }
 }
 
-/// A name without a folder and without an extension of ours.
+/// Returns whether the text is a name without a folder and without a known extension.
 fn is_bare(text: &str) -> bool {
     let has_extension = EXTENSIONS.iter().any(|e| text.to_lowercase().ends_with(&format!(".{e}")));
     !text.is_empty() && !text.contains(['/', '\\']) && !text.starts_with(['.', '~']) && !has_extension
 }
 
-/// Names are compared by letters, digits and points: `RWKV_7 G1:1.5b` is `rwkv7-g1-1.5b`.
+/// Returns the letters, digits and points of a name, in lower case: `RWKV_7 G1:1.5b` equals `rwkv7-g1-1.5b`.
 fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()
 }
 
-/// The model with this name, alias, file or repository.
+/// Returns the model with this name, alias, file or repository.
 fn named(text: &str) -> Option<&'static Published> {
     let wanted = letters(text);
     let file = |p: &Published| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
@@ -120,7 +120,7 @@ fn named(text: &str) -> Option<&'static Published> {
     PUBLISHED.iter().find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
 }
 
-/// The model whose name is most like the text, if any is alike.
+/// Returns the model with the most similar name, if one is similar enough.
 fn nearest(text: &str) -> Option<&'static Published> {
     let wanted = letters(text);
     let likeness = |p: &Published| p.names().map(|name| strsim::jaro_winkler(&letters(name), &wanted)).fold(0.0, f64::max);

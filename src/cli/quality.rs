@@ -1,4 +1,4 @@
-//! `quality`: what formats of the weights cost on a text, against a reference.
+//! `quality`: compares weight formats with a reference on a text.
 
 use super::model_options::{self, RunArgs};
 use super::output::Output;
@@ -21,17 +21,18 @@ Examples:
   wingbeat quality -m model.pth -f wikitext.txt --strategy \"cpu fp16i4 *10 -> cpu fp16i8\"
   wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
 
-/// Where options about the comparison are listed in help.
+/// The help section of the options about the comparison.
 const VARIANTS: &str = "Comparison";
 
 /// Measure what weight formats cost on a text: perplexity, KL divergence, agreement
 ///
-/// Each variant reads the text beside a reference: the model as it is, unless --against says otherwise, its state in f32. The text is cut
-/// into windows that do not overlap and begin with an empty state each, as chunks of Hugging Face's perplexity do; a window's first token
-/// is not predicted, and a text of one window has the perplexity that `score` prints. The table: bits that a weight takes on average, and
-/// all matrices; perplexity, and by how many percent it is above the reference's; the divergence KL(reference || variant) in nats a token, its
-/// mean, what 99 % of the tokens do not exceed, and its largest; how often both find the same token likeliest. Reference and variant
-/// are in memory together, the variants one after another.
+/// Compares each variant with a reference: the unchanged model, or the number type of --against, with a state in f32. The text is cut into
+/// windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
+/// predicted. With one window, the perplexity equals that of `score`.
+///
+/// Columns: mean bits per weight; bytes of all matrices; perplexity; loss of perplexity in percent; mean, 99th percentile and maximum of the
+/// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. The
+/// reference and one variant at a time are in memory.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -65,10 +66,10 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// Tokens of a window, where nobody says.
+/// The default tokens of a window.
 const WINDOW: usize = 2048;
 
-/// What every row of the table begins with, and how to open the model for it.
+/// A row of the table: its name, and the options of its model.
 struct Variant {
     name: String,
     options: Options,
@@ -76,13 +77,13 @@ struct Variant {
 
 impl Variant {
     fn new(name: &str, options: Options) -> Variant {
-        // The reference's is f32.
+        // The state of the reference is f32.
         let state = if options.state_dtype == Float::F32 { String::new() } else { format!(", {} state", options.state_dtype) };
         Variant { name: format!("{name}{state}"), options }
     }
 }
 
-/// What is asked for; else all that the reference is not.
+/// Returns the variants of the flags, or else all formats other than the reference's.
 fn variants(args: &Args, plain: &Options, reference: &Model) -> Result<Vec<Variant>> {
     let of_dtype = |kind: &str| Ok(Variant::new(kind, Options { dtype: kind.parse()?, ..plain.clone() }));
     let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..plain.clone() }));
@@ -135,7 +136,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What stands before every window, and the text's own ids.
+/// Returns the ids before every window, and the ids of the text.
 fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
@@ -145,7 +146,7 @@ fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     })
 }
 
-/// Rows as they come, or one object at the end.
+/// Prints each row at once, or one JSON object at the end.
 struct Table {
     out: Output,
     json: bool,
@@ -186,7 +187,7 @@ impl Table {
     }
 }
 
-/// What every row has, up to the perplexity.
+/// Returns the cells of a row up to the perplexity.
 fn cells(w: &WeightsReport) -> String {
     let dtype = if w.name == w.dtype { String::new() } else { format!(" ({})", w.dtype) };
     format!("| {}{dtype} | {:.2} | {} | {:.4} |", w.name, w.bits_per_weight, size(w.weight_bytes), w.perplexity)

@@ -1,4 +1,4 @@
-//! How tokens are drawn: flags over the defaults of the model's family.
+//! The options of sampling: flags that override the defaults of the model's family.
 
 use super::output::Output;
 use super::values::suggested;
@@ -18,21 +18,21 @@ pub struct SamplingArgs {
     /// End the text before TEXT; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
-    /// Go on after the end-of-text token
+    /// Continue after the end-of-text token
     #[arg(long, hide_short_help = true)]
     pub ignore_eos: bool,
 }
 
-/// The settings that were given: name and values. The flags are those of the sampler's registry.
+/// The given settings: names and values. The sampler's registry defines the flags.
 struct Asked(Vec<(&'static str, Vec<String>)>);
 
-/// Where options about sampling are listed in help.
+/// The help section of the options about sampling.
 const HEADING: &str = "Sampling";
 
-/// What short help shows.
+/// The settings in short help.
 const BASICS: [&str; 5] = ["preset", "temperature", "top-p", "top-k", "seed"];
 
-/// Shows the presets.
+/// The value of `--preset` that lists the presets.
 const LIST: &str = "list";
 
 impl clap::Args for Asked {
@@ -57,12 +57,12 @@ impl FromArgMatches for Asked {
     }
 }
 
-/// A value that stays the same however often it is read: a random seed is drawn here, once.
+/// Returns the value, with a random seed in place of -1, so that every later read gives the same seed.
 fn settled(name: &str, text: &str) -> String {
     if name == "seed" && text.trim() == RANDOM_SEED { random_seed().to_string() } else { text.to_owned() }
 }
 
-/// A setting as a flag. What it cannot be is refused at once, what depends on the model later.
+/// Returns the flag of a setting. Its parser refuses impossible values; the model checks the rest later.
 fn flag(setting: &'static Setting) -> Arg {
     let name = setting.name;
     let check = move |text: &str| match Sampling::rwkv().set(name, text) {
@@ -88,7 +88,7 @@ fn flag(setting: &'static Setting) -> Arg {
     }
 }
 
-/// The flag without its default in help: in a chat, defaults belong to the format.
+/// Removes the default from the flag's help: the defaults of `chat` depend on the format.
 pub fn without_default(flag: Arg) -> Arg {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default:") {
@@ -98,29 +98,32 @@ pub fn without_default(flag: Arg) -> Arg {
 }
 
 impl SamplingArgs {
-    /// Checked against the model's vocabulary.
+    /// Returns the settings over the model's defaults.
+    ///
+    /// # Errors
+    /// `Usage` if a setting does not fit the model's vocabulary.
     pub fn sampling(&self, model: &Model) -> Result<Sampling> {
         self.over(model.sampling().clone(), model)
     }
 
-    /// The same over other defaults than the model's.
+    /// Returns the settings over other defaults than the model's. The errors are the same as in [`sampling`](Self::sampling).
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
         let s = Sampling { seed: random_seed(), ..defaults }.with_kept(&self.asked.0)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }
 
-    /// The settings that flags give: names and values.
+    /// Returns the names and values of the given flags.
     pub fn asked(&self) -> Vec<(String, Vec<String>)> {
         self.asked.0.iter().map(|(name, values)| ((*name).to_owned(), values.clone())).collect()
     }
 
-    /// Shows the presets, where that was asked for.
+    /// Prints the presets for `--preset list`. Returns `None` without that flag.
     pub fn list_presets(&self) -> Option<Outcome> {
         (self.given("preset")? == LIST).then(presets)
     }
 
-    /// The seed, where one was asked for.
+    /// Returns the seed of the flag, if it is given.
     pub fn seed(&self) -> Option<u64> {
         self.given("seed").and_then(|seed| seed.parse().ok())
     }
@@ -131,7 +134,7 @@ impl SamplingArgs {
     }
 }
 
-/// For shells: every preset with its origin.
+/// Returns every preset with its origin, for completions.
 fn preset_values() -> impl Iterator<Item = PossibleValue> {
     let presets = Sampling::presets().map(|(name, origin, _)| PossibleValue::new(name).help(origin));
     presets.chain([PossibleValue::new(LIST).help("show all presets")])

@@ -1,8 +1,8 @@
-//! Signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
+//! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! A verb that can end by itself does so at the first signal and keeps what it promised to save. Every other verb ends at once, and
-//! so does every verb at the second Ctrl-C. No temporary file remains. Two more signals become errors: a write beyond the limit on
-//! file sizes, and a mapped file that gets shorter.
+//! A verb that can stop does so at the first signal and saves its files. All other verbs end at once; a second Ctrl-C ends every verb at
+//! once. No temporary file remains. Two more signals become errors: a write beyond the limit on file sizes, and a mapped file that gets
+//! shorter.
 
 #[cfg(unix)]
 mod unix;
@@ -17,17 +17,17 @@ pub use unix::{Waiting, catch_cut_files};
 
 const EXIT_CODE: c_int = 130;
 
-/// The flag of the verb that runs, if it can end by itself.
+/// The stop flag of the running verb, if the verb can stop.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// What a verb does before a signal ends the program at once.
+/// The work of a verb before a signal ends the program at once.
 type Last = Box<dyn FnOnce() + Send>;
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 
-/// Whether SIGTERM or SIGHUP came.
+/// True after SIGTERM or SIGHUP.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Begins to listen on a thread of its own. Call it before the first file is written.
+/// Starts a thread that waits for signals. Must be called before the first file is written.
 pub fn listen() {
     #[cfg(unix)]
     unix::listen();
@@ -40,18 +40,18 @@ pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }
 
-/// Runs `last` before a signal ends the program at once, on the thread that listens: for results that the verb holds. Until `last` has
-/// returned, no other signal is heard.
+/// Runs `last` on the signal thread before a signal ends the program at once, to print results that the verb holds. Other signals wait until
+/// `last` has returned.
 pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }
 
-/// Returns whether the program was told to end, and not only an answer to stop.
+/// Returns whether the program must end, not only the present answer.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }
 
-/// Acts on a signal, on the thread that listens.
+/// Handles a signal on the signal thread.
 fn received(signal: c_int) {
     // The terminal and the shell may both send SIGHUP, and SIGTERM may follow: only Ctrl-C counts.
     let is_first_end = signal != SIGINT && !IS_ENDING.swap(true, Ordering::SeqCst);
@@ -84,7 +84,7 @@ fn poll() {
     }
 }
 
-/// Marks that this thread waits in the line editor. Only terminals of Unix can be closed with a signal.
+/// A mark that this thread waits in the line editor. Only terminals of Unix are closed with a signal.
 #[cfg(not(unix))]
 pub struct Waiting;
 
@@ -95,6 +95,6 @@ impl Waiting {
     }
 }
 
-/// Mapped files cannot be cut here.
+/// Does nothing: mapped files cannot be shortened here.
 #[cfg(not(unix))]
 pub fn catch_cut_files() {}

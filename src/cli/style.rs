@@ -1,4 +1,4 @@
-//! Colours: where a terminal shows them, unless `NO_COLOR` or `--color` says otherwise.
+//! Colours on terminals, unless `NO_COLOR` or `--color` turns them off.
 
 use super::flags;
 use crate::error::Error;
@@ -6,9 +6,9 @@ use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 use std::io::IsTerminal;
 
-/// What stands beside the matter: reasoning, timings, hints.
+/// The style of reasoning, timings and hints.
 pub const DIM: Style = Style::new().dimmed();
-/// Whose turn it is: the user's, and the model's.
+/// The styles of the user's prompt sign and of the model's name.
 pub const SIGN: Style = AnsiColor::Cyan.on_default().bold();
 pub const NAME: Style = AnsiColor::Green.on_default().bold();
 
@@ -20,7 +20,7 @@ const MARKS: [(&str, Style); 4] = [
     ("hint:", AnsiColor::Green.on_default()),
 ];
 
-/// For `--color`.
+/// The values of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -30,7 +30,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Whether what goes to `stream` is coloured. On Windows this switches the console to escape sequences where it has to.
+    /// Returns whether output to `stream` is coloured. On Windows, also switches the console to escape sequences.
     pub fn suits(self, stream: &impl IsTerminal) -> bool {
         match self {
             Color::Always => true,
@@ -40,17 +40,17 @@ impl Color {
     }
 }
 
-/// Whether the terminal knows escape sequences.
+/// Returns whether the terminal understands escape sequences.
 fn understood() -> bool {
     anstyle_query::term_supports_ansi_color() || anstyle_query::windows::enable_ansi_colors() == Some(true)
 }
 
-/// `text` in a style, where colours are wanted.
+/// Returns `text` in a style if `wanted`.
 pub fn painted(text: &str, style: Style, wanted: bool) -> String {
     if wanted { format!("{style}{text}{style:#}") } else { text.to_string() }
 }
 
-/// Paints the word that begins a line, if it is one of those that mark an error, a warning, a note or a hint.
+/// Colours the first word of a line if it is `error:`, `warning:`, `note:` or `hint:`.
 pub fn marked(line: &str, wanted: bool) -> String {
     let text = line.trim_start();
     match MARKS.iter().find(|(mark, _)| text.starts_with(mark)) {
@@ -62,8 +62,8 @@ pub fn marked(line: &str, wanted: bool) -> String {
     }
 }
 
-/// The lines that explain an error. A terminal gets the hint on a line of its own, as clap prints tips; a file gets one line that holds
-/// all. The excerpt follows, indented.
+/// Returns the lines of an error: the message, the indented excerpt, and on a terminal the hint on a line of its own. A file gets the hint
+/// in the first line.
 pub fn explained(e: &Error, on_terminal: bool) -> Vec<String> {
     let (mut e, mut hint) = (flags::in_hint(e.clone()), None);
     if on_terminal {

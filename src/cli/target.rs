@@ -1,4 +1,4 @@
-//! Files that a verb writes. They are checked before a model is opened, so that no work ends at a folder that does not exist.
+//! Checks the output files of a verb before a model is opened, so that no work is lost to a missing folder.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-/// How many numbered names to try beside a file.
+/// The most numbered names to try beside a file.
 const NAMES: u32 = 99;
 
-/// What becomes of an output file that exists. The same flag for every verb that writes one.
+/// The flag that allows to replace an output file, for every verb that writes a file.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Existing {
     /// Replace an output file that exists
@@ -52,7 +52,7 @@ fn exists(path: &Path) -> Error {
     Error::file("expected a new file, found one that exists").at(path.display()).hint("--force replaces it")
 }
 
-/// A file with something in it at `path`, if there is one.
+/// Returns the metadata of the file at `path`. `None` if there is no file or an empty one.
 fn found(path: &Path) -> Result<Option<Metadata>> {
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
     if path.as_os_str() == "-" {
@@ -95,7 +95,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
-/// A state file to write at the end: only this process has what goes there, so it is saved elsewhere rather than lost.
+/// A state file to write at the end. If it cannot be written, the state is saved elsewhere, because only this process has it.
 pub struct StateTarget {
     path: PathBuf,
     may_replace: bool,
@@ -107,16 +107,16 @@ impl StateTarget {
         self.may_replace |= is_same(&self.path, path);
     }
 
-    /// Saves there. If that fails, saves to the first free name of `NAME.1`, `NAME.2` and so on, then to the folder for temporary
+    /// Saves to the path. If that fails, saves to the first free name of `NAME.1`, `NAME.2` and so on, then to the folder for temporary
     /// files.
     ///
     /// # Errors
-    /// Why it was not saved there, with the other name as the hint.
+    /// The error of the first attempt, with the other name as the hint.
     pub fn save(&self, save: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
         let appeared = !self.may_replace && std::fs::metadata(&self.path).is_ok_and(|m| m.len() > 0);
         let saved = if appeared { Err(exists(&self.path)) } else { save(&self.path) };
         let Err(mut error) = saved else { return Ok(()) };
-        // Without its device the session has nothing to save.
+        // After an error of the device the session has no state to save.
         if matches!(error.kind, Kind::File | Kind::Input) {
             let temporary = std::env::temp_dir().join(self.path.file_name().unwrap_or_default());
             let beside = (1..=NAMES).map(|n| numbered(&self.path, n));
@@ -124,20 +124,20 @@ impl StateTarget {
             let place = first_free(beside, save).or_else(|| first_free(elsewhere, save));
             error.hint = Some(match place {
                 Some(place) => format!("saved as {} instead", place.display()),
-                None => "and nowhere else: nothing is saved".into(),
+                None => "it could not be saved elsewhere: nothing is saved".into(),
             });
         }
         Err(error)
     }
 }
 
-/// Saves to the first name that is free; `None` if that fails.
+/// Saves to the first free name. Returns `None` if that fails.
 fn first_free(names: impl Iterator<Item = PathBuf>, save: &mut dyn FnMut(&Path) -> Result<()>) -> Option<PathBuf> {
     let free = names.into_iter().find(|name| name.symlink_metadata().is_err())?;
     save(&free).is_ok().then_some(free)
 }
 
-/// `NAME.1` and so on; 0 is the name itself.
+/// Returns `NAME.n`, or the name itself if `n` is 0.
 fn numbered(path: &Path, n: u32) -> PathBuf {
     let mut name = OsString::from(path);
     if n > 0 {
@@ -154,7 +154,7 @@ mod tests {
     const FORCE: Existing = Existing { force: true };
 
     #[test]
-    fn what_stands_in_the_way_is_named_before_work() {
+    fn an_obstacle_is_reported_before_work_begins() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("full"), "x").unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_saved_is_saved_elsewhere() {
+    fn a_state_that_cannot_be_saved_is_saved_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.st");
         let target = KEEP.check_state(&path, None).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(e.hint.unwrap(), format!("saved as {} instead", folder.path().join("x.st.2").display()));
         assert_eq!(std::fs::read_to_string(folder.path().join("x.st.2")).unwrap(), "saved");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "appeared");
-        // Only the folder for temporary files is left.
+        // The folder is gone, so only the folder for temporary files can be written.
         let gone = folder.path().join("gone");
         std::fs::create_dir(&gone).unwrap();
         let name = format!("wingbeat-test-{}.st", std::process::id());

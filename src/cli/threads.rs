@@ -1,13 +1,13 @@
-//! How many threads of the host compute: `--threads`, else `WINGBEAT_THREADS`, else one per core.
+//! The number of threads that compute on the host: `--threads`, else `WINGBEAT_THREADS`, else one per core.
 
 use super::values::{DEVICE_HEADING, within};
 use crate::error::{Error, Result};
 use rayon::ThreadPoolBuilder;
 
-/// Environment twin of `--threads`.
+/// The environment variable for `--threads`.
 pub const THREADS: &str = "WINGBEAT_THREADS";
 
-/// More threads than any host has cores. A larger number is a slip.
+/// The most threads. It is above the cores of any host, so a larger number is a mistake.
 const MOST: u32 = 4096;
 
 #[derive(clap::Args)]
@@ -17,7 +17,7 @@ pub struct ThreadArgs {
     pub threads: Option<u32>,
 }
 
-/// Starts the threads that all products, conversions and kernels on the CPU share. Called once, before any of them.
+/// Starts the threads that all products, conversions and kernels on the CPU share. Must be called once, before the first of them.
 ///
 /// # Errors
 /// `Usage` if the environment variable holds no number of threads, `Memory` if the system has no threads left.
@@ -33,7 +33,7 @@ pub fn start(flag: Option<u32>) -> Result<()> {
     })
 }
 
-/// `None` if the variable is unset or empty.
+/// Parses the variable. Returns `None` if it is unset or empty.
 fn from_environment(value: Option<&str>) -> Result<Option<u32>> {
     let Some(value) = value.map(str::trim).filter(|v| !v.is_empty()) else { return Ok(None) };
     match value.parse() {
@@ -47,7 +47,7 @@ mod tests {
     use super::from_environment;
 
     #[test]
-    fn the_variable_holds_a_number_or_nothing() {
+    fn the_variable_holds_a_number_or_is_empty() {
         assert_eq!(from_environment(None).unwrap(), None);
         assert_eq!(from_environment(Some(" ")).unwrap(), None);
         assert_eq!(from_environment(Some(" 3\n")).unwrap(), Some(3));

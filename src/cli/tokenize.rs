@@ -1,4 +1,4 @@
-//! `tokenize`: text to token ids.
+//! `tokenize`: converts text to token ids.
 
 use super::Outcome;
 use super::model_options::vocab_values;
@@ -38,7 +38,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Which vocabulary.
+/// The options that choose a vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
     /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or the built-in world or tiny [default: the model's]
@@ -50,7 +50,10 @@ pub struct VocabArgs {
 }
 
 impl VocabArgs {
-    /// The vocabulary, without loading a model.
+    /// Opens the vocabulary without loading a model.
+    ///
+    /// # Errors
+    /// `File` if a file cannot be read, `Input` if no vocabulary fits the model.
     pub fn open(&self) -> Result<Vocab> {
         match (&self.vocab, &self.model) {
             (Some(path), _) => Vocab::find(path),
@@ -71,7 +74,7 @@ impl VocabArgs {
 #[derive(Serialize)]
 struct Report {
     tokens: Vec<u32>,
-    /// Bytes that are no text show as U+FFFD.
+    /// The text of each token. Bytes that are not UTF-8 become U+FFFD.
     pieces: Vec<String>,
     n: usize,
 }
@@ -96,7 +99,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes as text between quotes; what is no text in hexadecimal.
+/// Returns bytes as quoted text. Bytes that are not UTF-8 are escaped in hexadecimal.
 fn quoted(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{text:?}"),

@@ -1,17 +1,17 @@
-//! Values that shells suggest for a flag that takes other values, too.
+//! Parsers of flag values, and values that shells suggest.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 
-/// Where options about output are listed in help.
+/// The help section of options about output.
 pub const OUTPUT: &str = "Output";
 
-/// Where options about devices are listed in help.
+/// The help section of options about devices.
 pub const DEVICE_HEADING: &str = "Device";
 
-/// A parser with values that shells complete. It accepts whatever `parser` accepts.
+/// A parser with values that shells complete. It accepts all values that `parser` accepts.
 #[derive(Clone)]
 pub struct Suggested<P> {
     parser: P,
@@ -35,12 +35,12 @@ impl<P: TypedValueParser> TypedValueParser for Suggested<P> {
     }
 }
 
-/// For `value_parser`: a number of tokens, slots or repetitions from `least` on.
+/// Parses a whole number of at least `least`, for `value_parser`.
 pub fn from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| text.trim().parse().ok().filter(|n| *n >= least).ok_or_else(|| format!("expected a whole number from {least}"))
 }
 
-/// For `value_parser`: a number within a range.
+/// Parses a whole number within a range, for `value_parser`.
 pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String> + Clone {
     let (least, most) = (*range.start(), *range.end());
     let expected = move || format!("expected a whole number from {least} to {most}");

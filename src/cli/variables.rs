@@ -1,6 +1,6 @@
-//! Names of environment variables that stand for flags.
+//! The names of environment variables that replace flags.
 
-/// Environment variable for the device, where `--device` is not given.
+/// The environment variable for the device, used without `--device`.
 pub const DEVICE: &str = "WINGBEAT_DEVICE";
-/// Environment variable that names the folder for what was measured.
+/// The environment variable for the folder of measurements.
 pub const CACHE: &str = "WINGBEAT_CACHE";

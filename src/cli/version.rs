@@ -1,4 +1,4 @@
-//! What `-V` and `--version` print.
+//! The texts of `-V` and `--version`.
 
 use crate::report::BuildReport;
 use std::sync::LazyLock;
@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 static SHORT: LazyLock<String> = LazyLock::new(|| BuildReport::new().short());
 static LONG: LazyLock<String> = LazyLock::new(|| BuildReport::new().to_string());
 
-/// One line, without the program's name.
+/// Returns one line without the program's name.
 pub fn short() -> &'static str {
     &SHORT
 }
 
-/// The same line, and a fact a line.
+/// Returns the line of [`short`] and one line per fact.
 pub fn long() -> &'static str {
     &LONG
 }

@@ -1,4 +1,4 @@
-//! Names in errors: an option's in a field's path, and those of options and items of the library between backticks in a hint.
+//! Finds and replaces library names in errors: the option in a field's path, and names between backticks in a hint.
 
 use super::Error;
 
@@ -7,8 +7,8 @@ pub(super) fn name(path: &str) -> &str {
     path.split([':', ',']).next().unwrap_or(path)
 }
 
-/// Returns a text with other names in the place of those between backticks. `rename` gets a name and, of `` `name=value` ``, the value;
-/// `None` leaves the text as it is.
+/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. If it returns `None`, the name
+/// stays.
 pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> String {
     let mut parts = text.split('`');
     let mut out = parts.next().unwrap_or_default().to_string();
@@ -28,7 +28,7 @@ pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>
 }
 
 impl Error {
-    /// Returns this error with a front end's names for the options and items of the library in its hint, as [`renamed`].
+    /// Replaces the names between backticks in the hint, as [`renamed`] does.
     pub fn with_names(mut self, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> Error {
         self.hint = self.hint.map(|hint| renamed(&hint, rename));
         self

@@ -1,17 +1,17 @@
-//! Memory whose size a file or a user decides. A failed allocation is an error of kind `Memory`, not the end of the process.
+//! Allocates memory whose size a file or a user decides. A failed allocation is an error of kind `Memory`, not the end of the process.
 
 use super::{Error, Result, size};
 use std::cell::Cell;
 
-/// What to do when the host has no memory left.
+/// The hint for a host without free memory.
 pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
 
 thread_local! {
-    /// Whether this thread handles a failed allocation itself.
+    /// True while this thread handles failed allocations itself.
     static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether a failed allocation of this thread is handled by its caller. An allocator that reports failures itself asks this first.
+/// Returns whether the caller handles a failed allocation of this thread. The program's allocator asks before it reports a failure.
 #[cfg(feature = "cli")]
 pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
@@ -73,7 +73,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn what_no_memory_has_is_an_error() {
+    fn an_allocation_beyond_the_memory_is_an_error() {
         for n in [usize::MAX, isize::MAX as usize, 1 << 60] {
             let e = room::<u64>(n, "a tensor").unwrap_err();
             assert!(e.kind == Kind::Memory && e.message.contains("for a tensor could not be allocated"), "{e}");

@@ -1,4 +1,4 @@
-//! Lines of `batch`: one a prompt, in the order in which they end; and what all came to.
+//! The JSON of the verb `batch`: one line per prompt, and a summary.
 
 use super::ErrorBody;
 use crate::engine::{Call, Completion};
@@ -7,17 +7,17 @@ use serde::Serialize;
 use serde_json::Value;
 use std::ops::AddAssign;
 
-/// What came of a line.
+/// The result of a line.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchLine<'a> {
     pub id: &'a Value,
-    /// The continuation, where there is one.
+    /// The continuation, if there is exactly one.
     #[serde(flatten)]
     pub only: Option<BatchChoice<'a>>,
-    /// The continuations, where there are several.
+    /// The continuations, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
-    /// The prompt's tokens once, and those of all continuations.
+    /// The tokens of the prompt, counted once, and of all continuations.
     pub usage: Usage,
 }
 
@@ -37,27 +37,27 @@ impl<'a> BatchLine<'a> {
 /// A continuation.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchChoice<'a> {
-    /// Without a vocabulary there is none.
+    /// `None` without a vocabulary.
     pub text: Option<&'a str>,
-    /// What the model thought before it answered messages, where it did.
+    /// The model's reasoning before its answer to messages, or `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<&'a str>,
-    /// Calls of tools.
+    /// Tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<BatchCall<'a>>,
-    /// Generated ids only.
+    /// The generated ids.
     pub tokens: &'a [u32],
-    /// One for each token, where the line asks for them.
+    /// One per token if the line asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs<'a>>,
-    /// One for each token of the prompt but the first, where the line asks for log-probabilities and `echo`.
+    /// One per token of the prompt but the first, if the line asks for log-probabilities and `echo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompt_logprobs: Vec<TokenLogprobs<'a>>,
     pub finish: &'static str,
-    /// Whether the text follows its grammar or schema to the end. Absent without one.
+    /// True if the text is complete under its grammar or schema. `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
-    /// With which the text can be made again.
+    /// The seed that repeats the text.
     pub seed: u64,
 }
 
@@ -77,7 +77,7 @@ impl<'a> BatchChoice<'a> {
     }
 }
 
-/// A call of a tool, its arguments as the model wrote them.
+/// A tool call with the arguments that the model wrote.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchCall<'a> {
     pub name: &'a str,
@@ -90,7 +90,7 @@ impl<'a> From<&'a Call> for BatchCall<'a> {
     }
 }
 
-/// Natural logarithms of the probabilities of a token, and of the likeliest ones at its place: `[id, logarithm]`.
+/// The natural logarithms of the probabilities of a token and of the most likely tokens at its position: `[id, logarithm]`.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLogprobs<'a> {
     pub token: u32,
@@ -104,7 +104,7 @@ impl<'a> From<&'a Logprobs> for TokenLogprobs<'a> {
     }
 }
 
-/// What a text took.
+/// The tokens of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub prompt_tokens: usize,
@@ -118,38 +118,38 @@ impl AddAssign for Usage {
     }
 }
 
-/// A line of the input that came to nothing.
+/// The error of a line.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchFailure<'a> {
-    /// None where the line has no id of its own.
+    /// `None` if the line has no unique id.
     pub id: Option<&'a Value>,
-    /// The number of the line in the input, from 1 on: in place of an id.
+    /// The number of the line in the input, from 1. `None` if the line has an id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     pub error: ErrorBody,
 }
 
-/// The end of a run: what the lines of its input came to. Results of other inputs in the same file do not count.
+/// The summary of a run. Results of other inputs in the same file do not count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
-    /// Texts of this run.
+    /// Lines that this run has done.
     pub done: usize,
-    /// Lines with an error, in this run or in an earlier one.
+    /// Lines with an error of this run or of an earlier run.
     pub failed: usize,
-    /// Texts that were in the results before.
+    /// Lines that an earlier run has done.
     pub kept: usize,
     /// Texts of this run that ended because the context was full.
     pub context_full: usize,
-    /// Texts of this run that were cut before their grammar or schema let them end.
+    /// Texts of this run that were cut before their grammar or schema was complete.
     pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
-    /// From which the seeds of lines are derived that have none.
+    /// The seed from which lines without a seed derive their own.
     pub seed: u64,
-    /// Of the texts of this run.
+    /// The tokens of this run.
     pub usage: Usage,
-    /// Without the time to load the model.
+    /// The time of the run without loading the model.
     pub seconds: f64,
-    /// Generated.
+    /// Generated tokens per second.
     pub tokens_per_second: f64,
 }

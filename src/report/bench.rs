@@ -1,4 +1,4 @@
-//! One benchmark: llama-bench's keys, so that its readers work, and ours beside them.
+//! The record of one benchmark: llama-bench's keys, for its readers, and wingbeat's own.
 
 use super::BuildReport;
 use serde::Serialize;
@@ -13,22 +13,22 @@ pub struct BenchRecord {
     pub model_n_params: u64,
     pub backends: String,
     pub gpu_info: String,
-    /// Tokens read, by each slot.
+    /// Tokens that each slot prefills.
     pub n_prompt: usize,
-    /// Tokens decoded, by each slot.
+    /// Tokens that each slot decodes.
     pub n_gen: usize,
-    /// Tokens that every slot had read before.
+    /// Tokens that each slot has read before the test.
     pub n_depth: usize,
     /// Slots that step together.
     pub n_batch: usize,
-    /// When it began: seconds since 1970.
+    /// The time of the start in seconds since 1970.
     pub test_time: u64,
     #[serde(flatten)]
     pub samples: Samples,
     pub wingbeat: BenchExtra,
 }
 
-/// Nanoseconds and tokens a second of every repetition. Tokens are those of all slots together.
+/// Nanoseconds and tokens per second of every repetition. Tokens of all slots count.
 #[derive(Debug, Clone, Serialize)]
 pub struct Samples {
     pub avg_ns: f64,
@@ -53,23 +53,23 @@ pub struct BenchExtra {
     pub dtype: String,
     pub device: String,
     pub driver: String,
-    /// Weights a second that a long product of this device reads; none where it was not measured.
+    /// GB/s of weights that large products with a vector read on this device. `None` if not measured.
     pub read_gb_s_ceiling: Option<f64>,
-    /// Operations a second of products of large matrices with a chunk of vectors; none where it was not measured.
+    /// GFLOP/s of large products with a chunk of vectors on this device. `None` if not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// Of one stream's decoding, in weights read, without those that zeros skip; of prefill, in operations.
+    /// The fraction of the ceiling that the test reached. Decoding in one slot counts weights read, without the weights that zeros skip;
+    /// prefill counts operations. `None` for other tests.
     pub share_of_ceiling: Option<f64>,
-    /// Which share of what the ffn's value matrices multiply is zero, in one decoded token: the mean of all layers, whether or not
-    /// the device makes use of it.
+    /// The mean fraction of zeros in the inputs of the ffn's value matrices for one decoded token, even if the device does not skip them.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
-    /// Of one decode step; none where nothing was decoded.
+    /// The median time of a decode step. `None` if nothing was decoded.
     pub p50_ms: Option<f64>,
     pub p95_ms: Option<f64>,
     pub build: BuildReport,
 }
 
-/// Mean and standard deviation (of a sample: n − 1).
+/// Returns the mean and the standard deviation of a sample (n − 1).
 fn moments(x: &[f64]) -> (f64, f64) {
     let n = x.len().max(1) as f64;
     let mean = x.iter().sum::<f64>() / n;

@@ -1,4 +1,4 @@
-//! What this program was built from: for the version, bug reports and benchmarks.
+//! Describes the build of this program, for the version, bug reports and benchmarks.
 
 use crate::exec::gpu::compiled_backends;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BuildReport {
     pub version: &'static str,
-    /// The commit that was checked out, in full. `None` in a dev build, and if the sources have no history.
+    /// The full hash of the commit. `None` in a dev build, and if the sources have no history.
     pub commit: Option<&'static str>,
     /// The target triple.
     pub target: Option<&'static str>,
@@ -21,7 +21,7 @@ pub struct BuildReport {
     pub backends: Vec<&'static str>,
 }
 
-/// Digits of a commit in one line.
+/// The digits of a commit in the short form.
 const SHORT: usize = 7;
 
 impl BuildReport {
@@ -39,7 +39,7 @@ impl BuildReport {
         }
     }
 
-    /// `0.1.0 (commit abc1234)`
+    /// Returns `0.1.0 (commit abc1234)`.
     pub fn short(&self) -> String {
         let BuildReport { version, commit, profile, .. } = self;
         match commit {
@@ -56,7 +56,7 @@ impl Default for BuildReport {
     }
 }
 
-/// Several lines: the short form, then a fact a line.
+/// Writes the short form, then one line per fact.
 impl fmt::Display for BuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.short())?;
@@ -73,7 +73,7 @@ impl fmt::Display for BuildReport {
     }
 }
 
-/// The first digits of a hash, with what stands after its last digit.
+/// Returns the first digits of a hash, with the text after its last digit.
 fn short(commit: &str) -> String {
     let (digits, rest) = commit.split_at(commit.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(commit.len()));
     format!("{}{rest}", &digits[..digits.len().min(SHORT)])

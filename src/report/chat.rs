@@ -1,24 +1,24 @@
-//! What the verb `chat` prints for each answer.
+//! The JSON of the verb `chat`: one object per answer.
 
 use super::TimingsReport;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ChatReport<'a> {
-    /// The line that was answered, as it was typed.
+    /// The typed line that was answered.
     pub prompt: &'a str,
-    /// The branch of the conversation that it was said in.
+    /// The branch of the conversation.
     pub branch: &'a str,
     pub seed: u64,
-    /// Tokens that were read before the first of the answer.
+    /// Tokens prefilled before the first token of the answer.
     pub prompt_tokens: usize,
     /// Ids of the answer, its reasoning included.
     pub tokens: &'a [u32],
     pub text: &'a str,
-    /// What the model thought before it answered; null where it did not.
+    /// The model's reasoning before the answer, or `None`.
     pub thought: Option<&'a str>,
     pub finish: &'static str,
-    /// Whether the answer follows its grammar or schema to the end. Absent without one.
+    /// True if the answer is complete under its grammar or schema. `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     pub timings: TimingsReport,

@@ -1,4 +1,4 @@
-//! What the verb `classify` prints as JSON.
+//! The JSON of the verb `classify`.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Devices as the verb `devices` lists them and as every other report names the one it ran on.
+//! The description of a device, in the list of `devices` and in other reports.
 
 use crate::exec::gpu::{Adapter, Backend, adapters};
 use crate::exec::host_memory;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceReport {
-    /// What the option `device` takes: `gpu:N` or `cpu`.
+    /// The value for the option `device`: `gpu:N` or `cpu`.
     pub id: String,
     pub name: String,
     pub backend: String,
@@ -17,9 +17,9 @@ pub struct DeviceReport {
     pub driver: String,
     pub features: Features,
     pub limits: DeviceLimits,
-    /// All that there is, where the driver tells: of the adapter, or the host's where it has none of its own.
+    /// The adapter's memory, or the host's memory if the adapter has none. `None` if the driver does not report it.
     pub memory_bytes: Option<u64>,
-    /// What this process can still take of it. Only where devices are listed: it is another number every time.
+    /// The memory that is free for this process. Only in lists of devices, because it changes from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<u64>,
     pub chosen: bool,
@@ -28,7 +28,7 @@ pub struct DeviceReport {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
     pub f16: bool,
-    /// Smallest and largest.
+    /// The smallest and the largest subgroup size.
     pub subgroups: Option<[u32; 2]>,
     pub cooperative_matrix: bool,
     pub timestamps: bool,
@@ -42,7 +42,7 @@ pub struct DeviceLimits {
     pub max_storage_buffers: Option<u32>,
 }
 
-/// Every adapter, then the host's own cores; `chosen` is the id of the one in use.
+/// Lists every adapter, then the host's cores. `chosen` is the id of the device in use.
 pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     let all = adapters(backend);
     let mut list: Vec<_> = all.iter().enumerate().map(|(i, a)| of_adapter(format!("gpu:{i}"), a)).collect();
@@ -51,7 +51,7 @@ pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     list
 }
 
-/// The device of a model. Adapters are listed anew for what a model does not keep.
+/// Describes the device of a model. Lists the adapters again for facts that the model does not keep.
 pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
     let listed = match device.id.as_str() {
         "cpu" => Some(builtin()),
@@ -98,7 +98,7 @@ fn of_adapter(id: String, a: &Adapter) -> DeviceReport {
     }
 }
 
-/// Our own executor on the host's cores.
+/// Describes the executor on the host's cores.
 fn builtin() -> DeviceReport {
     let memory = host_memory();
     DeviceReport {

@@ -1,4 +1,4 @@
-//! An error as an object: `{"error":{"kind","message","where","hint"}}`.
+//! The JSON of an error: `{"error":{"kind","message","where","hint"}}`.
 
 use crate::error::Error;
 use serde::Serialize;
@@ -10,7 +10,7 @@ pub struct ErrorReport {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ErrorBody {
-    /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted`.
+    /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
     pub kind: &'static str,
     pub message: String,
     /// The file and the line, then the option or the field.

@@ -1,4 +1,4 @@
-//! What the verb `generate` prints as JSON, whole or a line per text.
+//! The JSON of the verb `generate`: one object at the end, or also one object per token.
 
 use super::DeviceReport;
 use crate::session::{Model, Stream, Timings};
@@ -13,7 +13,7 @@ pub struct GenerateReport {
     pub prompt_tokens: usize,
     #[serde(flatten)]
     pub first: ChoiceReport,
-    /// One per trial, the first one included; absent where there is only one.
+    /// One entry per trial, including the first. Empty for a single trial.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<ChoiceReport>,
     pub timings: TimingsReport,
@@ -36,15 +36,15 @@ impl From<&Model> for ModelReport {
 /// One continuation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceReport {
-    /// Only among several: the top level has it already.
+    /// The trial's seed. `None` at the top level, which has the field `seed` already.
     #[serde(skip_serializing_if = "Option::is_none", rename = "seed")]
     pub own_seed: Option<u64>,
-    /// Generated ids only.
+    /// The generated ids.
     pub tokens: Vec<u32>,
-    /// Without a vocabulary there is none.
+    /// `None` without a vocabulary.
     pub text: Option<String>,
     pub finish: Option<&'static str>,
-    /// Whether the text follows its grammar or schema to the end. Absent without one.
+    /// True if the text is complete under its grammar or schema. `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
 }
@@ -66,7 +66,7 @@ pub struct TimingsReport {
     pub load_ms: f64,
     pub prefill_ms: f64,
     pub prefill_tokens_per_second: f64,
-    /// From the beginning of the prompt to the first token.
+    /// The milliseconds from the start of the prompt to the first token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<f64>,
     pub decode_ms: f64,
@@ -86,12 +86,12 @@ impl TimingsReport {
     }
 }
 
-/// One token as it comes. Text lags where a character or a stop text may still be incomplete.
+/// One generated token. Its text may come with a later token, while a character or a stop text may still be incomplete.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<usize>,
-    /// None for text that was held back and is certain now.
+    /// `None` for text that was held back until now.
     pub token: Option<u32>,
     pub text: Option<&'a str>,
 }

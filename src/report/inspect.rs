@@ -1,4 +1,4 @@
-//! What a checkpoint is, from its header alone: nothing is put on a device, and no weight is read.
+//! Describes a checkpoint from its header. Opens no device and reads no weight.
 
 use crate::arch;
 use crate::error::Result;
@@ -17,27 +17,27 @@ pub struct InspectReport {
     pub kind: &'static str,
     /// `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
     pub layout: &'static str,
-    /// How many files hold the tensors.
+    /// The number of files that hold tensors.
     pub files: usize,
     pub name: String,
-    /// None where it is no model that runs; `note` says why.
+    /// `None` if the model cannot run; `note` has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
     #[serde(flatten)]
     pub hyper: Hyper,
-    /// How many tensors there are of each type.
+    /// The number of tensors by type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
-    /// Bytes of weights that one token reads, by weight format.
+    /// Bytes of weights that decoding one token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// With weights as the file or the option `quant` has them in few bits, the others in f16.
+    /// The memory with weights quantised as in the file or by the option `quant`, and all other weights in f16.
     pub memory: Option<MemoryReport>,
-    /// The formats of those weights.
+    /// The weight formats of `memory`.
     pub weights: String,
-    /// Of a strategy: what each device holds.
+    /// The memory of each device under a strategy. Empty without a strategy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceMemory>,
-    /// Tokens that it was trained for, where it cannot read on for ever.
+    /// The context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub struct InspectReport {
     pub tensors: Option<Vec<TensorReport>>,
 }
 
-/// What the shapes say; all none where the architecture is unknown.
+/// The sizes that the shapes determine. All are `None` if the architecture is unknown.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Hyper {
     pub n_layer: Option<usize>,
@@ -61,20 +61,20 @@ pub struct Hyper {
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
-    /// Recurrent state; or keys and values, of the whole context.
+    /// Recurrent state, or keys and values of the whole context.
     pub state_per_slot: u64,
-    /// Activations of a prompt's chunk, of the default length, and what depends on the context alone.
+    /// Activations of a chunk of the default length, and buffers that depend on the context alone.
     pub scratch: u64,
 }
 
-/// What a device holds of a model that several share.
+/// The memory of one device of a model on several devices.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceMemory {
-    /// As `devices` lists it, or `cpu`.
+    /// The id of the device: `gpu:N` or `cpu`.
     pub id: String,
-    /// But for what the CPU reads from the file's map.
+    /// Weights, without those that the CPU reads from the mapped file.
     pub weights: u64,
-    /// States and caches of one slot, and what a session keeps beside them.
+    /// States and caches of one slot, and the session's own buffers.
     pub state: u64,
     pub scratch: u64,
 }
@@ -86,8 +86,8 @@ pub struct TensorReport {
     pub shape: Vec<usize>,
 }
 
-/// Reads names and shapes. An architecture that does not run is no error here. Of the options only those that change what memory a
-/// model takes are looked at.
+/// Describes a checkpoint by the names and shapes of its tensors. An unknown architecture is not an error. Only options that change the
+/// memory of a model have an effect.
 ///
 /// # Errors
 /// `Usage` at a strategy or a plan of formats that does not suit the model.
@@ -141,7 +141,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.weights = tape.formats().join("+");
             let mut notes = notes(checkpoint, &tape, &report.weights);
-            // What running it with these options would say.
+            // The notes that loading the model with these options would print.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
@@ -155,14 +155,14 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Every matrix once, except that of a table only one row is read.
+/// Returns the bytes of all vectors and matrices, with one row for each table.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-/// Gives matrices their formats; what each device holds, where there is a strategy.
+/// Assigns formats to the matrices. Returns the memory of each device if there is a strategy.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,

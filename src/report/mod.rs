@@ -1,7 +1,7 @@
-//! The JSON shapes that programs rely on: what the program prints, and what a server answers.
+//! The JSON shapes that programs rely on.
 //!
-//! Plain data for serde, filled from a model, a checkpoint or a device list; knows no flags and prints nothing. A field is
-//! added freely; none is renamed or removed without a line in CHANGELOG.md.
+//! The shapes are plain data for serde, filled from a model, a checkpoint or a list of devices. This module prints nothing. A field may be
+//! added; a field that is renamed or removed needs a line in CHANGELOG.md.
 
 mod batch;
 mod bench;

@@ -1,4 +1,4 @@
-//! What formats of the weights cost, against a reference.
+//! The JSON of the verb `quality`: weight formats against a reference.
 
 use super::{DeviceReport, ModelReport};
 use crate::session::{Model, Quality};
@@ -7,26 +7,26 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub struct QualityReport {
     pub version: &'static str,
-    /// As the reference runs it.
+    /// The reference's model.
     pub model: ModelReport,
     pub device: DeviceReport,
-    /// Tokens that were predicted.
+    /// The number of predicted tokens.
     pub n: usize,
-    /// Tokens of a window at the most, and how many windows there were; each began with an empty state.
+    /// The most tokens of a window, and the number of windows. Each window began with an empty state.
     pub window: usize,
     pub n_windows: usize,
     pub reference: WeightsReport,
     pub variants: Vec<VariantReport>,
 }
 
-/// How the weights are stored, and how well the text is predicted with them.
+/// A weight format, and the perplexity of the text with it.
 #[derive(Debug, Clone, Serialize)]
 pub struct WeightsReport {
-    /// As it was asked for: `auto`, `f16`.
+    /// The requested format, such as `auto` or `f16`.
     pub name: String,
     /// Formats of the matrices, joined by `+`.
     pub dtype: String,
-    /// Of the matrices, on average.
+    /// The mean over all matrices.
     pub bits_per_weight: f64,
     pub weight_bytes: u64,
     pub perplexity: f64,
@@ -48,14 +48,14 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
-    /// By how many percent perplexity is above the reference's.
+    /// Percent by which the perplexity is above the reference's.
     pub loss_percent: f64,
-    /// KL(p of the reference || p of the variant), in nats a token.
+    /// The mean of KL(reference || variant) in nats per token.
     pub kl_mean: f64,
-    /// What 99 % of the tokens do not exceed.
+    /// The 99th percentile.
     pub kl_p99: f64,
     pub kl_max: f64,
-    /// Percent of the tokens before which both find the same one likeliest.
+    /// Percent of the tokens for which both models have the same most likely token.
     pub agreement_percent: f64,
 }
 

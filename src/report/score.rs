@@ -1,17 +1,17 @@
-//! How likely a model finds a text.
+//! The JSON of the verb `score`.
 
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ScoreReport {
     pub tokens: Vec<u32>,
-    /// Natural logarithm of each token's probability after those before it; the first has none.
+    /// The natural logarithm of each token's probability. `None` for the first token.
     pub logprobs: Vec<Option<f64>>,
     /// −Σ logprobs.
     pub nll: f64,
-    /// exp(nll / n); none for a single token.
+    /// exp(nll / n). `None` for a single token.
     pub perplexity: Option<f64>,
-    /// How many tokens have a probability.
+    /// The number of tokens with a probability.
     pub n: usize,
 }
 

@@ -80,7 +80,7 @@ fn an_interrupt_leaves_whole_lines_and_says_how_to_go_on() {
     let output: Output = child.wait_with_output().unwrap();
     let said = stderr(&output);
     assert_eq!(code(&output), 130, "{said}");
-    assert!(said.contains("interrupted: the same command goes on") && said.contains(" of 400 prompts done"), "{said}");
+    assert!(said.contains("interrupted: run the same command again to continue") && said.contains(" of 400 prompts done"), "{said}");
     let results = kept(&out);
     assert!((5..400).contains(&by_id(&results).len()));
     assert!(results.iter().all(|line| line["finish"] != "interrupted"));

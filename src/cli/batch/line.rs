@@ -12,7 +12,7 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     let mut fields = Fields::read(line).map_err(|e| e.hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#))?;
     match fields.take("id") {
         Some(id) => Ok((Id::read(id)?, fields)),
-        None => Err(Error::input("expected an id, found none").hint("give every line an id of its own: results come in another order")),
+        None => Err(Error::input("the line has no id").hint("give every line a unique id: results are in another order")),
     }
 }
 
@@ -28,9 +28,9 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
     let other = fields.iter().map(|(name, _)| name).find(|name| NOT_IN_LINES.contains(name) || unknown.iter().any(|other| other == name));
     match other {
         None => Ok(request),
-        Some(name) => Err(Error::input(format!("expected a field that batch knows, found {:?}", short(name, 40))).hint(
-            "id, prompt, messages, tokens, tools, format, thinking, n, logprobs, echo, max_tokens, stop, ignore_eos, grammar, json_schema, json_object, json_value, close, and settings of \
-             the sampler as its flags are called, such as top_p",
+        Some(name) => Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(
+            "known fields: id, prompt, messages, tokens, tools, format, thinking, n, logprobs, echo, max_tokens, stop, ignore_eos, grammar, \
+             json_schema, json_object, json_value, close, and the sampler's settings, such as top_p",
         )),
     }
 }
@@ -56,12 +56,12 @@ mod tests {
     fn a_wrong_line_is_refused_with_its_error() {
         for (line, want) in [
             ("{", "expected an object of JSON, found \"{\""),
-            (r#"{"prompt":"x"}"#, "expected an id, found none"),
+            (r#"{"prompt":"x"}"#, "the line has no id"),
             (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
             (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
-            (r#"{"id":1,"prompt":"x","temprature":1}"#, "expected a field that batch knows, found \"temprature\""),
-            (r#"{"id":1,"prompt":"x","priority":2}"#, "expected a field that batch knows, found \"priority\""),
+            (r#"{"id":1,"prompt":"x","temprature":1}"#, "unknown field \"temprature\""),
+            (r#"{"id":1,"prompt":"x","priority":2}"#, "unknown field \"priority\""),
         ] {
             let said = read(line).unwrap_err().to_string();
             assert!(said.starts_with(want), "{line}: {said}");

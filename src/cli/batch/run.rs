@@ -102,7 +102,7 @@ impl Run {
         };
         let key = id.key();
         if !self.seen.insert(key) {
-            let e = Error::input(format!("expected an id of its own, found {} a second time", short(&id.to_string(), 40)));
+            let e = Error::input(format!("two lines have the id {}", short(&id.to_string(), 40)));
             return self.fail(None, number, e);
         }
         if let Some(was) = self.results.was(key) {
@@ -165,7 +165,7 @@ impl Run {
                 self.write(running)
             }
             // No other line can run without the device.
-            Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("what is done is kept").into()),
+            Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
             Event::Failed(e) => {
                 let Running { id, number, .. } = self.running.swap_remove(i);
                 self.fail(Some(&id), number, e)

@@ -1,4 +1,4 @@
-//! Results as a table, as lines, or as one array.
+//! Prints results as a table, as CSV, as JSON lines or as one JSON array.
 
 use super::Test;
 use crate::cli::Failure;
@@ -17,16 +17,16 @@ pub enum OutputFormat {
     Jsonl,
 }
 
-/// Prints each result as it comes. JSON is one array, printed at the end or at an interrupt.
+/// Prints each result at once. A JSON array is printed at the end or at an interrupt.
 pub struct Printer {
     format: OutputFormat,
-    /// `None` for an array: an interrupt prints it from another thread, and standard output is locked while it is held.
+    /// `None` for an array. Another thread prints the array at an interrupt, and `Output` would hold the lock of standard output.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
 }
 
-/// Takes the records out, so that they are printed once.
+/// Takes the records, so that each is printed once.
 fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -43,7 +43,7 @@ impl Printer {
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
-    /// Makes a signal that ends the program print the records that are finished: a test may take minutes, and so may its model.
+    /// Prints finished records if a signal ends the program.
     pub fn print_on_interrupt(&self) {
         if self.format == OutputFormat::Json {
             let kept = self.kept.clone();
@@ -81,7 +81,7 @@ impl Printer {
         }
     }
 
-    /// Prints what was kept. An empty array says that nothing was asked for, not that it failed.
+    /// Prints the array. An empty array is printed only after success: it means that no test was asked for.
     pub fn finish(self, succeeded: bool) -> Result<(), Failure> {
         if let Some(out) = self.out {
             return out.finish();
@@ -109,7 +109,7 @@ fn row(r: &BenchRecord) -> String {
     )
 }
 
-/// Everything that is one value, ours after a dot, quoted where CSV wants it.
+/// Returns the fields that are single values, as CSV cells by name. Fields of `wingbeat` have names with a dot.
 fn cells(r: &BenchRecord) -> Result<Vec<(String, String)>, Failure> {
     let value = serde_json::to_value(r).map_err(|e| Error::input(format!("cannot write CSV: {e}")))?;
     let mut cells = Vec::new();
@@ -131,7 +131,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// A number of parameters for people: 191M, 1.53B.
+/// Formats a number of parameters: 191M, 1.53B.
 pub fn short(n: u64) -> String {
     match n as f64 {
         n if n >= 1e9 => format!("{:.2}B", n / 1e9),

@@ -1,4 +1,4 @@
-//! Where the time of a step goes, word by word.
+//! Prints the time of a step by word.
 
 use crate::cli::ceiling::Ceiling;
 use crate::cli::output::say;
@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::exec::WordTime;
 use crate::session::{Model, Session, low_level};
 
-/// Played this often; the fastest time of each word counts.
+/// The number of runs. The fastest time of each word counts.
 const REPEATS: usize = 5;
 
-/// All calls of one word in a step.
+/// The sum over all calls of one word in a step.
 struct Line {
     word: &'static str,
     calls: usize,
@@ -18,7 +18,7 @@ struct Line {
     weight_bytes: u64,
 }
 
-/// Prints a table to stderr. The share of the ceiling is that of weights read where it is one token, else that of operations.
+/// Prints a table to stderr. The last column compares with `ceiling`: the bytes of weights for one token, the operations for several.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
     let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;
@@ -35,7 +35,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     ));
     for l in &lines {
         let gb_s = l.weight_bytes as f64 / l.seconds.max(1e-12) / 1e9;
-        // Two operations a weight and token; weights in mixed formats count as if of two bytes.
+        // Two operations per weight and token. A weight counts two bytes in every format.
         let gflop_s = gb_s * n_tokens as f64;
         let share = |c: Ceiling| if n_tokens == 1 { gb_s / c.read_gb_s } else { gflop_s / c.gflop_s };
         let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * share(c)));
@@ -45,7 +45,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     Ok(())
 }
 
-/// In the order of their first call.
+/// Sums times by word, in the order of first calls.
 fn by_word(times: &[WordTime]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for t in times {

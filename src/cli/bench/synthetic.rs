@@ -1,4 +1,4 @@
-//! A synthetic model as a checkpoint: the file that another engine runs for a comparison.
+//! Writes a synthetic model as a checkpoint, which another engine can run for a comparison.
 
 use crate::arch;
 use crate::cli::progress::{Progress, Unit};
@@ -10,7 +10,10 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the model of that name, official names and shapes, f16.
+/// Writes the synthetic model `name` in f16, with the official tensor names and shapes.
+///
+/// # Errors
+/// `Usage` if there is no model of that name, `File` if the file cannot be written.
 pub fn write(name: &str, path: &Path) -> Result<()> {
     let blueprint = arch::synthetic::named(name)?;
     let mut tape = Tape::new();
@@ -30,7 +33,7 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
 }
 
-/// Official files hold the vectors that mix a token with the one before, and most of their kin, as `[1, 1, C]`.
+/// Returns a tensor's shape in official files, which store the token-shift vectors and some others as `[1, 1, C]`.
 fn official_shape(tensor: &str, shape: &[usize]) -> Vec<usize> {
     let last = tensor.rsplit('.').next().unwrap_or(tensor);
     let is_mix = ["x_", "time_mix_", "time_maa_"].iter().any(|p| last.starts_with(p));

@@ -1,4 +1,4 @@
-//! The built-in model's logits and greedy text against the official ones.
+//! Compares the built-in model's logits and greedy text with golden ones.
 
 use crate::cli::flags;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// Made with the official code in float64.
+/// Golden logits, made with the official code in float64.
 static OFFICIAL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors"));
 
 const BOUND: f64 = 1e-7;
@@ -22,7 +22,7 @@ pub struct Golden {
     pub error: Option<f64>,
     pub bound: f64,
     pub same_greedy_text: bool,
-    /// Why there are no results.
+    /// The error that made results missing.
     pub failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the host offers a GPU program, and the usual reasons why it offers nothing.
+//! Finds drivers, device files and settings of the host, and the usual reasons why no GPU is found.
 
 use serde::Serialize;
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Finding {
     }
 }
 
-/// Environment variables that change what is found or how it runs.
+/// Environment variables that change which drivers are found or how they run.
 const VARIABLES: [&str; 4] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
 
 pub fn findings() -> Vec<Finding> {
@@ -68,7 +68,7 @@ fn loader() -> Option<Finding> {
     })
 }
 
-/// Manifests of installed drivers.
+/// Lists the manifests of installed drivers.
 fn drivers() -> Option<Finding> {
     let folders =
         ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/run/opengl-driver/share/vulkan/icd.d"];
@@ -89,7 +89,7 @@ fn drivers() -> Option<Finding> {
     })
 }
 
-/// Render nodes, and whether we may open them.
+/// Lists the render nodes and whether this process may open them.
 fn device_files() -> Vec<Finding> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir("/dev/dri") else {
@@ -116,7 +116,7 @@ fn device_files() -> Vec<Finding> {
     found
 }
 
-/// NVIDIA's container runtime hands over Vulkan only when asked.
+/// Detects a container. NVIDIA's container runtime provides Vulkan only if asked to.
 fn container() -> Option<Finding> {
     let control_groups = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
     let is_container = Path::new("/.dockerenv").exists()

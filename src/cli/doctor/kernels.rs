@@ -1,4 +1,4 @@
-//! Every word's kernels against the twins: in the family of kernels that models use here, or in every family.
+//! Compares the kernels of every word with their twins, in the family of kernels that models use here or in every family.
 
 use super::progress::Checks;
 use crate::cli::flags;
@@ -20,17 +20,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Family {
     /// `groups` or `lanes`.
     pub class: &'static str,
-    /// Whether results may not depend on the batch.
+    /// True if results must not depend on the batch.
     pub deterministic: bool,
-    /// Whether sums are taken by subgroups.
+    /// True if sums use subgroup operations.
     pub subgroups: bool,
-    /// Whether products of many tokens use cooperative matrices.
+    /// True if products of many tokens use cooperative matrices.
     pub cooperative: bool,
-    /// Whether a model would use it here.
+    /// True if a model uses this family here.
     pub is_default: bool,
-    /// Cases that were run.
+    /// The number of cases that ran.
     pub n_cases: usize,
-    /// Cases that were to be run: more if somebody stopped the check.
+    /// The number of cases to run. It is larger than `n_cases` after a stop.
     pub n_planned: usize,
     /// The case nearest to its bound, with its error.
     pub worst: Option<String>,
@@ -58,21 +58,21 @@ impl fmt::Display for Family {
 pub struct Kernels {
     adapter: Adapter,
     opened: Device,
-    /// What kernels may count on in each family, and whether models use that family here.
+    /// The capabilities of each family, and whether models use the family here.
     families: Vec<(Caps, bool)>,
     extent: Extent,
-    /// Whether the sampler's kernel is checked: the quick check leaves it out if models draw on the host.
+    /// True if the sampler's kernel is checked. The quick check omits it if models sample on the host.
     with_draws: bool,
 }
 
-/// What a thread checks before it takes the next job: all words in a format, or the sampler's kernel.
+/// The work of a thread at a time: all words in one format, or the sampler's kernel if `format` is `None`.
 #[derive(Clone, Copy)]
 struct Job {
     family: usize,
     format: Option<&'static dyn Format>,
 }
 
-/// Threads that check side by side, each with a device of its own: most of the time goes into the driver's compiler, which uses one core.
+/// The most threads, each with its own device. The driver's compiler takes most of the time and uses one core.
 const MAX_THREADS: usize = 4;
 
 impl Kernels {
@@ -83,7 +83,7 @@ impl Kernels {
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
         let own = adapter.caps(false)?;
         let opened = Device::open(adapter, false)?;
-        // What models use: cooperative matrices that are wrong are left out.
+        // Cooperative matrices with wrong results are excluded, as for models.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {
@@ -93,19 +93,19 @@ impl Kernels {
         Ok(Kernels { adapter: adapter.clone(), opened, families, extent, with_draws })
     }
 
-    /// How many checks [`Kernels::run`] makes.
+    /// Returns the number of checks of [`Kernels::run`].
     pub fn n_checks(&self) -> usize {
         self.families.len() * self.n_cases()
     }
 
-    /// Cases of a family, and the sampler's.
+    /// Returns the number of checks of one family.
     fn n_cases(&self) -> usize {
         let pairs = FORMATS.iter().flat_map(|format| WORDS.iter().map(move |word| (word, *format)));
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Runs all families, until the user stops the check. A case that fails to run counts as wrong. `led` is dropped when the first job
-    /// has ended: the driver has then compiled what a model in the default format needs, and keeps it.
+    /// Runs all families until the user stops the check. A case that cannot run counts as wrong. `led` is dropped after the first job, when
+    /// the driver has compiled and cached the kernels of a model in the default format.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =
@@ -137,7 +137,7 @@ impl Kernels {
                         work(&device);
                     }
                 };
-                // A driver that does not open twice, and a system that refuses a thread, leave the work to this thread.
+                // If the driver does not open twice or the system has no thread left, this thread does the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, help);
             }
             work(&self.opened);
@@ -161,7 +161,7 @@ impl Kernels {
         };
         for case in WORDS.iter().flat_map(|word| selftest::cases(word, format, self.extent)) {
             let Caps { class, batch_invariant, .. } = &device.caps;
-            log::debug!("{class:?}, deterministic {batch_invariant}: {} as {}", case.name, format.name()); // where a driver crashed
+            log::debug!("{class:?}, deterministic {batch_invariant}: {} as {}", case.name, format.name()); // shows where a driver crashed
             if judge(selftest::run(case, format, &device)).is_break() {
                 break;
             }
@@ -206,7 +206,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Both classes of kernels, deterministic or not, and with what the adapter has beyond them.
+/// Returns both classes of kernels, with and without determinism, and the variants for subgroups and cooperative matrices if the adapter has
+/// them. The flag is true for families that models use here.
 fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();
@@ -220,7 +221,7 @@ fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
         variants.insert(0, Caps { subgroups: true, ..every(Class::Groups, false) });
     }
     let is_default = |caps: &Caps| {
-        // A model here, deterministic or not.
+        // The capabilities of a model here.
         let used = Caps { batch_invariant: caps.batch_invariant, ..own.clone() };
         caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == settled)
     };

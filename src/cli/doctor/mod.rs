@@ -1,7 +1,7 @@
-//! `doctor`: is this machine fit, and if not, why? A page to paste into a bug report.
+//! `doctor`: checks drivers, kernels and results, and prints a page for bug reports.
 //!
-//! What the host offers, the official logits of the built-in model, every word's kernels against their twins, and how fast weights
-//! are read. Exit 3 if a result is wrong or the device cannot be examined; 130 if the user stopped the check.
+//! The page has facts about the host, the golden logits of the built-in model, the comparison of every kernel with its twin, and the read
+//! bandwidth. The exit code is 3 if a result is wrong or the device cannot be opened, 130 if the user stopped the check.
 
 mod golden;
 mod host;
@@ -34,7 +34,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a check takes, for the estimate: mostly the driver's compiling.
+/// Seconds per check, for the estimate. The driver's compiler takes most of the time.
 const SOFTWARE_SECONDS: f64 = 0.25;
 const GPU_SECONDS: f64 = 0.05;
 
@@ -48,7 +48,7 @@ Examples:
 /// Check drivers, kernels and results on this machine
 ///
 /// The quick check runs every kernel in every weight format at a few sizes, in the variant that models use on the adapter. --full runs
-/// every case in every variant: minutes on a software adapter. Ctrl-C ends either with the page of what was checked until then.
+/// every case in every variant, which takes minutes on a software adapter. Ctrl-C stops the check and prints the results so far.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -75,7 +75,7 @@ struct Report {
     results: Results,
 }
 
-/// What is there.
+/// Facts about the host and its devices.
 #[derive(Serialize)]
 struct Host {
     version: &'static str,
@@ -86,22 +86,22 @@ struct Host {
     device: String,
 }
 
-/// What was checked, and how it ended.
+/// The results of the checks.
 #[derive(Serialize)]
 struct Results {
-    /// Whether every case was to be run.
+    /// True with `--full`.
     full: bool,
-    /// Whether the user stopped before the end.
+    /// True if the user stopped the check.
     interrupted: bool,
     checks: Counts,
-    /// Empty for the host's own cores: they are what kernels are judged by.
+    /// Empty for the device `cpu`, which runs the twins themselves.
     kernels: Vec<Family>,
-    /// `None` if the user stopped the check before.
+    /// `None` if the user stopped before this check.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
-    /// Why some results are missing.
+    /// The error that made results missing.
     failure: Option<String>,
-    /// Whether all results that were asked for are there and right.
+    /// True if all checks ran and all results are right.
     ok: bool,
 }
 
@@ -111,7 +111,7 @@ struct Bandwidth {
     what: &'static str,
 }
 
-/// The host's part is printed first: a driver may well crash in what follows.
+/// Prints the facts about the host first: a faulty driver may crash in the checks.
 pub fn run(args: Args) -> Outcome {
     args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;
@@ -150,7 +150,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(code))
 }
 
-/// Without a wish, the best adapter even if a CPU plays it: a kernel is right or wrong there, too.
+/// Chooses the device of the flags, or else the best adapter. A software adapter is accepted, because kernels can be wrong there, too.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
@@ -159,7 +159,7 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     }
 }
 
-/// What cannot be examined is a result, too: the page is for those whose device fails.
+/// Runs the checks. A device that cannot be opened is a result, not an error: the page must also appear for a broken device.
 fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
@@ -168,7 +168,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
         Chosen::Cpu => None,
     };
     let to_check = adapter.and_then(|adapter| Kernels::open(adapter, extent).map_err(&mut keep).ok());
-    // The official logits are a check, too.
+    // One more check: the golden logits.
     let n_checks = 1 + to_check.as_ref().map_or(0, Kernels::n_checks);
     announce(choice, extent, n_checks);
     let checks = Mutex::new(Checks::new(n_checks, stop));
@@ -183,7 +183,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The model runs kernels of the first job. Checked side by side, they would be compiled twice.
+        // The model uses the kernels of the first job, so it starts after that job. Otherwise both would compile the same kernels.
         let later = {
             let check_golden = &check_golden;
             move || {
@@ -195,7 +195,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
         let kernels = to_check.map(|kernels| kernels.run(&checks, led)).unwrap_or_default();
         let golden = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system refuses a thread.
+            // The system has no thread left.
             Err(_) => check_golden(),
         };
         (golden, kernels)
@@ -208,7 +208,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     Results { full: extent == Extent::Full, interrupted, checks: counts, kernels, golden, bandwidth, failure, ok }
 }
 
-/// Says what is checked and how long it will take: what a check takes on two cores with llvmpipe, and on a discrete GPU.
+/// Prints the device and an estimate of the time. The seconds per check were measured on two cores with llvmpipe and on a discrete GPU.
 fn announce(choice: &Choice, extent: Extent, n_checks: usize) {
     let seconds_each = match &choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Cpu => SOFTWARE_SECONDS,
@@ -230,7 +230,7 @@ fn speed(adapter: &Adapter) -> Result<Bandwidth> {
     Ok(Bandwidth { read_gb_s: ceiling::read_gb_s(&ceiling::products(&device)?)?, what: ceiling::WHAT })
 }
 
-/// Standard output, and the file that gets the same: each part at once, as the next may crash.
+/// Standard output and a copy in a file. Each part is written at once, because the next part may crash.
 struct Page {
     out: Output,
     file: Option<(File, PathBuf)>,

@@ -1,4 +1,4 @@
-//! Counts checks, shows how far they are and how long the rest will take, and stops them when the user says so.
+//! Counts checks, shows their progress and the remaining time, and stops them on request.
 
 use crate::cli::output::say;
 use crate::cli::progress::{self, Progress, Unit};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Without a terminal, a line this often.
+/// The time between lines of progress without a terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How many checks there are, were made and were right.
+/// The number of checks: planned, done and right.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub planned: usize,
@@ -34,7 +34,7 @@ impl Checks {
         Checks { counts, stop, bar: Progress::new("checking", Unit::Checks), began: now, said: now }
     }
 
-    /// Counts a check. Breaks if the user said stop.
+    /// Counts a check. Returns `Break` if the user stopped the check.
     pub fn add(&mut self, is_right: bool) -> ControlFlow<()> {
         let Counts { planned, done, right } = &mut self.counts;
         *done += 1;
@@ -52,7 +52,7 @@ impl Checks {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the user stopped before every check was made.
+    /// Returns whether the user stopped before the last check.
     pub fn is_interrupted(&self) -> bool {
         self.is_stopped() && self.counts.done < self.counts.planned
     }

@@ -3,7 +3,7 @@
 /// A checkpoint that anybody can download.
 #[derive(Debug)]
 pub struct Published {
-    /// What users call the model, in lower case.
+    /// The name that users type, in lower case.
     pub name: &'static str,
     /// Other names of the model.
     pub aliases: &'static [&'static str],

@@ -117,9 +117,9 @@ fn held(results: &Path, path: &Path) -> Error {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let process: String = text.strip_prefix(MARK).unwrap_or_default().chars().take_while(char::is_ascii_digit).take(20).collect();
     let who = if process.is_empty() { String::new() } else { format!(", process {process},") };
-    Error::file(format!("another run of batch{who} writes these results"))
+    Error::file(format!("another run of batch{who} writes to this file"))
         .at(results.display())
-        .hint("wait for it, or give another file with -o")
+        .hint("wait for that run, or give another file with -o")
 }
 
 fn other_file(path: &Path) -> Error {
@@ -129,7 +129,7 @@ fn other_file(path: &Path) -> Error {
 }
 
 fn without(path: &Path, why: impl fmt::Display) -> Option<Lock> {
-    log::warn!("{}: no lock, so nothing keeps a second run from writing the same results: {why}", path.display());
+    log::warn!("{}: no lock: a second run could write to the same results: {why}", path.display());
     None
 }
 

@@ -56,7 +56,7 @@ pub enum Was {
 struct Left {
     texts: HashSet<u128>,
     errors: HashSet<u128>,
-    /// Whether the file has error lines without an id.
+    /// True if the file has error lines without an id.
     has_unnamed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Found {
     pub fn at(path: &Path, input: &Path) -> Result<Found> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
-            return Err(Error::usage("expected another file for the results than that of the prompts").at("--output"));
+            return Err(Error::usage("the file of the results is the file of the prompts").at("--output"));
         }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
@@ -232,7 +232,7 @@ fn no_results(number: u64, line: &[u8]) -> Error {
     let shown = String::from_utf8_lossy(&line[..line.len().min(160)]).trim_end().to_string();
     Error::file(format!("expected results of batch, found {:?}", short(&shown, 40)))
         .at(format!("line {number}"))
-        .hint("give a new file with -o, or the one of the run that is to go on")
+        .hint("give a new file with -o, or the file of the run to continue")
 }
 
 #[cfg(test)]

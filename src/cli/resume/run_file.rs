@@ -51,7 +51,7 @@ impl RunFile {
         let old = match read(&path) {
             _ if !has_results => None,
             Err(e) if force => {
-                say(format_args!("note: {e}; it is written anew"));
+                say(format_args!("note: {e}; the file is replaced"));
                 None
             }
             found => found?,
@@ -61,8 +61,8 @@ impl RunFile {
                 self.seed = asked_seed.unwrap_or(old.seed);
                 let found = self.differences(old);
                 if !found.is_empty() && !force {
-                    let text = format!("the results there were made with something else: {}", list(&found));
-                    let hint = "give the same flags, another file with -o, or --force to continue with these";
+                    let text = format!("the results were made with other settings: {}", list(&found));
+                    let hint = "give the same flags, another file with -o, or --force to continue with these settings";
                     return Err(Error::file(text).at(results.display()).hint(hint));
                 }
                 if !found.is_empty() {
@@ -71,12 +71,15 @@ impl RunFile {
             }
             None if has_results && !force => {
                 let missing = path.file_name().unwrap_or_default().to_string_lossy();
-                say(format_args!("note: {} has no {missing}: it may have been made with another model or settings", results.display()));
+                say(format_args!(
+                    "note: {} has no {missing}: the results may come from another model or other settings",
+                    results.display()
+                ));
             }
             None => {}
         }
         if old.as_ref() != Some(&self) {
-            self.write(&path).unwrap_or_else(|e| log::warn!("a later run cannot compare its model and settings with these: {e}"));
+            self.write(&path).unwrap_or_else(|e| log::warn!("later runs cannot compare their settings with this run: {e}"));
         }
         Ok(self.seed)
     }
@@ -96,11 +99,11 @@ impl RunFile {
                     "model" => format!("{} {}", short(&of.name, 40), shown(value)),
                     _ => shown(value),
                 };
-                found.push(format!("{name} ({} there, {} now)", shown(old, &was), shown(self, &is)));
+                found.push(format!("{name} (was {}, is {})", shown(old, &was), shown(self, &is)));
             }
         }
         if self.seed != old.seed {
-            found.push(format!("seed ({} there, {} now)", old.seed, self.seed));
+            found.push(format!("seed (was {}, is {})", old.seed, self.seed));
         }
         found
     }
@@ -127,7 +130,7 @@ fn read(path: &Path) -> Result<Option<RunFile>> {
         Err(e) => Err(e.to_string()),
     }
     .map_err(|found| {
-        let e = Error::file(format!("expected what a run of batch wrote of itself (format {FORMAT_VERSION}), found {found}"));
+        let e = Error::file(format!("expected the settings of a run of batch in format {FORMAT_VERSION}, found {found}"));
         e.at(path.display()).hint("restore the file, or continue without it: --force")
     })
 }
@@ -203,14 +206,14 @@ mod tests {
         assert_eq!(settle(run("1", 8), None, false), Ok(7), "the seed stays");
         assert_eq!(settle(run("1", 8), Some(7), false), Ok(7));
         let said = settle(run("1", 8), Some(8), false).unwrap_err();
-        assert!(said.contains("out.jsonl: the results there were made with something else: seed (7 there, 8 now)"), "{said}");
+        assert!(said.contains("out.jsonl: the results were made with other settings: seed (was 7, is 8)"), "{said}");
         let said = settle(run("0.5", 7), None, false).unwrap_err();
-        assert!(said.contains(": sampling.temperature (1 there, 0.5 now) (give") && said.contains("--force"), "{said}");
+        assert!(said.contains(": sampling.temperature (was 1, is 0.5) (give") && said.contains("--force"), "{said}");
         let mut other = RunFile { name: "n".into(), ..run("1", 7) };
         other.made_with["model"] = "b".repeat(64).into();
         other.made_with["format"] = "g1".into();
         let said = settle(other, None, false).unwrap_err();
-        assert!(said.contains("model (m aaaaaaaa there, n bbbbbbbb now), format (none there, g1 now)"), "{said}");
+        assert!(said.contains("model (was m aaaaaaaa, is n bbbbbbbb), format (was none, is g1)"), "{said}");
         // A deleted setting of earlier versions differs only if it had an effect.
         let path = folder.path().join("out.jsonl.run.json");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -237,7 +240,7 @@ mod tests {
         for text in ["", "{}", "[1]", r#"{"format_version":2,"wingbeat":"0","name":"m","seed":1,"made_with":{}}"#] {
             std::fs::write(&path, text).unwrap();
             let said = run("1", 7).settle(&results, true, None, false).unwrap_err().to_string();
-            assert!(said.contains("run.json: expected what a run of batch wrote") && said.contains("--force"), "{said}");
+            assert!(said.contains("run.json: expected the settings of a run of batch") && said.contains("--force"), "{said}");
             assert_eq!(run("1", 7).settle(&results, true, None, true).unwrap(), 7);
             assert_eq!(run("1", 8).settle(&results, true, None, false).unwrap(), 7);
         }

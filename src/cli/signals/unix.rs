@@ -1,4 +1,4 @@
-//! How signals are caught on Unix, and how the line editor hears of them.
+//! Catches signals on Unix and wakes the line editor.
 
 use super::{EXIT_CODE, is_ending, received};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
@@ -55,8 +55,8 @@ fn waiting() -> MutexGuard<'static, Option<usize>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks that this thread waits in the line editor, until dropped. When the program is told to end, the thread gets SIGINT: the
-/// editor then restores the terminal and returns.
+/// A mark that this thread waits in the line editor, until dropped. If the program must end, the thread gets SIGINT. The editor then restores
+/// the terminal and returns.
 pub struct Waiting;
 
 impl Waiting {
@@ -72,8 +72,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Wakes the line editor until the process ends: a signal that comes just before the editor waits is not heard. No signal is acted
-/// on any more.
+/// Wakes the line editor repeatedly until the process ends, because the editor misses a signal that comes just before it waits. Handles no
+/// other signal any more.
 fn wake_editor() -> ! {
     loop {
         // The thread lives as long as it is marked, and cannot be unmarked while the lock is held.
@@ -84,8 +84,8 @@ fn wake_editor() -> ! {
     }
 }
 
-/// Ends the process with a message when a mapped file becomes shorter than it was: the read beyond its end raises SIGBUS, and there is
-/// nothing to return to.
+/// Ends the process with a message when a mapped file gets shorter. A read beyond its end raises SIGBUS, after which the program cannot
+/// continue.
 pub fn catch_cut_files() {
     use std::io::Write;
     use std::mem::ManuallyDrop;
