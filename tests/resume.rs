@@ -91,7 +91,7 @@ fn results_of_another_model_or_other_settings_are_refused() {
         ("--stop x", "stop (was [], is [\"x\"])"),
         ("--ignore-eos", "ignore-eos (was false, is true)"),
         ("--format g1", "format (was none, is g1)"),
-        (grammar.as_str(), "close (was none, is by default), rules (none there, "),
+        (grammar.as_str(), "close (was none, is by default), rules (was none, is "),
         ("--seed 5", "seed ("),
     ];
     let sibling = goldens().find(|t| t.name == "rwkv6").map(|t| format!("--vocab tiny -m {}", t.path().display()));
