@@ -157,7 +157,7 @@ pub mod vocab;
 use low_level::report;
 use low_level::{arch, exec, quant, tape, template, tensor, weights, words};
 
-/// The Rust blocks of the pages, which `cargo test --doc` compiles.
+/// The Rust blocks of the pages, which the documentation tests compile.
 #[cfg(all(doctest, feature = "cli"))]
 mod pages {
     #[doc = include_str!("../README.md")]
