@@ -110,7 +110,7 @@ fn converse(model: &Model) -> Result<()> {
     chat.set_tools(vec![weather()?])?;
     let mut answer = chat.say("How warm is it in Beijing?", &mut quiet)?;
     if let Some(call) = &answer.call {
-        match &call.parameters {
+        match chat.format().parameters(call) {
             Ok(parameters) => println!("[6] calls {} with {parameters}", call.name),
             Err(e) => println!("[6] calls {} with {:?}: {e}", call.name, call.arguments),
         }

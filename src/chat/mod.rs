@@ -1,7 +1,7 @@
-//! Conversations: how a model wants one written, and one turn after the other.
+//! Conversations with a model.
 //!
-//! A [`Conversation`] leads one with a session. A [`Question`] writes given messages as one prompt, and an [`AnswerReader`] takes the answer
-//! apart while it is written. Speaks to models through [`session`](crate::session) only; knows no architecture.
+//! A [`Conversation`] keeps a history in a session. A [`Question`] renders messages as one prompt, and an [`AnswerReader`] splits the answer into
+//! text, thought and tool calls. Uses models through [`session`](crate::session) only.
 
 mod conversation;
 mod format;
@@ -12,7 +12,7 @@ mod settings;
 mod think;
 
 pub use crate::template::{Message, Role, Tool, ToolCall};
-pub use conversation::{Answer, Conversation, OnPart, OnRead, Overrides, Stats};
+pub use conversation::{Answer, Conversation, OnRead, Overrides, Stats};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt, Thinking};
@@ -20,4 +20,4 @@ pub use question::Question;
 pub use reader::AnswerReader;
 pub use rules::MakeConstraint;
 pub use settings::Settings;
-pub use think::AnswerPart;
+pub use think::{AnswerPart, OnPart};

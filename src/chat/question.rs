@@ -1,9 +1,7 @@
-//! A whole conversation as a prompt, and what a model makes of it taken apart: for programs that have all messages at hand and keep no
-//! conversation.
+//! Messages as one prompt, and a reader for its answer.
 
 use super::format::{Kind, vocab_of};
-use super::reader::Read;
-use super::rules::AnswerPosition;
+use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
 use crate::constrain::Constraint;
@@ -12,95 +10,75 @@ use crate::sample::Sampling;
 use crate::session::Model;
 use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
-use std::ops::ControlFlow;
 
-/// Messages, written for a model up to where it answers. [`Conversation`](super::Conversation) leads a conversation instead: with a first prompt, and where
-/// answers end at a blank line with all that ChatRWKV does to logits.
+/// Messages as a prompt, for programs that keep the messages themselves. [`Conversation`](super::Conversation) keeps a history, a first prompt
+/// and ChatRWKV's schedules.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The tokens of the prompt.
     pub tokens: Vec<u32>,
-    /// How the format draws, unless told otherwise.
+    /// The format's sampler settings.
     pub sampling: Sampling,
-    /// Ids that end the answer; none: the model's own.
+    /// Tokens that end the answer. `None` for the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts before which an answer ends that follows no rules.
+    /// Texts that end an answer without a constraint.
     pub stop_texts: Vec<String>,
-    format: Format,
-    /// What the prompt holds of the answer.
-    opening: String,
-    /// The messages declare tools, so an answer may call one.
+    pub(super) place: AnswerPlace,
+    start: ReplyStart,
+    /// The prompt is a template's.
+    is_message: bool,
+    /// The messages declare tools, so an answer can call a tool.
     has_tools: bool,
 }
 
 impl Question {
+    /// Renders messages, up to the place where the model answers.
+    ///
     /// # Errors
-    /// `Input` where there is no message, the format has no place for one, the model has no vocabulary, or that lacks a token that ends answers.
+    /// `Input` if there is no message, the format has no place for a message, the model has no vocabulary, or the vocabulary lacks a special
+    /// token.
     pub fn new(model: &Model, format: &Format, messages: &[Message]) -> Result<Question> {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }
 
-    /// With any vocabulary.
+    /// [`new`](Self::new) with another vocabulary than the model's.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least one message, found none"));
         }
-        let (format, sampling) = (format.clone(), format.settings().sampling);
+        let sampling = format.settings().sampling;
         let has_tools = messages.iter().any(|message| !message.tools.is_empty());
         Ok(match &format.kind {
             Kind::Messages(options) => {
                 let parts = options.template.render(messages)?;
-                let (tokens, opening) = (encode(&parts, vocab)?, opening(&whole(&parts)).to_string());
+                let (tokens, place) = (encode(&parts, vocab)?, AnswerPlace::of_message(opening(&whole(&parts))));
                 let stop_ids = Some(options.stop_ids(vocab)?);
-                let stop_texts = options.generation.stop_strings.clone();
-                Question { tokens, sampling, stop_ids, stop_texts, format, opening, has_tools }
+                let (stop_texts, start) = (options.generation.stop_strings.clone(), ReplyStart::after(&place.opening));
+                Question { tokens, sampling, stop_ids, stop_texts, place, start, is_message: true, has_tools }
             }
             Kind::Lines(lines) => {
                 let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
-                let (stop_texts, opening) = (vec![lines.end()], lines.opening.to_string());
-                Question { tokens, sampling, stop_ids: None, stop_texts, format, opening, has_tools }
+                let (stop_texts, place, start) = (vec![lines.end()], lines.place(vocab), lines.begins());
+                Question { tokens, sampling, stop_ids: None, stop_texts, place, start, is_message: false, has_tools }
             }
         })
     }
 
-    /// Returns the constraint of the answer; a thought before it is free. `make` gets the text before the answer, which its rules have to allow.
+    /// Returns the constraint of the answer; a thought before the answer is free. `make` receives the text between the prompt and the answer,
+    /// usually a blank, which the constraint must allow.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// `Input` if the model has no vocabulary; the errors of `make`.
     pub fn constrain(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
-        let vocab = vocab_of(model)?;
-        self.position(vocab).constrain(vocab, model.facts().n_vocab, make)
+        self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Where the answer is in the text.
-    pub(super) fn position(&self, vocab: &Vocab) -> AnswerPosition<'_> {
-        match &self.format.kind {
-            Kind::Lines(lines) => lines.position(vocab),
-            Kind::Messages(_) => AnswerPosition::of_message(&self.opening),
-        }
-    }
-
-    /// For an answer that ends before any of the stop texts.
+    /// Returns a reader for the answer, which ends before the first of the stop texts.
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
-        match &self.format.kind {
-            Kind::Lines(_) => AnswerReader::of_line(self.start(), Vec::new()),
-            Kind::Messages(_) => AnswerReader::of_message(vocab, &self.tokens, self.start(), stop_texts, self.has_tools),
+        match self.is_message {
+            true => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.has_tools),
+            false => AnswerReader::of_line(self.start, Vec::new()),
         }
-    }
-
-    fn start(&self) -> ReplyStart {
-        match &self.format.kind {
-            Kind::Lines(lines) => lines.begins(),
-            Kind::Messages(_) => ReplyStart::after(&self.opening),
-        }
-    }
-
-    /// Takes apart what the model wrote: the text without blanks around it, and the thought before it.
-    pub fn answer(&self, written: &str) -> (String, Option<String>) {
-        let mut reader = AnswerReader::of_line(self.start(), Vec::new());
-        reader.push(None, written, &mut |_| ());
-        let Read { text, thought, .. } = reader.end(&mut |_| ControlFlow::Continue(()));
-        (text, Some(thought).filter(|thought| !thought.is_empty()))
     }
 }
 
@@ -110,21 +88,10 @@ mod tests {
     use crate::session::{ModelSource, Options};
 
     #[test]
-    fn an_answer_is_taken_apart_as_its_format_has_it() {
+    fn a_prompt_begins_the_thought_and_names_where_the_answer_ends() {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let ask = |format: &str| Question::new(&model, &Format::named(format, &model).unwrap(), &[Message::user("a")]).unwrap();
-        let cases = [
-            ("g1-think", ">\nhm\n</think>\n\nYes.\n", "Yes.", Some("hm")),
-            ("g1-think", ">\nhm", "", Some("hm")),
-            ("g1-fast", ">\n\nYes.", "Yes.", None),
-            ("g1", " Yes.\n\nAnd no.", "Yes.\n\nAnd no.", None),
-            ("g1", " <think>x</think>Yes.", "Yes.", Some("x")),
-            ("world", " <think>x</think>Yes.", "<think>x</think>Yes.", None),
-        ];
-        for (format, written, text, thought) in cases {
-            assert_eq!(ask(format).answer(written), (text.to_string(), thought.map(String::from)), "{format}");
-        }
         let think = ask("g1-think");
         assert!(model.vocab().unwrap().decode(&think.tokens).ends_with(b"Assistant: <think"));
         assert_eq!(think.sampling, Format::named("g1", &model).unwrap().settings().sampling);

@@ -1,63 +1,51 @@
-//! An answer, taken apart while a model writes it: text, thought, and calls of tools.
+//! Splits an answer into text, thought and tool calls while a model writes it.
 
-use super::OnPart;
-use super::think::{AnswerPart, ReplyStart, Splitter};
+use super::think::{AnswerPart, OnPart, ReplyStart, Splitter};
 use crate::template::{Delta, Writer, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
-/// Takes an answer apart while a model writes it. What it hands out adds up to the answer: blanks around a text, and what may be the
-/// beginning of a tag or of a stop text, are held back until they are decided.
+/// Splits an answer into parts while a model writes it.
+///
+/// The parts of one kind add up to the whole text, thought or call. Blanks around a text are dropped. The possible beginning of a tag or of
+/// a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Of a model that reads messages through a template: its special tokens part the segments of an answer.
+    /// Splits an answer to a template's prompt at special tokens. `None` for replies in lines.
     segments: Option<Writer>,
     has_tools: bool,
+    /// The current segment is a tool call.
     is_call: bool,
 }
 
-/// A whole answer, taken apart.
+/// A complete answer.
 pub(super) struct Read {
     pub text: String,
     pub thought: String,
-    /// Whether there was a thought, be it empty.
+    /// The answer had a thought, perhaps an empty one.
     pub has_thought: bool,
     /// A stop text ended the answer.
     pub has_stopped: bool,
-    /// Of a message: its segments as the model wrote them.
+    /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped; empty if it dropped nothing.
+    pub dropped: String,
+    /// The segments of an answer to a template's prompt, as the model wrote them.
     pub segments: Vec<String>,
 }
 
 impl AnswerReader {
-    /// For a reply in lines, which ends before any of the stop texts.
+    /// Makes a reader for a reply in lines, which ends before the first stop text.
     pub(super) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
         AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, has_tools: false, is_call: false }
     }
 
-    /// For the answer to a prompt that a template made.
+    /// Makes a reader for the answer to a template's prompt.
     pub(super) fn of_message(vocab: &Vocab, prompt: &[u32], start: ReplyStart, stop_texts: Vec<String>, has_tools: bool) -> AnswerReader {
         let segments = Some(Writer::new(vocab, stop_texts, opening_ids(prompt, vocab)));
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, has_tools, is_call: false }
     }
 
-    /// Takes a token and the text that became certain with it, in which stop texts are cut already.
-    pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-        let _ = self.read(token, text, &mut |part| {
-            on_part(part);
-            ControlFlow::Continue(())
-        });
-    }
-
-    /// Hands out what was held back.
-    pub fn finish(self, on_part: &mut dyn FnMut(AnswerPart<'_>)) {
-        self.end(&mut |part| {
-            on_part(part);
-            ControlFlow::Continue(())
-        });
-    }
-
-    /// [`push`](Self::push), which breaks when the caller does, or when a stop text has come.
-    pub(super) fn read(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+    /// Takes the next token and the text that it completes. Breaks if `on_part` breaks or a stop text ends the answer.
+    pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, has_tools, is_call } = self;
         match (segments, token) {
             (Some(segments), Some(id)) => segments.push(id, &mut |delta| show(delta, splitter, *has_tools, is_call, on_part)),
@@ -66,7 +54,12 @@ impl AnswerReader {
         }
     }
 
-    /// [`finish`](Self::finish), which returns the whole answer.
+    /// Ends the answer: passes on the text that was held back.
+    pub fn finish(self, on_part: &mut OnPart<'_>) {
+        self.end(on_part);
+    }
+
+    /// Does what [`finish`](Self::finish) does, and returns the complete answer.
     pub(super) fn end(self, on_part: &mut OnPart<'_>) -> Read {
         let AnswerReader { mut splitter, segments, has_tools, mut is_call } = self;
         let (segments, at_stop_text) = segments.map_or((Vec::new(), splitter.has_stopped), |segments| {
@@ -74,10 +67,18 @@ impl AnswerReader {
         });
         splitter.finish(on_part);
         let (text, thought) = (splitter.answer().into(), splitter.thought().into());
-        Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, segments }
+        let dropped = splitter.dropped.unwrap_or_default();
+        Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, segments }
+    }
+
+    /// Ends an answer that was cut by its length or by the caller: drops the beginning of a stop text at its end.
+    pub(super) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
+        self.splitter.dropped = Some(String::new());
+        self.end(on_part)
     }
 }
 
+/// Passes on one piece of a segment.
 fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {
@@ -85,7 +86,7 @@ fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mu
             match name {
                 "" => ControlFlow::Continue(()),
                 name if *is_call => on_part(AnswerPart::Call(name)),
-                // Without tools the first line is a text like any other.
+                // Without tools, the first line of a segment is text.
                 name => splitter.push(&format!("{name}\n"), on_part),
             }
         }

@@ -1,37 +1,42 @@
-//! Answers that follow rules: where in a text the rules begin, and where they may end it.
+//! Constraints of answers within a text: where a constraint begins, and where it can end the text.
 
 use super::think::{END, ReplyStart};
 use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
 
-/// Makes the rules for one answer. Gets the text that the format has before the answer, as a rule a blank: the rules have to allow it.
+/// A function that makes the constraint of one answer. It receives the text between the prompt and the answer, usually a blank, which the
+/// constraint must allow.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
-/// Where an answer is in a text.
-pub struct AnswerPosition<'a> {
-    /// What the prompt holds of the answer.
-    pub opening: &'a str,
-    /// What is before the answer, if the prompt holds nothing of the answer.
-    pub lead: &'a str,
-    /// Ends it where it may end, although it is text.
+/// The place of an answer in a text.
+#[derive(Debug, Clone)]
+pub struct AnswerPlace {
+    /// The beginning of the answer that the prompt holds, such as ` <think`.
+    pub opening: String,
+    /// The text between the prompt and the answer, if `opening` is empty.
+    pub lead: &'static str,
+    /// The token of a blank line, which ends the answer wherever the constraint allows an end.
     pub blank_line: Option<u32>,
 }
 
-impl<'a> AnswerPosition<'a> {
-    /// In a message of a template: the first line of it would name a tool.
-    pub fn of_message(opening: &'a str) -> AnswerPosition<'a> {
-        AnswerPosition { opening, lead: "\n", blank_line: None }
+impl AnswerPlace {
+    /// Returns the place in a message of a template, where the first line would name a tool.
+    pub fn of_message(opening: &str) -> AnswerPlace {
+        AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
     }
 
-    /// Rules for an answer there. A thought before it is free.
+    /// Returns the constraint of an answer at this place; a thought before the answer is free.
+    ///
+    /// # Errors
+    /// The errors of `make`.
     pub fn constrain(
         &self,
         vocab: &Vocab,
         n_ids: usize,
         make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>,
     ) -> Result<Box<dyn Constraint>> {
-        let begins = ReplyStart::after(self.opening);
+        let begins = ReplyStart::after(&self.opening);
         let inner = make(match begins {
             ReplyStart::AfterThought(rest) => rest,
             ReplyStart::Thought(_) => "",
@@ -39,14 +44,14 @@ impl<'a> AnswerPosition<'a> {
             ReplyStart::Answer | ReplyStart::MaybeThought => "",
         })?;
         let thinks = matches!(begins, ReplyStart::Thought(_));
-        let thought = thinks.then(|| Thought::new(vocab, n_ids, self.opening));
+        let thought = thinks.then(|| Thought::new(vocab, n_ids, &self.opening));
         let end = vocab.encode(END.as_bytes()).unwrap_or_default();
         let (vocab, blank_line) = (vocab.clone(), self.blank_line);
         Ok(Box::new(AnswerConstraint { inner, thought, end, vocab, blank_line, ids: Vec::new(), closing: Vec::new(), has_ended: false }))
     }
 }
 
-/// The blank line of a vocabulary that has one alone: there the replies end that are read from lines.
+/// Returns the token that is a blank line, or `None` if the vocabulary has no such token.
 pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     match vocab.encode(b"\n\n").as_deref() {
         Ok([id]) => Some(*id),
@@ -54,18 +59,18 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     }
 }
 
-/// Rules of an answer within a text.
+/// A constraint of an answer and of the thought before it.
 struct AnswerConstraint {
     inner: Box<dyn Constraint>,
-    /// As long as it goes on.
+    /// `None` after the thought.
     thought: Option<Thought>,
     /// The tokens that end a thought.
     end: Vec<u32>,
     vocab: Vocab,
     blank_line: Option<u32>,
-    /// Scratch: those that are allowed, a bit each.
+    /// Scratch space: allowed tokens, one bit per token.
     ids: Vec<u32>,
-    /// Scratch: the tokens that make the text whole.
+    /// Scratch space: the tokens that complete the text.
     closing: Vec<u32>,
     has_ended: bool,
 }
@@ -121,18 +126,18 @@ impl Constraint for AnswerConstraint {
             return true;
         }
         let Some(thought) = &self.thought else { return self.inner.closes_within(id, left) };
-        let n_end = if thought.behind(self.vocab.token(id)).is_some() { 0 } else { self.end.len() };
+        let n_end = if thought.after(self.vocab.token(id)).is_some() { 0 } else { self.end.len() };
         self.inner.closing().is_none_or(|way| n_end + way.len() <= left)
     }
 }
 
 /// A thought before an answer.
 struct Thought {
-    /// The end of what was read.
+    /// The last bytes of the text so far.
     read: Vec<u8>,
-    /// All tokens with a text, a bit each.
+    /// Tokens that have a text, one bit per token.
     texts: Vec<u32>,
-    /// Tokens that may end the thought and go on after it.
+    /// Tokens with text after a `>`: they could end the thought and begin the answer.
     closers: Vec<u32>,
 }
 
@@ -152,32 +157,33 @@ impl Thought {
         Thought { read: opening.into(), texts, closers }
     }
 
-    /// Whatever has a text, but what would end the thought and begin the answer at once.
+    /// Writes the allowed tokens to `ids`: all tokens with a text but tokens that end the thought and begin the answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {
-            if self.behind(vocab.token(id)).is_some_and(|rest| !rest.trim_ascii().is_empty()) {
+            if self.after(vocab.token(id)).is_some_and(|rest| !rest.trim_ascii().is_empty()) {
                 ids[id as usize / 32] &= !(1 << (id % 32));
             }
         }
     }
 
-    /// Reads a token. Whether the thought ends with it.
+    /// Adds a token to the text. Returns `true` if the token ends the thought.
     fn ends_with(&mut self, token: &[u8]) -> bool {
-        let ends = self.behind(token).is_some();
+        let ends = self.after(token).is_some();
         self.read.extend_from_slice(token);
         self.read.drain(..self.read.len().saturating_sub(END.len()));
         ends
     }
 
-    /// What of a token is after the thought, if the thought ends there.
-    fn behind(&self, token: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the token's text after the end of the thought, or `None` if the token does not end the thought.
+    fn after(&self, token: &[u8]) -> Option<Vec<u8>> {
         let all = [self.read.as_slice(), token].concat();
         let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;
         Some(all[end + END.len()..].to_vec())
     }
 }
 
+/// Sets the bit of a token.
 fn set(ids: &mut [u32], id: u32) {
     if let Some(word) = ids.get_mut(id as usize / 32) {
         *word |= 1 << (id % 32);
@@ -188,7 +194,7 @@ fn set(ids: &mut [u32], id: u32) {
 mod tests {
     use super::*;
 
-    /// Allows one id, and the end from the second time on.
+    /// Allows one token, and the end after the first token.
     struct Only(u32, usize, [u32; 1]);
 
     impl Constraint for Only {
@@ -214,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn rules_begin_behind_a_thought() {
+    fn a_constraint_begins_after_a_thought() {
         let vocab = vocab(&["a", ">", ">\\n", ">a", "</think", "</think>b", " <"]);
         let mut leads = Vec::new();
         let mut make = |lead: &str| -> Result<Box<dyn Constraint>> {
             leads.push(lead.to_string());
             Ok(Box::new(Only(1, 0, [0])))
         };
-        let place = |opening| AnswerPosition { opening, lead: " ", blank_line: None };
+        let place = |opening: &str| AnswerPlace { opening: opening.into(), lead: " ", blank_line: None };
         let mut held = place(" <think").constrain(&vocab, 8, &mut make).unwrap();
-        // No token ends the thought and begins the answer; none without a text is allowed, and the text does not end.
+        // Allowed are all tokens with a text that do not end the thought and begin the answer. The text does not end.
         assert_eq!(texts(held.as_mut()), [1, 2, 3, 4, 5, 7]);
         assert!(!held.allowed().unwrap().may_end);
         for id in [4, 1, 5] {
@@ -244,7 +250,7 @@ mod tests {
     fn a_blank_line_ends_an_answer_where_it_may_end() {
         let vocab = vocab(&["a", "\\n\\n"]);
         assert_eq!(blank_line(&vocab), Some(2));
-        let place = AnswerPosition { opening: "", lead: "", blank_line: blank_line(&vocab) };
+        let place = AnswerPlace { opening: String::new(), lead: "", blank_line: blank_line(&vocab) };
         let mut held = place.constrain(&vocab, 3, &mut |_| Ok(Box::new(Only(1, 0, [0])))).unwrap();
         assert_eq!(texts(held.as_mut()), [1]);
         held.accept(1).unwrap();

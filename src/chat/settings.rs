@@ -1,4 +1,4 @@
-//! How a conversation is led: ChatRWKV's constants as settings, each set by its name.
+//! Settings of a conversation: ChatRWKV's constants, by name.
 
 use crate::error::{Error, Result, short};
 use crate::sample::Sampling;
@@ -6,20 +6,20 @@ use crate::sample::Sampling;
 /// The constants at the top of ChatRWKV's `chat.py`, with its values as defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `CHAT_LEN_SHORT`: up to this token of a reply newlines are held off, less and less.
+    /// `CHAT_LEN_SHORT`: up to this token of a reply, newlines have a negative bias that shrinks to 0.
     pub chat_len_short: usize,
-    /// `CHAT_LEN_LONG`: from this token of a reply on newlines are pressed for, more and more.
+    /// `CHAT_LEN_LONG`: after this token of a reply, newlines have a positive bias that grows.
     pub chat_len_long: usize,
-    /// `CHAT_LEN_MAX`: tokens of a reply at the most.
+    /// `CHAT_LEN_MAX`: the most tokens of a reply.
     pub chat_len_max: usize,
-    /// `FREE_GEN_LEN`: tokens of a free generation; up to a hundred more where they end in the middle of a character.
+    /// `FREE_GEN_LEN`: tokens of a free text; up to 100 more to complete a character.
     pub free_gen_len: usize,
-    /// `CHUNK_LEN`: tokens of a prompt that are read at once; fewer where the session's own chunks are smaller.
+    /// `CHUNK_LEN`: the most prompt tokens per prefill step.
     pub chunk_len: usize,
-    /// `AVOID_REPEAT`: characters that do not come twice in a row. Those that the vocabulary has no single token for are free to.
+    /// `AVOID_REPEAT`: characters that do not follow themselves, if the vocabulary has a token for the character alone.
     pub avoid_repeat: String,
-    /// How tokens are drawn: `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`, and all
-    /// other settings of the sampler by their own names.
+    /// Sampler settings: `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`, and all other settings
+    /// by the sampler's names.
     pub sampling: Sampling,
 }
 
@@ -37,7 +37,7 @@ impl Default for Settings {
     }
 }
 
-/// ChatRWKV's names of what the sampler calls otherwise.
+/// ChatRWKV's names and the sampler's names of the same settings.
 const SAMPLING: [(&str, &str); 5] = [
     ("gen_temp", "temperature"),
     ("gen_top_p", "top-p"),
@@ -46,35 +46,35 @@ const SAMPLING: [(&str, &str); 5] = [
     ("gen_penalty_decay", "penalty-decay"),
 ];
 
-/// A setting that is a number of tokens: its name, its place, the least it may be, and its meaning.
+/// A setting in tokens: name, field, least value, meaning.
 struct Length(&'static str, fn(&mut Settings) -> &mut usize, usize, &'static str);
 
 const LENGTHS: [Length; 5] = [
-    Length("CHAT_LEN_SHORT", |s| &mut s.chat_len_short, 0, "Up to this token of a reply newlines are held off"),
-    Length("CHAT_LEN_LONG", |s| &mut s.chat_len_long, 0, "From this token of a reply on newlines are pressed for"),
-    Length("CHAT_LEN_MAX", |s| &mut s.chat_len_max, 1, "Tokens of a reply at the most"),
-    Length("FREE_GEN_LEN", |s| &mut s.free_gen_len, 0, "Tokens of a free generation"),
-    Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Tokens of a prompt that are read at once"),
+    Length("CHAT_LEN_SHORT", |s| &mut s.chat_len_short, 0, "Up to this token of a reply, newlines are less likely"),
+    Length("CHAT_LEN_LONG", |s| &mut s.chat_len_long, 0, "After this token of a reply, newlines are more likely"),
+    Length("CHAT_LEN_MAX", |s| &mut s.chat_len_max, 1, "Most tokens of a reply"),
+    Length("FREE_GEN_LEN", |s| &mut s.free_gen_len, 0, "Tokens of a free text"),
+    Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Most prompt tokens per prefill step"),
 ];
 
-/// The largest of these that makes sense; a mistyped one should not wait for the end of time.
+/// The largest value of a setting in tokens; refuses mistyped values.
 const LONGEST: usize = 1 << 24;
 
-const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not come twice in a row; none: any may");
+const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repeat; none: all may repeat");
 
-/// No characters.
+/// The value of `AVOID_REPEAT` for no characters.
 const NONE: &str = "none";
 
 impl Settings {
-    /// Every setting that [`set`](Self::set) knows: its name and one line about it. ChatRWKV's come first.
+    /// Returns the name and a one-line meaning of every setting, ChatRWKV's first.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         LENGTHS.iter().map(|Length(name, _, _, meaning)| (*name, *meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
     }
 
-    /// Sets one by its name: ChatRWKV's, in any case, or the sampler's.
+    /// Sets a setting by ChatRWKV's name, in any case, or the sampler's name.
     ///
     /// # Errors
-    /// `Usage` at a name that there is not, and at a value that it cannot have.
+    /// `Usage` if the name is unknown or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
             self.avoid_repeat = if value.trim() == NONE { String::new() } else { value.trim().into() };
@@ -91,10 +91,10 @@ impl Settings {
         Ok(())
     }
 
-    /// A setting as text that [`set`](Self::set) understands.
+    /// Returns a setting as text for [`set`](Self::set).
     ///
     /// # Errors
-    /// `Usage` where the name is not known.
+    /// `Usage` if the name is unknown.
     pub fn get(&self, name: &str) -> Result<String> {
         if name.eq_ignore_ascii_case(AVOID_REPEAT.0) {
             return Ok(if self.avoid_repeat.is_empty() { NONE.into() } else { self.avoid_repeat.clone() });
@@ -110,7 +110,7 @@ fn length(name: &str) -> Option<&'static Length> {
     LENGTHS.iter().find(|length| length.0.eq_ignore_ascii_case(name))
 }
 
-/// The sampler's name of what ChatRWKV calls so.
+/// Returns the sampler's name for ChatRWKV's name; any other name unchanged.
 fn of_sampler(name: &str) -> &str {
     SAMPLING.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name)).map_or(name, |(_, own)| own)
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_says_itself() {
+    fn every_setting_is_read_back() {
         let mut changed = Settings::default();
         for (name, value) in [
             ("CHAT_LEN_SHORT", "1"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_name() {
+    fn errors_name_the_setting() {
         let cases = [
             ("CHUNK_LEN", "0", "CHUNK_LEN: expected a whole number from 1 to 16777216, found \"0\""),
             ("chat_len_max", "-1", "CHAT_LEN_MAX: expected a whole number from 1"),

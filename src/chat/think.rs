@@ -1,40 +1,44 @@
-//! From a reply's text to what is shown of it: the thought before the answer, the answer without blanks around it.
+//! Splits a reply into the thought and the answer, without blanks around both.
 
-use super::OnPart;
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
-/// A piece of an answer while it is written.
+/// A piece of an answer while a model writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPart<'a> {
     /// Text of the answer.
     Text(&'a str),
-    /// Of what the model thinks before it answers.
+    /// A piece of the thought before the answer.
     Thought(&'a str),
-    /// A call of the tool of that name begins.
+    /// The beginning of a tool call: the tool's name.
     Call(&'a str),
-    /// Of the last call's arguments.
+    /// A piece of the last call's arguments.
     Arguments(&'a str),
 }
 
+/// A function that receives an answer while a model writes it, and can stop the answer. The parts of one kind add up to the whole text,
+/// thought or call.
+pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
+
 const BEGIN: &str = "<think>";
+/// The end of a thought.
 pub const END: &str = "</think>";
 
-/// Where a reply begins.
+/// The beginning of a reply. The texts are the ends of tags that the prompt has no room for: the model writes them first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// With the answer; a tag is a text like any other.
+    /// The answer; tags are text.
     Answer,
-    /// With a thought, if a tag says so.
+    /// A thought if the reply begins with a tag, else the answer.
     MaybeThought,
-    /// With a thought, whose tag is in the prompt but for this end of the tag.
+    /// A thought whose opening tag is in the prompt.
     Thought(&'static str),
-    /// With the answer, after a thought that is in the prompt but for this end of its tag.
+    /// The answer, after a thought in the prompt.
     AfterThought(&'static str),
 }
 
 impl ReplyStart {
-    /// By what the prompt holds of a reply.
+    /// Returns the beginning of a reply after `opening`, the part of the reply that the prompt holds.
     pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
             "" => ReplyStart::MaybeThought,
@@ -47,56 +51,65 @@ impl ReplyStart {
     }
 }
 
-/// Text in, pieces out.
+/// Splits a reply into parts.
 pub struct Splitter {
-    /// What the next text belongs to.
+    /// The part of the next text.
     part: ReplyStart,
-    /// Not passed on yet.
+    /// Text that was not passed on yet.
     held: String,
     thought: Trimmed,
     answer: Trimmed,
     stops: StopTexts,
     pub has_thought: bool,
+    /// A stop text ended the answer.
     pub has_stopped: bool,
+    /// The text that [`finish`](Self::finish) dropped. `None` if `finish` keeps the beginning of a stop text as text.
+    pub dropped: Option<String>,
 }
 
 impl Splitter {
-    /// The answer ends before any of the stop texts.
+    /// Makes a splitter for an answer that ends before the first stop text.
     pub fn new(begins: ReplyStart, stop_texts: Vec<String>) -> Splitter {
         let has_thought = matches!(begins, ReplyStart::Thought(_) | ReplyStart::AfterThought(_));
-        let stops = StopTexts::new(stop_texts);
         Splitter {
             part: begins,
             held: String::new(),
             thought: Trimmed::default(),
             answer: Trimmed::default(),
-            stops,
+            stops: StopTexts::new(stop_texts),
             has_thought,
             has_stopped: false,
+            dropped: None,
         }
     }
 
-    /// More of the reply. Breaks when the one who hears of it does, or when a stop text has come.
+    /// Takes more of the reply. Breaks if `on_part` breaks or a stop text ends the answer.
     pub fn push(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(Rest::Follows, on_part)
     }
 
-    /// The reply is complete.
+    /// Ends the reply.
     pub fn finish(&mut self, on_part: &mut OnPart<'_>) {
-        // The text is wanted whether anybody hears of it or not.
+        // `answer` and `thought` need the text even if `on_part` breaks.
         let _ = self.go(Rest::IsNothing, on_part);
-        if !self.has_stopped {
-            let held = self.stops.finish();
+        if self.has_stopped {
+            return;
+        }
+        let held = self.stops.finish();
+        if let Some(dropped) = &mut self.dropped {
+            *dropped = held;
+        } else {
             let _ = self.answer.push(&held, &mut |text| on_part(AnswerPart::Text(text)));
         }
     }
 
-    /// The answer so far.
+    /// Returns the answer so far.
     pub fn answer(&self) -> &str {
         &self.answer.shown
     }
 
+    /// Returns the thought so far.
     pub fn thought(&self) -> &str {
         &self.thought.shown
     }
@@ -149,19 +162,19 @@ impl Splitter {
     }
 }
 
-/// Whether more of a reply may come.
+/// The rest of a reply: more text can follow, or the reply is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Follows,
     IsNothing,
 }
 
-/// How many bytes at the end of a text may be the beginning of a mark.
+/// Returns the bytes at the end of a text that can be the beginning of `mark`.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }
 
-/// A text without the blanks around it: those at its end wait for what follows.
+/// A text without blanks around it. Blanks at its end are held until more text follows.
 #[derive(Default)]
 struct Trimmed {
     shown: String,
@@ -188,7 +201,7 @@ impl Trimmed {
 mod tests {
     use super::*;
 
-    /// What is shown of pieces of a reply, thoughts in brackets; whether a stop text came.
+    /// Returns the parts of a reply, thoughts in brackets, and `true` if a stop text ended the answer.
     fn show(begins: ReplyStart, pieces: &[&str], stops: &[&str]) -> (String, bool) {
         let mut splitter = Splitter::new(begins, stops.iter().map(|s| s.to_string()).collect());
         let mut shown = String::new();
@@ -207,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thought_is_told_from_the_answer_however_it_is_cut() {
+    fn a_thought_is_separated_from_the_answer_however_the_text_is_cut() {
         let cases = [
             (ReplyStart::MaybeThought, " Hello there \n", "Hello there"),
             (ReplyStart::MaybeThought, "<think>\na b\n</think>\n\nHi\n\nyou ", "[a b]Hi\n\nyou"),

@@ -32,6 +32,7 @@ const OPTIONS: &[(&str, &str)] = &[
 /// Items of the library, and the commands that call them.
 const COMMANDS: &[(&str, &str)] = &[
     ("Checkpoint::names", "`wingbeat inspect --tensors`"),
+    ("Conversation::save", "chat --save"),
     ("Conversion::lora", "`wingbeat convert --lora`"),
     ("Session::save", "generate --save-state"),
     ("chat::load", "chat --load"),

@@ -3,6 +3,7 @@
 use super::StateInfo;
 use crate::error::{Error, Result};
 use crate::session::{Finish, Logprobs};
+use crate::template::ToolCall;
 
 /// An event of one request. All `Text` events of one index, joined, are the text of its [`Completion`], to the byte. The same holds for
 /// thoughts and arguments.
@@ -100,7 +101,7 @@ pub struct Completion {
     /// The model's thought before the answer; `None` if the answer has no thought.
     pub thought: Option<String>,
     /// The tool calls.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ToolCall>,
     /// The sampled token ids, without the stop id that ended the text.
     pub tokens: Vec<u32>,
     /// One entry per token of `tokens`, or empty if the request has no `logprobs`.
@@ -119,15 +120,6 @@ pub struct Completion {
     pub usage: Usage,
     /// The time that the continuation took.
     pub timings: Timings,
-}
-
-/// A tool call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Call {
-    /// The name of the tool.
-    pub name: String,
-    /// The arguments as the model wrote them.
-    pub arguments: String,
 }
 
 /// Token counts of one continuation.

@@ -22,7 +22,7 @@ mod states;
 mod tests;
 mod wire;
 
-pub use event::{Call, Completion, Event, Timings, Usage};
+pub use event::{Completion, Event, Timings, Usage};
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use followers::Followers;
 #[cfg(not(target_arch = "wasm32"))]

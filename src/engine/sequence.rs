@@ -1,12 +1,14 @@
 //! Running requests and their continuations.
 
-use super::event::{Call, Completion, Event, Timings, Usage};
+use super::event::{Completion, Event, Timings, Usage};
 use super::outbox::Outbox;
 use super::states::{State, StateInfo};
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
 use crate::session::{JobOutput, Logprobs};
+use crate::template::ToolCall;
 use async_channel::Receiver;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
@@ -49,7 +51,7 @@ pub struct Sequence {
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,
-    calls: Vec<Call>,
+    calls: Vec<ToolCall>,
     logprobs: Vec<Logprobs>,
 }
 
@@ -72,7 +74,7 @@ impl Sequence {
     /// Begins the text with the prompt.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
-            self.emit(AnswerPart::Text(prompt), events);
+            let _ = self.emit(AnswerPart::Text(prompt), events);
         }
     }
 
@@ -86,10 +88,12 @@ impl Sequence {
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
-                reader.push(token, piece, &mut |part| self.emit(part, events));
+                let _ = reader.push(token, piece, &mut |part| self.emit(part, events));
                 self.reader = Some(reader);
             }
-            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
+            None if !piece.is_empty() => {
+                let _ = self.emit(AnswerPart::Text(piece), events);
+            }
             None => {}
         }
     }
@@ -102,7 +106,7 @@ impl Sequence {
     }
 
     /// Adds a part to the result and sends its event.
-    fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) {
+    fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) -> ControlFlow<()> {
         let index = self.index;
         let event = match part {
             AnswerPart::Text(text) => {
@@ -114,16 +118,17 @@ impl Sequence {
                 Event::Thought { index, text: text.into() }
             }
             AnswerPart::Call(name) => {
-                self.calls.push(Call { name: name.into(), arguments: String::new() });
+                self.calls.push(ToolCall { name: name.into(), arguments: String::new() });
                 Event::Call { index, call: self.calls.len() - 1, name: name.into() }
             }
             AnswerPart::Arguments(text) => {
-                let Some(last) = self.calls.last_mut() else { return };
+                let Some(last) = self.calls.last_mut() else { return ControlFlow::Continue(()) };
                 last.arguments.push_str(text);
                 Event::Arguments { index, call: self.calls.len() - 1, text: text.into() }
             }
         };
         events.send(event);
+        ControlFlow::Continue(())
     }
 
     /// Returns the complete continuation, without its named state.

@@ -3,49 +3,43 @@
 //! An answer is one or more segments, begun by `<|assistant|>` (the first one's is in the prompt). A segment is a line of
 //! metadata, then content. A plain reply therefore begins with a newline.
 
-use super::{Family, Message};
-use crate::error::Result;
-use serde_json::Value;
+use super::Message;
 
 /// What models write where the date of their training should be, and what the original code makes of it.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 
-/// The call of a tool.
-#[derive(Debug, Clone)]
+/// A call of a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolCall {
+    /// The tool's name.
     pub name: String,
-    /// As the model wrote them.
+    /// The arguments as the model wrote them: code in a call of `python`, else a text that [`Family::arguments`](super::Family::arguments) parses.
     pub arguments: String,
-    /// The arguments, read; an error where they are nothing of the kind. The arguments of a call of `python` are code.
-    pub parameters: Result<Value>,
 }
 
-/// Takes the segments of an answer apart: all as messages, and the call of a tool if the last segment is one. A text that only reads like
-/// `<|assistant|>` begins no segment: they were told apart by the ids of their tokens.
-pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, has_tools: bool, family: Family) -> (Vec<Message>, Option<ToolCall>) {
+/// Returns the segments of an answer as messages, and the call of a tool if the last segment is a call. Segments were separated at the ids
+/// of special tokens, so a text that spells `<|assistant|>` begins no segment.
+pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, has_tools: bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {
         let (metadata, content) = segment.split_once('\n').unwrap_or(("", segment));
         let name = metadata.trim();
         let content = if name.is_empty() { content.trim() } else { content };
         messages.push(Message { metadata: metadata.into(), ..Message::assistant(content) });
-        call = (has_tools && !name.is_empty()).then(|| ToolCall {
-            name: name.into(),
-            arguments: content.into(),
-            parameters: family.arguments(content),
-        });
+        call = (has_tools && !name.is_empty()).then(|| ToolCall { name: name.into(), arguments: content.into() });
     }
     (messages, call)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Family;
     use super::*;
     use serde_json::json;
 
     /// An answer of one segment.
     fn run(text: &str, has_tools: bool) -> (Message, Option<ToolCall>) {
-        let (mut messages, call) = process_segments([text].into_iter(), has_tools, Family::Glm4);
+        let (mut messages, call) = process_segments([text].into_iter(), has_tools);
         assert_eq!(messages.len(), 1);
         (messages.remove(0), call)
     }
@@ -64,34 +58,31 @@ mod tests {
     fn a_first_line_is_the_name_of_a_tool() {
         let text = "get_weather\n{\"city\": \"x\"}";
         let (message, call) = run(text, true);
-        let ToolCall { name, arguments, parameters } = call.unwrap();
-        assert_eq!((name.as_str(), arguments.as_str(), parameters.unwrap()), ("get_weather", "{\"city\": \"x\"}", json!({"city": "x"})));
+        assert_eq!(call, Some(ToolCall { name: "get_weather".into(), arguments: "{\"city\": \"x\"}".into() }));
         assert_eq!(message, Message::call("get_weather", "{\"city\": \"x\"}"));
         assert!(run(text, false).1.is_none());
         // A name loses its blanks, and content keeps them.
         let (message, call) = run(" f \n {\"a\": 1} \n", true);
-        let call = call.unwrap();
-        assert_eq!((call.name.as_str(), call.parameters.unwrap()), ("f", json!({"a": 1})));
+        assert_eq!(call.unwrap().name, "f");
         assert_eq!(message, Message::call(" f ", " {\"a\": 1} \n"));
     }
 
     #[test]
     fn the_last_segment_may_be_a_call() {
-        let (messages, call) = process_segments(["\nfirst", "python\nprint(1)"].into_iter(), true, Family::Glm4);
+        let (messages, call) = process_segments(["\nfirst", "python\nprint(1)"].into_iter(), true);
         assert_eq!(messages, [Message::assistant("first"), Message::call("python", "print(1)")]);
         assert_eq!(call.unwrap().arguments, "print(1)");
-        assert!(process_segments(["python\nprint(1)", "\nlast"].into_iter(), true, Family::Glm4).1.is_none());
+        assert!(process_segments(["python\nprint(1)", "\nlast"].into_iter(), true).1.is_none());
     }
 
     #[test]
-    fn arguments_that_are_no_json_are_a_value() {
+    fn arguments_are_parsed_by_family() {
+        assert_eq!(Family::Glm4.arguments(" {\"a\": 1} \n").unwrap(), json!({"a": 1}));
         for content in ["print(1)", "", "{", "{\"a\": 1} and so on", "\u{feff}{}", &"[".repeat(100_000)] {
-            let call = run(&format!("python\n{content}"), true).1.unwrap();
-            let said = call.parameters.unwrap_err().to_string();
-            assert!(said.starts_with("expected the arguments of a call as JSON") && call.arguments == content, "{said}");
+            let said = Family::Glm4.arguments(content).unwrap_err().to_string();
+            assert!(said.starts_with("expected the arguments of a call as JSON"), "{said}");
         }
-        let python = ["f\n```python\ntool_call(x='查', y=1)\n```"].into_iter();
-        let call = process_segments(python, true, Family::ChatGlm3).1.unwrap();
-        assert_eq!(call.parameters.unwrap(), json!({"x": "查", "y": 1}));
+        let python = "```python\ntool_call(x='查', y=1)\n```";
+        assert_eq!(Family::ChatGlm3.arguments(python).unwrap(), json!({"x": "查", "y": 1}));
     }
 }

@@ -1,6 +1,6 @@
 //! What all templates of a family share: the tokens that end an answer, the invalid-score guard, how arguments are written.
 
-use super::call;
+use super::{Role, call};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
 use serde_json::Value;
@@ -36,6 +36,15 @@ impl Family {
     /// `Input` where the vocabulary lacks one of them.
     pub fn stop_ids(self, vocab: &Vocab) -> Result<Vec<u32>> {
         self.stops().iter().map(|text| special(vocab, text)).collect()
+    }
+
+    /// Checks that a vocabulary has every special token of prompts and of ends of answers.
+    ///
+    /// # Errors
+    /// `Input` if the vocabulary lacks one.
+    pub(crate) fn check(self, vocab: &Vocab) -> Result<()> {
+        let roles = [Role::System, Role::Assistant].map(Role::special);
+        self.prefix().iter().chain(&self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
     /// The id that the invalid-score guard of the original code draws; with GLM-4 that is a newline.

@@ -80,15 +80,7 @@ impl Jinja {
         Ok(Some(jinja))
     }
 
-    /// The whole text, as transformers renders it. Special tokens that a message spells out are in it like the template's own.
-    ///
-    /// # Errors
-    /// As [`Template::render`].
-    #[cfg(test)]
-    pub(crate) fn render_whole(&self, messages: &[Message]) -> Result<String> {
-        self.run(messages, None)
-    }
-
+    /// Renders the whole text. Without a veil, special tokens that a message spells out look like the template's own, as in transformers.
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
         if let Some(veil) = veil {

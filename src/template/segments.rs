@@ -167,7 +167,6 @@ fn begun(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Family;
     use super::super::answer::process_segments;
     use super::super::testing::{MERGES, small};
     use super::*;
@@ -216,7 +215,7 @@ mod tests {
         for text in texts {
             let (segments, said, _) = write(&bytes(text), &[], &[]);
             assert_eq!(segments, [text]);
-            let message = process_segments([text].into_iter(), false, Family::Glm4).0.remove(0);
+            let message = process_segments([text].into_iter(), false).0.remove(0);
             let (name, content) = (message.metadata.trim(), message.content.as_str());
             let content = if name.is_empty() { content.replace(TRAINING_DATE.0, TRAINING_DATE.1) } else { content.into() };
             assert_eq!(said.concat(), format!("<{name}>{content}"), "{text:?}: {said:?}");
@@ -263,6 +262,6 @@ mod tests {
         let (segments, said, _) = write(&bytes("ok</think>\nx"), &["\n<"], &bytes("\n<think>"));
         assert_eq!(segments, ["\n<think>ok</think>\nx"]);
         assert_eq!(said.concat(), "ok</think>\nx", "what is in the prompt is not shown");
-        assert!(process_segments([segments[0].as_str()].into_iter(), true, Family::Glm4).1.is_none());
+        assert!(process_segments([segments[0].as_str()].into_iter(), true).1.is_none());
     }
 }

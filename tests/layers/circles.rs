@@ -9,14 +9,11 @@ const KNOWN: &[(&[&str], &str)] = &[
     (&["exec/gpu/executor", "exec/gpu/model"], "a model makes its executors, and an executor reads its model's weights"),
 ];
 
-/// Layers whose circles are not looked for yet.
-const LATER: &[&str] = &["chat", "cli/chat"];
-
 type Modules = BTreeMap<String, String>;
 
 /// Every module by its path, `exec/gpu/device`, with the code that is no test.
 fn modules() -> Modules {
-    let is_code = |file: &str| file.ends_with(".rs") && !file.contains("test") && !LATER.iter().any(|layer| file.starts_with(layer));
+    let is_code = |file: &str| file.ends_with(".rs") && !file.contains("test");
     let sources = super::sources("src").into_iter().filter(|(file, _)| is_code(file));
     let name = |file: &str| file.trim_end_matches(".rs").trim_end_matches("/mod").to_string();
     let mut all: Modules = sources.map(|(file, text)| (name(&file), code(&text))).collect();

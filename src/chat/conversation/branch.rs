@@ -1,11 +1,10 @@
-//! A conversation in lines on kept states: before a reply, after a reply, and how a reply ends.
+//! A branch of a conversation in lines: prefills a message, samples a reply and ends the reply, on kept states.
 
+use super::Answer;
 use super::core::{Core, Draw, SharedState, State};
 use super::schedule::{Change, Schedule, before_reply};
-use super::{Answer, OnPart};
-use crate::chat::AnswerReader;
-use crate::chat::Format;
 use crate::chat::format::{Ending, Lines, folded};
+use crate::chat::{AnswerPart, AnswerReader, Format, OnPart};
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::session::{Finish, Timings};
@@ -14,44 +13,47 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A conversation. A clone shares its states.
+/// A branch of a conversation. A clone shares its states.
 #[derive(Clone)]
 pub struct Branch {
     pub format: Format,
     pub system: String,
-    /// After the first prompt.
+    /// The state after the first prompt.
     pub init: SharedState,
-    /// After the last turn.
+    /// The state after the last turn.
     pub chat: SharedState,
+    /// The last message.
     pub asked: Option<Asked>,
-    /// The state before each turn and its number of turns, the last turn's last; as far back as there is room.
+    /// The state before each turn and the number of turns before it, the last turn at the end. Slots limit the length.
     pub undo: VecDeque<(SharedState, usize)>,
     pub n_turns: usize,
 }
 
-/// A message that was read, up to where its reply begins.
+/// A message that was prefilled, up to the place where its reply begins.
 #[derive(Clone)]
 pub struct Asked {
-    /// After the whole prompt.
+    /// The state after the whole prompt.
     pub prompt: SharedState,
-    /// After what stays in the history of the prompt, and the rest of that: where the reply may be read again without its reasoning.
+    /// The state after the part of the prompt that the history keeps, and tokens that the history needs next. From here a reply is prefilled
+    /// without its thought. `None` if replies have no thoughts.
     pub lead: Option<(SharedState, Vec<u32>)>,
-    /// What reading took, until an answer reported it.
+    /// Timings of the prefill; zero after an answer reported them.
     pub read: Timings,
+    /// Turns before the message.
     pub n_turns: usize,
-    /// `chat` is after a reply to this message.
+    /// `true` if `Branch::chat` is after a reply to this message.
     pub is_answered: bool,
 }
 
 /// A reply.
 pub struct Reply {
     pub answer: Answer,
-    /// Whether there was a thought, be it empty.
-    pub has_thought: bool,
+    /// The state holds more than the reply's text: a thought, even an empty one, or the beginning of the next turn.
+    pub has_more: bool,
 }
 
 impl Branch {
-    /// After the first prompt.
+    /// Makes a branch that begins in the state after the first prompt.
     pub fn new(format: Format, system: String, init: SharedState) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }
@@ -61,7 +63,7 @@ impl Branch {
         lines_of(&self.format)
     }
 
-    /// Reads the user's message, up to where the reply begins.
+    /// Prefills the user's message, up to the place where the reply begins.
     pub fn ask(&self, core: &mut Core, text: &str) -> Result<Asked> {
         let lines = self.lines();
         let text = lines.turn(&folded(text));
@@ -88,7 +90,7 @@ impl Branch {
         Ok(Asked { prompt: Arc::new(state), lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// The conversation goes on after a reply.
+    /// Makes the state after a reply the current state. Another reply to the same message replaces the earlier reply.
     pub fn replied(&mut self, core: &mut Core, chat: State, asked: &mut Asked) {
         let before = std::mem::replace(&mut self.chat, Arc::new(chat));
         if asked.is_answered {
@@ -100,7 +102,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Back to the first prompt. A reply to the last message can still be drawn.
+    /// Returns to the first prompt. The last message can still be answered.
     pub fn reset(&mut self, core: &mut Core) {
         core.release(std::mem::replace(&mut self.chat, self.init.clone()));
         self.undo.drain(..).for_each(|(state, _)| core.release(state));
@@ -110,6 +112,7 @@ impl Branch {
         }
     }
 
+    /// Gives up the branch's share of its states.
     pub fn release(self, core: &mut Core) {
         let Branch { init, chat, asked, undo, .. } = self;
         [init, chat].into_iter().chain(undo.into_iter().map(|(state, _)| state)).for_each(|state| core.release(state));
@@ -132,14 +135,15 @@ fn lines_of(format: &Format) -> &Lines {
     format.lines().expect("a conversation in lines has a format of lines")
 }
 
-/// Reads what is before the first turn.
+/// Prefills the system message and the first prompt.
 pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
     let prompt = core.encode(&lines_of(format).beginning(system))?;
-    let (init, ()) = core.anew(|core, state| core.read(state, &prompt, Change::default()))?;
+    let fresh = core.fresh()?;
+    let (init, ()) = core.with(fresh, |core, state| core.read(state, &prompt, Change::default()))?;
     Ok(Arc::new(init))
 }
 
-/// Draws a reply from where a state is; the state is after the reply then.
+/// Samples a reply from `state`, and leaves `state` after the reply.
 pub fn reply(
     core: &mut Core,
     state: &mut State,
@@ -148,7 +152,7 @@ pub fn reply(
     timings: Timings,
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
-    // Rules say where a text ends that follows them.
+    // A constraint determines the end of its text.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
     let draw = Draw {
@@ -159,17 +163,19 @@ pub fn reply(
         grace: 0,
     };
     let mut hear = until_broken(on_part);
-    let mut answer = core.draw(state, draw, timings, &mut |text| reader.read(None, text, &mut hear))?;
-    let read = reader.end(&mut hear);
+    let mut answer = core.draw(state, draw, timings, &mut |text| reader.push(None, text, &mut hear))?;
+    let is_cut = matches!(answer.finish, Finish::Length | Finish::Interrupted) && lines.ending == Ending::NextTurn;
+    let read = if is_cut { reader.end_cut(&mut hear) } else { reader.end(&mut hear) };
     if read.has_stopped {
         answer.finish = Finish::Stop;
     }
+    let has_more = read.has_thought || read.has_stopped || !read.dropped.trim().is_empty();
     (answer.text, answer.thought) = (read.text, read.thought);
-    Ok(Reply { answer, has_thought: read.has_thought })
+    Ok(Reply { answer, has_more })
 }
 
-/// Passes parts on until the caller breaks off.
-pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(crate::chat::AnswerPart<'_>) -> ControlFlow<()> + 'a {
+/// Wraps `on_part`: after its first break, all further calls break without calling it.
+pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a {
     let mut is_broken = false;
     move |part| {
         is_broken = is_broken || on_part(part).is_break();
@@ -177,11 +183,11 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(crate::chat::
     }
 }
 
-/// Ends a reply as the format has it, so that the next turn can follow. Returns `None` if there is nothing to keep of the reply: the turn is
-/// then taken back.
+/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the reply has no text; the turn
+/// is then taken back.
 ///
-/// What was read stays, and a blank line is read after it where it lacks one: after a reply that was broken off or grew too long, and
-/// where the model ended the text. A reply with a thought, and one that ran into the next turn, is read again without.
+/// The sampled tokens stay in the state. A blank line is prefilled if the reply does not end with one. If the state holds more than the reply
+/// (`Reply::has_more`), the reply alone is prefilled from `Asked::lead`.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);
@@ -191,7 +197,7 @@ pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply:
     }
     let read = |core: &mut Core, state: &mut State, tokens: &[u32]| core.read(state, tokens, Change::default());
     let closed = match &asked.lead {
-        Some((lead, rest)) if reply.has_thought || finish == Finish::Stop => {
+        Some((lead, rest)) if reply.has_more => {
             core.close(state);
             let again = [rest.clone(), core.encode(&format!(" {}\n\n", reply.answer.text))?].concat();
             core.after(lead, |core, state| read(core, state, &again))?
@@ -213,7 +219,7 @@ pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply:
     Ok(Some(closed.0))
 }
 
-/// Milliseconds.
+/// Returns the milliseconds since `started`.
 pub fn since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }

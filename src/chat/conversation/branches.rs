@@ -1,13 +1,16 @@
-//! Branches: conversations side by side, each under a name.
+//! Branches of a conversation, by name.
 
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-pub const FIRST: &str = "main";
+/// The name of the first branch.
+const FIRST: &str = "main";
 
 /// The current branch and the other branches.
 pub struct Branches<B> {
+    /// The current branch's name.
     name: String,
+    /// The current branch.
     pub here: B,
     others: BTreeMap<String, B>,
 }
@@ -17,32 +20,38 @@ impl<B: Clone> Branches<B> {
         Branches { name: FIRST.into(), here, others: BTreeMap::new() }
     }
 
-    /// Takes a branch out, but not the current one.
+    /// Removes a branch and returns it.
+    ///
+    /// # Errors
+    /// `Usage` if the name is unknown or is the current branch.
     pub fn remove(&mut self, name: &str) -> Result<B> {
         let name = name.trim();
         if name == self.name {
-            return Err(Error::usage("expected another branch than the current one").hint("switch to another one first"));
+            return Err(Error::usage("the current branch cannot be removed").hint("switch to another branch first"));
         }
         self.others.remove(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// All branches, the current one last.
+    /// Returns all branches, the current branch last.
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut B> {
         self.others.values_mut().chain([&mut self.here])
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let e = Error::usage(format!("expected the name of a branch, found {:?}", short(name, 40)));
-        e.hint(format!("there are {}", self.names().join(", ")))
+        let e = Error::usage(format!("there is no branch {:?}", short(name, 40)));
+        e.hint(format!("branches: {}", self.names().join(", ")))
     }
 }
 
-/// What can be done with branches, whatever they hold.
+/// The methods of [`Branches`] that do not depend on the type of a branch.
 pub trait Named {
-    /// Begins a branch of that name here, which is the current one then.
+    /// Copies the current branch to a new branch and switches to the new branch. Fails with `Usage` if the name is empty or already used.
     fn fork(&mut self, name: &str) -> Result<()>;
+    /// Switches to a branch. Fails with `Usage` if the name is unknown.
     fn switch(&mut self, name: &str) -> Result<()>;
+    /// Returns the name of the current branch.
     fn name(&self) -> &str;
+    /// Returns all names, sorted.
     fn names(&self) -> Vec<String>;
 }
 
@@ -50,12 +59,11 @@ impl<B: Clone> Named for Branches<B> {
     fn fork(&mut self, name: &str) -> Result<()> {
         let name = name.trim();
         if name.is_empty() {
-            return Err(Error::usage("expected a name for the branch, found none"));
+            return Err(Error::usage("a branch needs a name"));
         }
         if name == self.name || self.others.contains_key(name) {
-            return Err(
-                Error::usage(format!("there is a branch {:?} already", short(name, 40))).hint("choose another name, or switch to it")
-            );
+            let e = Error::usage(format!("there is a branch {:?} already", short(name, 40)));
+            return Err(e.hint("choose another name, or switch to this branch"));
         }
         let left = std::mem::replace(&mut self.name, name.into());
         self.others.insert(left, self.here.clone());
@@ -95,9 +103,9 @@ mod tests {
         let said = |result: Result<()>| result.unwrap_err().to_string();
         assert!(said(branches.fork("main")).starts_with("there is a branch \"main\" already"));
         assert!(said(branches.fork("x")).starts_with("there is a branch \"x\" already"));
-        assert!(said(branches.fork(" ")).starts_with("expected a name"));
-        assert_eq!(said(branches.switch("y")), "expected the name of a branch, found \"y\" (there are main, x)");
-        assert!(said(branches.remove("x")).starts_with("expected another branch"));
-        assert!(said(branches.remove("y")).starts_with("expected the name of a branch"));
+        assert!(said(branches.fork(" ")).starts_with("a branch needs a name"));
+        assert_eq!(said(branches.switch("y")), "there is no branch \"y\" (branches: main, x)");
+        assert!(said(branches.remove("x")).starts_with("the current branch cannot be removed"));
+        assert!(said(branches.remove("y")).starts_with("there is no branch"));
     }
 }

@@ -1,12 +1,12 @@
-//! What both kinds of conversations share: the session, the settings, kept states, and drawing through the session.
+//! The part that both kinds of conversations share: the session, the settings, kept states and sampling.
 //!
-//! A state is a slot of the session with the tokens that led there. States that are kept never change: going on from one forks its slot, so
-//! that coming back is exact to the bit, and a branch or a step of `undo` shares them for nothing.
+//! A state is a slot of the session with all its tokens. A kept state never changes: continuing from it forks the slot. So returning to a state
+//! is exact to the bit, and branches and undo steps share states without a copy.
 
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
 use crate::chat::format::vocab_of;
-use crate::chat::rules::{AnswerPosition, MakeConstraint};
+use crate::chat::rules::{AnswerPlace, MakeConstraint};
 use crate::chat::{Answer, Settings};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
@@ -15,32 +15,32 @@ use crate::session::{Finish, Limits, Session, Slot, Stream, Timings};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Hears tokens read, and tokens to read in all.
+/// A function that receives the progress of a prefill: tokens done, all tokens.
 pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 
-/// A place in a text from which the model can go on.
+/// A place in a text from which the model can continue.
 #[derive(Debug)]
 pub struct State {
     pub slot: Slot,
-    /// Every token that led here.
+    /// Every token before this place.
     pub tokens: Vec<u32>,
-    /// What is changed of the logits here.
+    /// The change of the logits at this place.
     pub change: Change,
 }
 
-/// A state that is kept.
+/// A kept state, shared by branches and undo steps.
 pub type SharedState = Arc<State>;
 
-/// How a text is drawn that goes on from a state.
+/// Settings of one call of [`Core::draw`].
 pub struct Draw {
     pub schedule: Schedule,
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The model's end of a text ends it. Under a constraint it always may.
+    /// The model's end-of-text token ends the answer. With a constraint it always does.
     pub ends: bool,
     pub max_tokens: usize,
-    /// As [`Stream::grace`].
+    /// See [`Stream::grace`].
     pub grace: usize,
 }
 
@@ -48,17 +48,15 @@ pub struct Core {
     pub session: Session,
     pub vocab: Vocab,
     pub settings: Settings,
-    /// Settings of the next answer alone.
+    /// Settings of the next answer only.
     pub overrides: Overrides,
     pub processor: Option<SharedProcessor>,
     pub rules: Option<MakeConstraint>,
-    /// Hears how much of a text is read.
     pub on_read: OnRead,
-    /// What every text begins after, if that is not nothing: a state that never changes, and the tokens that led there.
+    /// The state in which every text begins, and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// Numbers of the random stream that were taken.
+    /// Random numbers used so far.
     pub draws: u64,
-    stop: Arc<AtomicBool>,
 }
 
 impl Core {
@@ -66,33 +64,21 @@ impl Core {
         session.check_speaks()?;
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
-        let stop = session.stop_flag();
-        Ok(Core {
-            session,
-            vocab,
-            settings,
-            overrides: Overrides::default(),
-            processor: None,
-            rules: None,
-            on_read,
-            start: None,
-            draws: 0,
-            stop,
-        })
+        Ok(Core { session, vocab, settings, overrides: Overrides::default(), processor: None, rules: None, on_read, start: None, draws: 0 })
     }
 
-    /// The ids of a text within a conversation.
+    /// Returns the tokens of a text within a conversation.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.vocab.encode_further(text.as_bytes())
     }
 
-    /// Returns the constraint of an answer, if there is one.
-    pub fn constraint(&self, place: &AnswerPosition<'_>) -> Result<Option<Box<dyn Constraint>>> {
+    /// Returns the constraint of an answer at `place`, or `None` if answers are free.
+    pub fn constraint(&self, place: &AnswerPlace) -> Result<Option<Box<dyn Constraint>>> {
         let Some(make) = &self.rules else { return Ok(None) };
         place.constrain(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
     }
 
-    /// The settings of the sampler for one answer.
+    /// Returns the sampler settings of the next answer.
     pub fn sampling(&self) -> Sampling {
         let mut sampling = self.settings.sampling.clone();
         sampling.temperature = self.overrides.temperature.unwrap_or(sampling.temperature);
@@ -100,7 +86,7 @@ impl Core {
         sampling
     }
 
-    /// A sampler that goes on in the random stream. It has counted no token: penalties begin anew with every answer.
+    /// Returns a sampler at the current position in the random stream. Penalties do not count tokens of earlier answers.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;
@@ -110,11 +96,11 @@ impl Core {
         sampler
     }
 
-    /// Draws a text from where a state is; the state is after it then. `on_text` hears text as it becomes certain, and may break off. `read` is
-    /// what reading the prompt took. The answer is one to keep, and has no text of its own yet.
+    /// Samples an answer from `state`, and leaves `state` after the answer. `on_text` receives text without incomplete characters and may stop
+    /// the answer. `read` has the timings of the prompt's prefill. The caller sets `text`, `thought` and `is_kept` of the answer.
     ///
     /// # Errors
-    /// As [`Session::continue_many`].
+    /// The errors of [`Session::continue_many`].
     pub fn draw(
         &mut self,
         state: &mut State,
@@ -158,15 +144,15 @@ impl Core {
         })
     }
 
-    /// Reads tokens in chunks.
+    /// Prefills tokens in chunks.
     ///
     /// # Errors
-    /// `Interrupted` when the stop flag is set; else as [`Session::prefill`].
+    /// `Interrupted` if the stop flag is set; else the errors of [`Session::prefill`].
     pub fn read(&mut self, state: &mut State, tokens: &[u32], change: Change) -> Result<()> {
         let chunk_len = self.settings.chunk_len;
         for (i, chunk) in tokens.chunks(chunk_len).enumerate() {
             if i > 0 && self.is_stopped() {
-                return Err(Error::new(Kind::Interrupted, "interrupted while reading"));
+                return Err(Error::new(Kind::Interrupted, "interrupted while the prompt was prefilled"));
             }
             let on_read = &mut self.on_read;
             let mut tell = |done: usize, _| on_read(i * chunk_len + done, tokens.len());
@@ -177,7 +163,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns the state in which a text begins.
+    /// Opens a state in which a text begins.
     pub fn fresh(&mut self) -> Result<State> {
         let (slot, tokens) = match self.start.clone() {
             Some((start, tokens)) => (self.session.fork(start)?, tokens),
@@ -186,7 +172,7 @@ impl Core {
         Ok(State { slot, tokens, change: Change::default() })
     }
 
-    /// Returns a second state that goes on from here.
+    /// Forks a state.
     pub fn copy(&mut self, of: &State) -> Result<State> {
         Ok(State { slot: self.session.fork(of.slot)?, tokens: of.tokens.clone(), change: of.change })
     }
@@ -196,26 +182,20 @@ impl Core {
         self.session.close(state.slot).expect("a state's slot is open");
     }
 
-    /// Gives up one user's share of a state.
+    /// Drops one share of a state; closes the state with its last share.
     pub fn release(&mut self, state: SharedState) {
         if let Some(state) = Arc::into_inner(state) {
             self.close(state);
         }
     }
 
-    /// Goes on with a copy, which is closed if that fails.
+    /// Runs `go` on a fork of `start`; closes the fork if `go` fails.
     pub fn after<T>(&mut self, start: &State, go: impl FnOnce(&mut Core, &mut State) -> Result<T>) -> Result<(State, T)> {
         let copy = self.copy(start)?;
         self.with(copy, go)
     }
 
-    /// Goes on from before the first token.
-    pub fn anew<T>(&mut self, go: impl FnOnce(&mut Core, &mut State) -> Result<T>) -> Result<(State, T)> {
-        let fresh = self.fresh()?;
-        self.with(fresh, go)
-    }
-
-    /// Goes on with a state, which is closed if that fails.
+    /// Runs `go` on `state`; closes the state if `go` fails.
     pub fn with<T>(&mut self, mut state: State, go: impl FnOnce(&mut Core, &mut State) -> Result<T>) -> Result<(State, T)> {
         match go(self, &mut state) {
             Ok(made) => Ok((state, made)),
@@ -227,16 +207,16 @@ impl Core {
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.session.stop_flag().load(Ordering::Relaxed)
     }
 
     /// Clears the stop flag.
     pub fn go_on(&self) {
-        self.stop.store(false, Ordering::Relaxed);
+        self.session.stop_flag().store(false, Ordering::Relaxed);
     }
 }
 
-/// There is no room for another state.
+/// Returns the error that every slot is in use.
 pub fn no_room() -> Error {
-    Error::memory("expected room for another state, found every slot of the session in use").hint("remove a branch")
+    Error::memory("no room for another state: every slot of the session is in use").hint("remove a branch")
 }

@@ -1,4 +1,4 @@
-//! A conversation as one file: a state file whose metadata says the rest.
+//! Saved conversations: a state file with the rest of the conversation in its metadata.
 
 use super::core::Core;
 use crate::chat::format::InitialPrompt;
@@ -11,28 +11,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The key in the metadata.
+/// The metadata key of the record.
 const KEY: &str = "chat";
 const VERSION: u32 = 1;
-/// A setting of earlier versions, which every file of theirs has.
-const DELETED: &str = "tail-free";
 
-/// What a state does not say.
+/// The part of a conversation that a state file has no place for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// Of a conversation in lines: user, bot, and what is after both.
+    /// Names of user and bot and the text after both names, for a conversation in lines.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]
     pub init_prompt: String,
     pub n_turns: usize,
-    /// It began after a state, which is not part of it.
+    /// The conversation began after a loaded state.
     #[serde(default, rename = "is_behind")]
     pub(super) is_after_state: bool,
-    /// Of a conversation in messages.
+    /// The messages of a conversation in messages.
     #[serde(default)]
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +38,7 @@ pub struct Record {
     pub(super) settings: BTreeMap<String, String>,
 }
 
-/// What a file brought.
+/// A loaded file.
 pub struct Loaded {
     pub slot: Slot,
     pub tokens: Vec<u32>,
@@ -50,8 +48,9 @@ pub struct Loaded {
 }
 
 impl Record {
+    /// Makes a record without names, first prompt, messages and tools.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
-        // A preset stands for others, which are all there.
+        // A preset sets other settings, which the record holds.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
         Record {
@@ -68,7 +67,7 @@ impl Record {
         }
     }
 
-    /// Writes it, beside the state of a slot and the tokens that led there.
+    /// Writes the record with the state and the tokens of a slot.
     pub fn save(&self, core: &mut Core, slot: Slot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };
@@ -79,24 +78,22 @@ impl Record {
         )
     }
 
-    /// Opens a slot from such a file.
+    /// Opens a slot from a saved conversation. Fails with `File` if the file is something else.
     pub fn load(core: &mut Core, path: &Path) -> Result<Loaded> {
         let (slot, state) = core.session.load(path, false)?;
         let read = || {
             let record = state.metadata.get(KEY).ok_or_else(|| {
-                Error::file("expected a saved conversation, found the state of a text").hint("make one with /save in wingbeat chat")
+                Error::file("expected a saved conversation, found the state of a text").hint("write the file with `Conversation::save`")
             })?;
             let record: Record = serde_json::from_str(record)
-                .map_err(|e| Error::file(format!("expected what a conversation was like as {KEY} in the metadata: {e}")).caused_by(e))?;
+                .map_err(|e| Error::file(format!("the metadata key {KEY} does not hold a saved conversation: {e}")).caused_by(e))?;
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a conversation of version {VERSION}, found one of {}", record.version)));
             }
             if record.is_after_state != core.start.is_some() {
                 return Err(match record.is_after_state {
-                    true => Error::file("expected a conversation that began with nothing, found one that began after a state")
-                        .hint("give that state again, with `state`"),
-                    false => Error::file("expected a conversation that began after a state, found one that began with nothing")
-                        .hint("leave out `state`"),
+                    true => Error::file("the saved conversation began after a loaded state").hint("load the same state with `state`"),
+                    false => Error::file("the saved conversation began with the empty state").hint("leave out `state`"),
                 });
             }
             let settings = record.settings(core.session.model().facts().n_vocab)?;
@@ -116,20 +113,20 @@ impl Record {
 
     fn settings(&self, n_vocab: usize) -> Result<Settings> {
         let mut settings = Settings::default();
-        for (name, value) in self.settings.iter().filter(|(name, _)| name.as_str() != DELETED) {
-            settings.set(name, value).map_err(|e| Error::file(format!("expected the settings of a conversation: {e}")).caused_by(e))?;
-        }
-        if self.settings.get(DELETED).is_some_and(|value| value != "1") {
-            log::warn!("this conversation was made with {DELETED} sampling, which is no more: it goes on without");
+        for (name, value) in &self.settings {
+            settings.set(name, value).map_err(|e| Error::file(format!("invalid setting of a saved conversation: {e}")).caused_by(e))?;
         }
         settings.sampling.check(n_vocab)?;
         Ok(settings)
     }
 
-    /// The format that it is in.
+    /// Returns the format of the saved conversation.
+    ///
+    /// # Errors
+    /// `File` if the model cannot use the format.
     pub fn format(&self, core: &Core) -> Result<Format> {
         let wrong = |e: Error| {
-            Error::file(format!("expected a conversation that this model can go on with, found format {:?}: {e}", short(&self.format, 40)))
+            Error::file(format!("this model cannot use the format {:?} of the saved conversation: {e}", short(&self.format, 40)))
         };
         let format = Format::named(&self.format, core.session.model()).map_err(wrong)?;
         match &self.names {

@@ -1,4 +1,4 @@
-//! Answers that follow a grammar.
+//! Grammars as constraints of answers.
 
 use super::Conversation;
 use crate::constrain::{Grammar, Pieces};
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 impl Conversation {
-    /// Holds every answer from the next one on to a grammar, as [`set_constraint`](Self::set_constraint) does; none lifts it.
+    /// Constrains all further answers to a grammar; `None` removes the constraint. See [`set_constraint`](Self::set_constraint).
     ///
     /// # Errors
-    /// As [`Pieces::follow`]. What held before holds on.
+    /// The errors of [`Pieces::follow`]. The earlier constraint then stays.
     pub fn set_grammar(&mut self, grammar: Option<&Grammar>) -> Result<()> {
         let Some(grammar) = grammar.cloned() else {
             self.set_constraint(None);
             return Ok(());
         };
         let pieces = Pieces::new(&self.core.vocab, self.model().facts().n_vocab)?;
-        // Read once for each text that may stand before an answer.
+        // One compiled grammar per text that a format can put before an answer.
         let read = Mutex::new(HashMap::from([(String::new(), pieces.follow(&grammar)?)]));
         self.set_constraint(Some(Box::new(move |lead| {
             let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

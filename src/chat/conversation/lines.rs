@@ -1,30 +1,31 @@
 //! Conversations in lines: ChatRWKV's commands on kept states.
 //!
-//! The original keeps five states: `chat_init` after the first prompt, `chat` after the last reply, `chat_pre` before that reply, `gen_0` before
-//! the last free text and `gen_1` after it. The first three belong to a branch, the last two to all branches.
+//! The original keeps five states. Each branch has `chat_init` after the first prompt, `chat` after the last reply and `chat_pre` before that
+//! reply. All branches share `gen_0` before the last free text and `gen_1` after that text.
 
+use super::Answer;
 use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};
 use super::branches::{Branches, Named};
 use super::core::{Core, Draw, SharedState, State, no_room};
 use super::file::{Loaded, Record};
 use super::mode::{Mode, Task, View};
 use super::schedule::{Change, Schedule};
-use super::{Answer, OnPart};
 use crate::chat::format::{LEAD, Lines, folded};
-use crate::chat::rules::AnswerPosition;
-use crate::chat::{AnswerPart, Format};
+use crate::chat::rules::AnswerPlace;
+use crate::chat::{AnswerPart, Format, OnPart};
 use crate::error::{Error, Result};
 use crate::session::Timings;
 use crate::template::Message;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// Tokens beyond `FREE_GEN_LEN` in which a character may be completed. The original draws one token more than that length in any case.
+/// Tokens after `FREE_GEN_LEN` that may complete a character. The original always samples one token more than `FREE_GEN_LEN`.
 const GRACE: usize = 99;
 
-/// What a question after the first prompt adds to a newline's logit.
+/// The bias of newlines in the answer to a question after the first prompt.
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
@@ -34,18 +35,19 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// A text that is continued, as its rules see it.
+/// The last free text, as its constraint needs it.
 #[derive(Default)]
 struct FreeText {
-    /// What is before it.
+    /// The text between the prompt and the answer.
     lead: &'static str,
-    /// Its tokens up to `gen_0`, and from there to `gen_1`.
+    /// Tokens of the answer up to `gen_0`.
     before: Vec<u32>,
+    /// Tokens of the answer from `gen_0` to `gen_1`.
     last: Vec<u32>,
 }
 
 impl Task<'_> {
-    /// What is read, as the original words it.
+    /// Returns the prompt in the original's words.
     fn prompt(&self, lines: &Lines) -> String {
         match self {
             Task::Text(text) => format!("\n{text}"),
@@ -59,7 +61,7 @@ impl Task<'_> {
         }
     }
 
-    /// What is before the text that is drawn.
+    /// Returns the text between the prompt and the answer.
     fn lead(&self) -> &'static str {
         match self {
             Task::Question(_) | Task::QuestionAfterPrompt(_) => LEAD,
@@ -67,22 +69,26 @@ impl Task<'_> {
         }
     }
 
-    /// What is added to a newline's logit after each token that is drawn.
+    /// Returns the bias of newlines after each sampled token.
     fn newline(&self) -> f32 {
         if matches!(self, Task::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
     }
 }
 
 impl InLines {
-    /// Begins a conversation: reads the first prompt.
+    /// Begins a conversation: prefills the first prompt.
     pub fn new(core: &mut Core, format: Format) -> Result<InLines> {
         let init = begin(core, &format, "")?;
         let branches = Branches::new(Branch::new(format, String::new(), init));
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes sure that so many more states can be opened; gives up what could be taken back for it, the oldest first.
+    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages that could be answered again. Fails with `Memory` if that is
+    /// not enough; then all states stay.
     fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
+        if core.session.n_free() < n && core.session.n_free() + self.n_spare() < n {
+            return Err(no_room());
+        }
         while core.session.n_free() < n {
             let oldest = self.branches.all_mut().find_map(|branch| branch.undo.pop_front());
             match oldest {
@@ -96,15 +102,27 @@ impl InLines {
         Ok(())
     }
 
-    /// A reply to the last message, in the place of the one that there is.
+    /// Returns the number of slots that [`make_room`](Self::make_room) can free.
+    fn n_spare(&mut self) -> usize {
+        let mut uses: BTreeMap<*const State, (usize, usize)> = BTreeMap::new();
+        for branch in self.branches.all_mut() {
+            let asked = branch.asked.iter().flat_map(|asked| [Some(&asked.prompt), asked.lead.as_ref().map(|(lead, _)| lead)]);
+            for state in branch.undo.iter().map(|(state, _)| state).chain(asked.flatten()) {
+                uses.entry(Arc::as_ptr(state)).or_insert((0, Arc::strong_count(state))).0 += 1;
+            }
+        }
+        uses.values().filter(|(spare, all)| spare == all).count()
+    }
+
+    /// Samples a reply to `asked`, which replaces the earlier reply.
     fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
-        let constraint = core.constraint(&lines.position(&core.vocab))?;
+        let constraint = core.constraint(&lines.place(&core.vocab))?;
         let timings = std::mem::take(&mut asked.read);
         let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, timings, on_part))?;
-        // A reply that was broken off is closed all the same.
+        // A stopped reply is ended, too: clear the stop flag.
         core.go_on();
         let closed = close(core, &lines, asked, state, &reply)?;
         let is_kept = closed.is_some();
@@ -114,14 +132,14 @@ impl InLines {
         Ok(Answer { is_kept, ..reply.answer })
     }
 
-    /// Goes on from `gen_0`. The original holds newlines off in the first answer to a question after the prompt only.
+    /// Samples a free text from `gen_0`. `newline` is the bias of newlines.
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };
-        let mut constraint = core.constraint(&AnswerPosition { opening: "", lead: self.free.lead, blank_line: None })?;
+        let mut constraint = core.constraint(&AnswerPlace { opening: String::new(), lead: self.free.lead, blank_line: None })?;
         if let Some(rules) = &mut constraint {
-            // More of a text goes on within its rules.
-            self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin another text"))?;
+            // A continued text continues its constraint.
+            self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin a new text"))?;
         }
         let schedule = Schedule::Same(Change { newline, bans_end: false });
         let draw = Draw { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
@@ -165,7 +183,10 @@ impl Mode for InLines {
         let read = |core: &mut Core, state: &mut State| core.read(state, &prompt, Change::default());
         let (state, ()) = match task {
             Task::QuestionAfterPrompt(_) => core.after(&branch.init, read)?,
-            _ => core.anew(read)?,
+            _ => {
+                let fresh = core.fresh()?;
+                core.with(fresh, read)?
+            }
         };
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
         replace(core, &mut self.gen_0, Arc::new(state));
@@ -191,7 +212,7 @@ impl Mode for InLines {
 
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
         if format.lines().is_none() {
-            return Err(Error::input("expected a format of lines for a conversation in lines, found a template"));
+            return Err(Error::input("the format of a conversation in lines cannot change to a template"));
         }
         self.make_room(core, 1)?;
         let init = begin(core, &format, system)?;
@@ -203,7 +224,7 @@ impl Mode for InLines {
         let branch = &mut self.branches.here;
         let (before, n_turns) = branch.undo.pop_back().ok_or_else(|| match branch.n_turns {
             0 => Error::input("there is no turn to take back"),
-            _ => Error::input("the turn before this one is not kept any more"),
+            _ => Error::input("the state before the last turn is no longer available"),
         })?;
         core.release(std::mem::replace(&mut branch.chat, before));
         branch.n_turns = n_turns;
@@ -232,6 +253,7 @@ impl Mode for InLines {
         here.lines().turns(&String::from_utf8_lossy(&text), here.n_turns)
     }
 
+    #[cfg(test)]
     fn states(&self) -> Vec<(&'static str, &State)> {
         let Branch { init, chat, asked, .. } = &self.branches.here;
         let all = [
@@ -275,7 +297,7 @@ impl Mode for InLines {
     }
 }
 
-/// Keeps a state in the place of another.
+/// Replaces a kept state.
 fn replace(core: &mut Core, place: &mut Option<SharedState>, state: SharedState) {
     if let Some(old) = place.replace(state) {
         core.release(old);

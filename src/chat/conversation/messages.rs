@@ -1,16 +1,16 @@
-//! Conversations in messages: a history, made a prompt by a template. The model goes back to what it has read of a prompt, so no state is kept:
-//! taking a turn back and switching a branch read again what differs.
+//! Conversations in messages: a template renders the history as a prompt. A model with attention rewinds its slot to the common beginning of
+//! two prompts, so no states are kept: after an undo or a switch of the branch, the next prompt prefills its own tail.
 
+use super::Answer;
 use super::branch::{since, until_broken};
 use super::branches::{Branches, Named};
-use super::core::{Core, State};
+use super::core::Core;
 use super::file::{Loaded, Record};
 use super::mode::{Mode, Task, View};
 use super::schedule::lend;
-use super::{Answer, OnPart};
 use crate::chat::format::{Kind, Messages, after_thought};
 use crate::chat::reader::Read;
-use crate::chat::{Format, Question};
+use crate::chat::{Format, OnPart, Question};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Event, Finish, Limits, Slot, Stream, Timings};
@@ -22,82 +22,80 @@ pub struct InMessages {
     slot: Slot,
     format: Format,
     branches: Branches<Branch>,
-    /// What was asked last apart from the conversation.
+    /// The last question apart from the conversation.
     aside: Option<String>,
-    /// What the slot has read.
-    read: Vec<u32>,
 }
 
-/// A conversation.
+/// A branch of the conversation.
 #[derive(Clone, Default)]
 struct Branch {
-    /// Empty if there is no text of the system.
+    /// The system message; empty if there is none.
     system: String,
     tools: Vec<Tool>,
     history: Vec<Message>,
-    /// How long the history was before each turn.
+    /// The length of the history before each turn.
     turns: Vec<usize>,
-    /// What was said last, by the user or a tool, and how long the history was before it.
+    /// The last message of the user or of a tool, and the length of the history before the message.
     query: Option<(Message, usize)>,
+    /// The tokens of the conversation, from the first prompt to the end of the last answer.
+    tokens: Vec<u32>,
+}
+
+/// A new answer, the messages that it adds, and every token of the text that it ends.
+struct Answered {
+    answer: Answer,
+    added: Vec<Message>,
+    tokens: Vec<u32>,
 }
 
 impl InMessages {
     pub fn new(core: &mut Core, format: Format) -> Result<InMessages> {
+        check_vocab(core, &format)?;
         let slot = core.session.open()?;
-        Ok(InMessages { slot, format, branches: Branches::new(Branch::default()), aside: None, read: Vec::new() })
+        Ok(InMessages { slot, format, branches: Branches::new(Branch::default()), aside: None })
     }
 
-    /// Answers the last message of a history. Returns the messages that the answer adds, too.
-    fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<(Answer, Vec<Message>)> {
+    /// Answers the last message of a history.
+    fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<Answered> {
         let Kind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
         let Messages { template, generation } = messages.as_ref().clone();
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
         let prompt = question.tokens.clone();
         if let Some(context) = core.session.model().context().filter(|&context| prompt.len() >= context) {
-            let e = Error::input(format!(
-                "the conversation takes {} tokens with this message, its context has room for {context}",
-                prompt.len()
-            ));
-            return Err(e.hint("take turns back, begin again, or give a larger context (/undo, +reset, `context`)"));
+            let e = Error::input(format!("the conversation has {} tokens with this message, the context has {context}", prompt.len()));
+            return Err(e.hint("take turns back, restart the conversation or set a larger `context`"));
         }
         let most = core.settings.chat_len_max;
         let limits = Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
-        // Each answer has a random stream of its own, or another answer to the same question would be the same.
+        // Each answer has its own random stream. Else another answer to the same question would have the same text.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(Some(template.family().guard()));
         sampling.check(core.session.model().facts().n_vocab)?;
         let mut stream = Stream::new(self.slot, sampler(sampling, &prompt), &limits);
         stream.processor = core.processor.as_ref().map(lend);
-        stream.constraint = core.constraint(&question.position(&core.vocab))?;
+        stream.constraint = core.constraint(&question.place)?;
 
         let started = Instant::now();
-        let read = core.session.read_to_with(self.slot, &prompt, &mut *core.on_read);
-        // Some of the prompt may be read even if that failed.
-        core.session.tokens(self.slot)?.clone_into(&mut self.read);
-        let n_prompt = prompt.len() - read?;
+        let n_prompt = prompt.len() - core.session.read_to_with(self.slot, &prompt, &mut *core.on_read)?;
         let prefill_ms = since(started);
 
         let mut reader = question.reader(&core.vocab, generation.stop_strings);
         let mut hear = until_broken(on_part);
         let mut streams = [stream];
-        let on_event = &mut |event: Event<'_>| reader.read(event.token, event.piece, &mut hear);
-        let timings = core.session.continue_many(&mut streams, &limits, on_event);
+        let on_event = &mut |event: Event<'_>| reader.push(event.token, event.piece, &mut hear);
+        let Timings { decode_ms, decode_tokens, .. } = core.session.continue_many(&mut streams, &limits, on_event)?;
         let [stream] = streams;
-        self.read = match &timings {
-            Ok(_) => [prompt, stream.tokens.clone()].concat(),
-            Err(_) => core.session.tokens(self.slot)?.to_vec(),
-        };
-        let Timings { decode_ms, decode_tokens, .. } = timings?;
+        let tokens = [prompt, stream.tokens.clone()].concat();
         core.draws = core.draws.wrapping_add(1 + stream.tokens.len() as u64);
         let Read { text, thought, has_stopped, segments, .. } = reader.end(&mut hear);
         let has_tools = history.iter().any(|message| !message.tools.is_empty());
-        let (mut added, call) = process_segments(segments.iter().map(String::as_str), has_tools, template.family());
+        let (mut added, call) = process_segments(segments.iter().map(String::as_str), has_tools);
         for message in added.iter_mut().filter(|message| !has_tools || message.metadata.is_empty()) {
             message.content = after_thought(&message.content).into();
         }
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
-        // There is nothing to keep of an answer that was broken off before it began, nor of half a call.
+        // An answer without a text and an incomplete call are not kept.
         let is_kept = match &call {
             Some(_) => finish != Finish::Interrupted,
             None => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
@@ -114,17 +112,17 @@ impl InMessages {
             timings: Timings { prefill_ms, prefill_tokens: n_prompt, decode_ms, decode_tokens },
             tokens: stream.tokens,
         };
-        Ok((answer, added))
+        Ok(Answered { answer, added, tokens })
     }
 
-    /// Answers a message of the conversation.
+    /// Adds a message and its answer to the current branch.
     fn turn(&mut self, core: &mut Core, query: Message, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let here = &mut self.branches.here;
         let before = here.history.len();
         here.query = Some((query.clone(), before));
         let mut asked = here.whole();
         asked.push(query.clone());
-        let (answer, added) = self.answer(core, &asked, on_part)?;
+        let Answered { answer, added, tokens } = self.answer(core, &asked, on_part)?;
         if answer.is_kept {
             let here = &mut self.branches.here;
             if query.role == Role::User {
@@ -132,12 +130,13 @@ impl InMessages {
             }
             here.history.push(query);
             here.history.extend(added);
+            here.tokens = tokens;
         }
         Ok(answer)
     }
 }
 
-/// A sampler whose repetition penalty knows the prompt, as in transformers.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);
@@ -147,7 +146,7 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
         seen.dedup();
         seen.into_iter().for_each(|id| sampler.accept(id, 0.0));
     }
-    // What looks back wants the tokens in their order.
+    // Samplers that look for repeated sequences need the tokens in their order.
     sampler.read(prompt);
     sampler
 }
@@ -160,7 +159,7 @@ impl Mode for InMessages {
     fn observe(&mut self, core: &mut Core, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let last = self.branches.here.history.last();
         if !last.is_some_and(|last| last.role == Role::Assistant && !last.metadata.is_empty()) {
-            return Err(Error::input("expected a call of a tool before its result, found none"));
+            return Err(Error::input("a tool result must follow a tool call; the last answer calls no tool"));
         }
         self.turn(core, Message::observation(result), on_part)
     }
@@ -169,9 +168,9 @@ impl Mode for InMessages {
         let Some((query, before)) = self.branches.here.query.clone() else { return Ok(None) };
         let kept = self.branches.here.clone();
         let is_answered = self.branches.here.history.len() > before;
-        self.branches.here.go_back(before);
+        self.branches.here.go_back(core, before);
         let answer = self.turn(core, query, on_part);
-        // The first answer stays if there is no other, also if that was stopped before it began.
+        // The first answer stays if the new answer fails or is not kept.
         if is_answered && !answer.as_ref().is_ok_and(|answer| answer.is_kept) {
             self.branches.here = kept;
         }
@@ -187,7 +186,7 @@ impl Mode for InMessages {
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         let Some(text) = &self.aside else { return Ok(None) };
         let asked = [self.branches.here.beginning(), vec![Message::user(text.as_str())]].concat();
-        self.answer(core, &asked, on_part).map(|(answer, _)| Some(answer))
+        self.answer(core, &asked, on_part).map(|answered| Some(answered.answer))
     }
 
     fn write_more(&mut self, _core: &mut Core, _on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
@@ -199,10 +198,8 @@ impl Mode for InMessages {
         self.branches.here = Branch { system, tools, ..Branch::default() };
     }
 
-    fn begin(&mut self, _core: &mut Core, format: Format, system: &str) -> Result<()> {
-        if format.lines().is_some() {
-            return Err(Error::input("expected a format of messages for a conversation in messages, found one of lines"));
-        }
+    fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
+        check_vocab(core, &format)?;
         self.format = format;
         let tools = std::mem::take(&mut self.branches.here.tools);
         self.branches.here = Branch { system: system.trim().into(), tools, ..Branch::default() };
@@ -215,17 +212,17 @@ impl Mode for InMessages {
         Ok(())
     }
 
-    fn undo(&mut self, _core: &mut Core) -> Result<()> {
+    fn undo(&mut self, core: &mut Core) -> Result<()> {
         let here = &mut self.branches.here;
         let before = here.turns.last().copied().ok_or_else(|| Error::input("there is no turn to take back"))?;
-        here.go_back(before);
+        here.go_back(core, before);
         here.query = None;
         Ok(())
     }
 
     fn view(&self) -> View<'_> {
-        let Branch { system, turns, .. } = &self.branches.here;
-        View { branches: &self.branches, format: &self.format, system, n_turns: turns.len(), tokens: &self.read }
+        let Branch { system, turns, tokens, .. } = &self.branches.here;
+        View { branches: &self.branches, format: &self.format, system, n_turns: turns.len(), tokens }
     }
 
     fn branches_mut(&mut self) -> &mut dyn Named {
@@ -240,22 +237,20 @@ impl Mode for InMessages {
         self.branches.here.history.clone()
     }
 
-    fn states(&self) -> Vec<(&'static str, &State)> {
-        Vec::new()
-    }
-
     fn n_left(&self, core: &Core) -> Option<usize> {
-        core.session.n_left(self.slot).expect("the slot is open")
+        let context = core.session.model().context()?;
+        Some(context.saturating_sub(self.branches.here.tokens.len()))
     }
 
     fn save(&self, core: &mut Core, path: &Path) -> Result<()> {
         let Branch { system, tools, history, turns, .. } = &self.branches.here;
         let record = Record { history: history.clone(), tools: tools.clone(), ..Record::new(core, &self.format, system, turns.len()) };
-        record.save(core, self.slot, &self.read, path)
+        let read = core.session.tokens(self.slot)?.to_vec();
+        record.save(core, self.slot, &read, path)
     }
 
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
-        // There may be room for no other slot. What this one has read can be read again.
+        // The session may have one slot only. The tokens of the open slot can be prefilled again.
         core.session.close(self.slot)?;
         let loaded = Record::load(core, path).and_then(|loaded| match loaded.record.format(core) {
             Ok(format) => Ok((format, loaded)),
@@ -264,46 +259,59 @@ impl Mode for InMessages {
         let (format, Loaded { slot, tokens, record, settings, draws }) = match loaded {
             Ok(loaded) => loaded,
             Err(e) => {
-                (self.slot, self.read) = (core.session.open()?, Vec::new());
+                self.slot = core.session.open()?;
                 return Err(e);
             }
         };
-        (self.slot, self.format, self.read) = (slot, format, tokens);
+        (self.slot, self.format) = (slot, format);
         (core.settings, core.draws) = (settings, draws);
-        self.branches.here = Branch::of(record);
+        self.branches.here = Branch::of(record, tokens);
         Ok(())
     }
 }
 
 impl Branch {
-    /// From a file: a turn begins with every message of the user.
-    fn of(record: Record) -> Branch {
+    /// Makes a branch from a file, whose slot has read `tokens`. A turn begins with every message of the user.
+    fn of(record: Record, tokens: Vec<u32>) -> Branch {
         let Record { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
         let last = history.iter().rposition(|m| matches!(m.role, Role::User | Role::Observation));
         let query = last.map(|i| (history[i].clone(), i));
-        Branch { system, tools, history, turns, query }
+        Branch { system, tools, history, turns, query, tokens }
     }
 
-    /// What is before the first turn.
+    /// Returns the messages before the first turn.
     fn beginning(&self) -> Vec<Message> {
         let is_empty = self.system.is_empty() && self.tools.is_empty();
         if is_empty { Vec::new() } else { vec![Message::system(self.system.clone()).with_tools(self.tools.clone())] }
     }
 
-    /// What is before the next turn.
+    /// Returns the messages before the next turn.
     fn whole(&self) -> Vec<Message> {
         [self.beginning(), self.history.clone()].concat()
     }
 
-    /// Back to so many messages.
-    fn go_back(&mut self, n: usize) {
+    /// Drops all but the first `n` messages. A turn's tokens begin at its `<|user|>`.
+    fn go_back(&mut self, core: &Core, n: usize) {
         self.history.truncate(n);
-        self.turns.retain(|&turn| turn < n);
+        let n_turns = self.turns.partition_point(|&turn| turn < n);
+        let user = core.vocab.special(Role::User.special());
+        for _ in n_turns..self.turns.len() {
+            let end = self.tokens.iter().rposition(|id| Some(*id) == user);
+            self.tokens.truncate(end.unwrap_or(0));
+        }
+        self.turns.truncate(n_turns);
+    }
+}
+
+/// Checks that a format of messages has all its special tokens in the vocabulary.
+fn check_vocab(core: &Core, format: &Format) -> Result<()> {
+    match &format.kind {
+        Kind::Messages(messages) => messages.template.family().check(&core.vocab),
+        Kind::Lines(_) => Err(Error::input("the format of a conversation in messages cannot change to a format of lines")),
     }
 }
 
 fn no_text() -> Error {
-    let e = Error::input("this model answers messages and does not go on with a text of yours");
-    e.hint("ask for it in a message, or use wingbeat generate")
+    Error::input("this model answers messages and cannot continue a text in a conversation").hint("ask for the text in a message")
 }

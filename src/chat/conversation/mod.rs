@@ -1,8 +1,7 @@
-//! One conversation with a model: messages and answers, texts that the model goes on with, branches, turns taken back, files.
+//! A conversation with a model: messages and answers, free texts, branches, undo, files.
 //!
-//! Every answer is drawn through [`session`](crate::session). ChatRWKV's commands are methods here and read exactly the tokens that the
-//! original reads; the states that the original keeps are forks of the session's slots, so coming back to one is exact to the bit. Knows no
-//! terminal and no text of a command.
+//! All decoding goes through [`session`](crate::session). ChatRWKV's commands are methods here and prefill exactly the original's tokens. The
+//! original's saved states are forked slots, so returning to a state is exact to the bit. Knows no terminal and no command texts.
 
 mod branch;
 mod branches;
@@ -22,47 +21,43 @@ pub use self::core::OnRead;
 use self::core::Core;
 use super::format::Kind;
 use super::rules::MakeConstraint;
-use super::{AnswerPart, Format, Settings, ToolCall};
+use super::{Format, OnPart, Settings, ToolCall};
 use crate::error::{Error, Result};
 use crate::session::{Finish, Model, Processor, Session, Slot, Timings};
 use crate::template::{Message, Tool};
 use lines::InLines;
 use messages::InMessages;
 use mode::{Mode, Task, View};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Hears an answer while it is written, and may break it off. The parts of a kind together are the answer's text, thought or call.
-pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
-
 /// An answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// A reply without the blanks around it and without the reasoning; a text that the model went on with as it came.
+    /// The text of a reply, without the thought and without blanks around it; a free text as the model wrote it.
     pub text: String,
-    /// What the model thought before; empty where it did not.
+    /// The thought before the answer; empty if there was none.
     pub thought: String,
-    /// The tool that the model calls. [`Conversation::observe`] tells the model what came of the call.
+    /// The tool call of the answer. Pass the tool's result to [`Conversation::observe`].
     pub call: Option<ToolCall>,
-    /// Drawn and read. What ends a text without being read is none of them.
+    /// The sampled tokens, without a stop token.
     pub tokens: Vec<u32>,
     /// The reason why the answer ended.
     pub finish: Finish,
-    /// Whether the answer follows its grammar or schema to the end. `None` without one.
+    /// `true` if the answer is a complete text of its grammar or schema. `None` without a grammar or schema.
     pub complete: Option<bool>,
-    /// Whether the conversation goes on after this answer: there is nothing to keep of a reply without an answer, and its turn is taken back.
+    /// `true` if the conversation keeps the answer. `false` if the answer has no text: then its turn is taken back.
     pub is_kept: bool,
-    /// Tokens that were read before the first was drawn.
+    /// Tokens that were prefilled for the answer.
     pub n_prompt: usize,
-    /// Tokens that GLM's guard against broken logits drew: above 0 the model's numbers fail.
+    /// Tokens that GLM's guard against NaN and infinite logits replaced. More than 0 means that the model computes wrong numbers.
     pub n_guarded: u64,
     /// The time that the answer took.
     pub timings: Timings,
 }
 
-/// Settings of the sampler for one answer alone, in place of the conversation's.
+/// Sampler settings for one answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Overrides {
     /// The temperature. `None` keeps the conversation's.
@@ -71,29 +66,31 @@ pub struct Overrides {
     pub top_p: Option<f32>,
 }
 
-/// The size of a conversation, and what it took.
+/// The size of a conversation and the time that its answers took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
-    /// Turns so far, in the current branch.
+    /// Turns in the current branch.
     pub n_turns: usize,
-    /// Tokens that the model has read of them.
+    /// Tokens in the current branch.
     pub n_tokens: usize,
-    /// Tokens that the model can still read; `None` if there is no end.
+    /// Tokens that fit into the rest of the context; `None` if the model has no limit.
     pub n_left: Option<usize>,
-    /// States that can be kept beside those that are: for turns to take back, and for branches.
+    /// Free slots, for states of more turns and branches.
     pub n_free: usize,
-    /// Of the last answer; `None` before the first.
+    /// Timings of the last answer; `None` before the first answer.
     pub last: Option<Timings>,
-    /// Of all answers together.
+    /// Sum of the timings of all answers.
     pub total: Timings,
 }
 
-/// A conversation. `Send`: one thread at a time.
+/// A conversation with one model.
 ///
-/// An answer that is broken off, by `on_part` or by the stop flag, is complete, and the conversation goes on after it: what was drawn
-/// stays. Where that is nothing the turn is taken back, and [`retry`](Self::retry) asks again. Every method that draws clears the stop flag
-/// first. Errors of these methods: `Interrupted` when the stop flag is set before the answer begins; `Memory` where every slot is in use;
-/// else as [`Session::prefill`] and [`Session::decode`]. The conversation is then as it was.
+/// `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If the text is empty, the turn is
+/// taken back and [`retry`](Self::retry) asks again. Every method that samples clears the stop flag first.
+///
+/// # Errors
+/// Methods that sample return `Interrupted` if the stop flag is set before the answer begins, `Memory` if no slot is free, and the errors of
+/// [`Session::prefill`] and [`Session::decode`]. The conversation is then unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -123,15 +120,15 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// States that a conversation cannot do without, and those that it can make use of.
+/// The least number of slots that a conversation in lines needs, and the largest that is useful.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// What states may take together, where more of them are a comfort only.
+/// Bytes for states in slots beyond the least number.
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
-    /// How many slots the session of a conversation with this model should have. A model that reads messages goes back in one. Others
-    /// keep a state for each turn that can be taken back and for each branch: 8 at least, up to 32 where they are small.
+    /// Returns the number of slots for the session of a conversation. A model with attention needs 1 slot, because it can rewind. A recurrent
+    /// model needs a slot per undo step and branch: from 8 slots to 32 slots, depending on the size of a state.
     pub fn slots(model: &Model) -> usize {
         match model.context() {
             Some(_) => 1,
@@ -139,14 +136,17 @@ impl Conversation {
         }
     }
 
-    /// Begins a conversation: reads the format's first prompt. Progress: its tokens read, its tokens in all. The session's slots are
-    /// [`slots`](Self::slots), none of them open.
+    /// Begins a conversation and prefills the format's first prompt. The session has [`slots`](Self::slots) slots, none of them open. `on_read`
+    /// receives prefilled tokens and all tokens of a prompt, now and before each answer.
     ///
     /// # Errors
-    /// `Input` where the model has no vocabulary, `Model` where it tells classes, `Usage` at a setting, `Interrupted` when the stop flag
-    /// is set while reading.
+    /// `Input` if the model has no vocabulary or its vocabulary lacks a special token, `Model` if the model is a classifier, `Usage` if a setting
+    /// is invalid, `Interrupted` if the stop flag is set during prefill.
     pub fn new(session: Session, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
-        let mut core = Core::new(session, settings, on_read)?;
+        Self::begin(Core::new(session, settings, on_read)?, format)
+    }
+
+    fn begin(mut core: Core, format: Format) -> Result<Conversation> {
         let mode: Box<dyn Mode> = match &format.kind {
             Kind::Lines(_) => Box::new(InLines::new(&mut core, format)?),
             Kind::Messages(_) => Box::new(InMessages::new(&mut core, format)?),
@@ -154,56 +154,59 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Answers a message: the next turn. Errors as of every [answer](Self).
+    /// Answers a message. This is the next turn.
+    ///
+    /// # Errors
+    /// The errors of every [method that samples](Self).
     pub fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Tells the model what came of the tool that its last answer calls, and answers that. Belongs to the turn of the call.
+    /// Answers the result of a tool call, within the turn of the call.
     ///
     /// # Errors
-    /// `Input` where no tool was called; else as [`say`](Self::say).
+    /// `Input` if the last answer calls no tool; else the errors of [`say`](Self::say).
     pub fn observe(&mut self, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.observe(core, result, on_part).map(Some)).map(always)
     }
 
-    /// Draws another answer to the last message, in the place of the one that there is. `None` if there is no message.
+    /// Samples another answer to the last message, which replaces the last answer. Returns `None` if there is no message.
     pub fn retry(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
 
-    /// Goes on with a text, apart from the conversation. A model that reads messages through a template cannot.
+    /// Continues a text, outside the conversation.
     ///
     /// # Errors
-    /// `Input` where the model cannot; else as [`say`](Self::say).
+    /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).
     pub fn continue_text(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Text(text), on_part)
     }
 
-    /// Follows an instruction, apart from the conversation.
+    /// Follows an instruction, outside the conversation.
     pub fn instruct(&mut self, instruction: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Instruction(instruction), on_part)
     }
 
-    /// Answers a question, apart from the conversation and without its first prompt.
+    /// Answers a question, outside the conversation and without its first prompt.
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Question(question), on_part)
     }
 
-    /// Answers a question after the first prompt, apart from the conversation.
+    /// Answers a question after the first prompt, outside the conversation.
     pub fn ask_after_prompt(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
 
-    /// Draws another answer to the last text, instruction or question that was apart from the conversation. `None` if there is none.
+    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if there is none.
     pub fn retry_text(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.rewrite(core, on_part))
     }
 
-    /// Goes on with the last answer that was apart from the conversation. `None` if there is none.
+    /// Continues the last answer outside the conversation. Returns `None` if there is none.
     ///
     /// # Errors
-    /// `Input` where the model cannot; else as [`say`](Self::say).
+    /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).
     pub fn continue_answer(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.write_more(core, on_part))
     }
@@ -211,6 +214,8 @@ impl Conversation {
     fn write(&mut self, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.write(core, task, on_part).map(Some)).map(always)
     }
+
+    /// Runs `draw` with the stop flag cleared, and adds the timings of the answer.
     fn answer(&mut self, draw: impl FnOnce(&mut dyn Mode, &mut Core) -> Result<Option<Answer>>) -> Result<Option<Answer>> {
         self.core.go_on();
         let answer = draw(self.mode.as_mut(), &mut self.core);
@@ -225,21 +230,21 @@ impl Conversation {
         answer
     }
 
-    /// Sets what counts for the next answer alone.
+    /// Sets sampler settings for the next answer only.
     pub fn override_next(&mut self, overrides: Overrides) {
         self.core.overrides = overrides;
     }
 
-    /// Begins the conversation anew, after its first prompt. In a format of lines, another answer to the last message can still be drawn.
+    /// Restarts the conversation after its first prompt. In a format of lines, [`retry`](Self::retry) still answers the last message.
     pub fn reset(&mut self) {
         self.mode.reset(&mut self.core);
     }
 
-    /// Begins the conversation anew in another format and with other settings; the text of the system stays.
+    /// Restarts the conversation in another format and with other settings; keeps the system message.
     ///
     /// # Errors
-    /// `Input` where the model does not read such a format, `Usage` at a setting; else as reading. The conversation is then
-    /// as it was.
+    /// `Input` if the model cannot use the format, `Usage` if a setting is invalid, and the errors of prefill. The conversation is then
+    /// unchanged.
     pub fn set_format(&mut self, format: Format, settings: Settings) -> Result<()> {
         settings.sampling.check(self.model().facts().n_vocab)?;
         self.core.go_on();
@@ -255,33 +260,35 @@ impl Conversation {
         Ok(())
     }
 
-    /// Begins the conversation anew under this text of the system; under none where it is empty.
+    /// Restarts the conversation with a system message; an empty text removes the system message.
     ///
     /// # Errors
-    /// As reading. The conversation is then as it was.
+    /// The errors of prefill. The conversation is then unchanged.
     pub fn set_system(&mut self, text: &str) -> Result<()> {
         self.core.go_on();
         let format = self.format().clone();
         self.mode.begin(&mut self.core, format, text)
     }
 
-    /// Begins the conversation anew with tools that the model may call; the text of the system stays.
+    /// Restarts the conversation with tools that the model may call; keeps the system message.
     ///
     /// # Errors
-    /// `Input` where the model reads plain lines.
+    /// `Input` if the format is one of lines.
     pub fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()> {
         self.mode.set_tools(tools)
     }
 
-    /// Begins the conversation anew after a state: a tuned one, or that of a text. All that begins with nothing begins there from now
-    /// on, texts apart from the conversation too. `start` was opened in the session before the conversation took it, and is one slot more
-    /// than [`slots`](Self::slots); `tokens` led there, as far as they are known.
+    /// Restarts the conversation after a loaded state. The first prompt and free texts now begin in this state instead of the empty state.
+    /// `start` was opened before [`new`](Self::new) and is one slot more than [`slots`](Self::slots). `tokens` are the tokens of the state, if
+    /// known.
     ///
     /// # Errors
-    /// `Input` where the model reads messages through a template; else as reading. The conversation is then as it was.
+    /// `Input` if the format is a template; else the errors of prefill. The conversation is then unchanged.
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
-            return Err(Error::input("a state is for models that read plain lines, and this one reads messages through a template"));
+            return Err(Error::input(
+                "a conversation can begin after a state in a format of lines only; the format of this model is a template",
+            ));
         }
         let before = self.core.start.replace((start, tokens.to_vec()));
         let begun = self.set_system("");
@@ -296,7 +303,8 @@ impl Conversation {
     pub fn model(&self) -> &Model {
         self.core.session.model()
     }
-    /// The format with the names in use now.
+
+    /// Returns the format, with the current names of user and bot.
     pub fn format(&self) -> &Format {
         self.mode.view().format
     }
@@ -306,10 +314,10 @@ impl Conversation {
         &self.core.settings
     }
 
-    /// Sets one of the [`Settings`] by its name; counts from the next answer on, in every branch. A seed begins its random stream anew.
+    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts its random stream.
     ///
     /// # Errors
-    /// `Usage` at a name that there is not, and at a value that it cannot have.
+    /// `Usage` if the name is unknown or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let mut settings = self.core.settings.clone();
         settings.set(name, value)?;
@@ -321,72 +329,72 @@ impl Conversation {
         Ok(())
     }
 
-    /// Changes logits before each draw, in one answer after the other. It sees them as ChatRWKV changes them, before penalties, and the
-    /// tokens of the answer so far.
+    /// Sets a function that changes the logits before each token of every answer. The function receives the tokens of the answer and the
+    /// logits after ChatRWKV's newline schedule and before penalties.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
-    /// Holds every answer from the next one on to rules, in every branch; `None` lifts them. The answer ends where they say, and is not
-    /// cut at a blank line or at the user's name. A thought before it is free.
+    /// Constrains all further answers, in every branch; `None` removes the constraint. A constrained answer ends where the constraint ends, not
+    /// at a blank line or at the user's name. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }
 
-    /// Takes the last turn back, question and answer.
+    /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` where there is none, or none is kept so far back.
+    /// `Input` if there is no turn, or the state before the turn was given up for lack of slots.
     pub fn undo(&mut self) -> Result<()> {
         self.mode.undo(&mut self.core)
     }
 
-    /// Begins a branch of that name here, and goes on in it; the one that is left stays as it is.
+    /// Copies the current branch to a new branch and switches to the new branch.
     ///
     /// # Errors
-    /// `Usage` at a name that is taken.
+    /// `Usage` if the name is empty or already used.
     pub fn fork(&mut self, name: &str) -> Result<()> {
         self.mode.branches_mut().fork(name)
     }
 
-    /// Goes on in that branch.
+    /// Switches to a branch.
     ///
     /// # Errors
-    /// `Usage` where there is none of that name.
+    /// `Usage` if the name is unknown.
     pub fn switch(&mut self, name: &str) -> Result<()> {
         self.mode.branches_mut().switch(name)
     }
 
-    /// Forgets a branch.
+    /// Removes a branch.
     ///
     /// # Errors
-    /// `Usage` where there is none of that name, or it is the current one.
+    /// `Usage` if the name is unknown or is the current branch.
     pub fn remove(&mut self, name: &str) -> Result<()> {
         self.mode.remove(&mut self.core, name)
     }
 
-    /// The current branch: `main` at first.
+    /// Returns the name of the current branch; the first branch is `main`.
     pub fn branch(&self) -> &str {
         self.mode.view().branches.name()
     }
 
-    /// All branches, in the order of the alphabet.
+    /// Returns the names of all branches, sorted.
     pub fn branches(&self) -> Vec<String> {
         self.mode.view().branches.names()
     }
 
-    /// Writes the conversation to a file: the current branch, its format, the settings and the place of the random stream.
+    /// Writes the current branch to a file, with the format, the settings and the position in the random stream.
     ///
     /// # Errors
-    /// `File` where it cannot be written.
+    /// `File` if the file cannot be written.
     pub fn save(&mut self, path: &Path) -> Result<()> {
         self.mode.save(&mut self.core, path)
     }
 
-    /// Goes on with a conversation that was saved, in the place of the current branch.
+    /// Replaces the current branch by a saved conversation.
     ///
     /// # Errors
-    /// `File` where it is none, `Model` where it is another model's. The conversation is then as it was.
+    /// `File` if the file is not a saved conversation, `Model` if another model wrote it. The conversation is then unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
         self.mode.load(&mut self.core, path)
@@ -399,32 +407,22 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of the turns so far, oldest first. A format of lines keeps text alone, which is taken apart at the names.
+    /// Returns the messages of all turns, oldest first. A format of lines keeps only text; the text is split at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }
 
-    /// Every token that the model has read of the conversation.
+    /// Returns every token of the current branch, from the first prompt to the last answer.
     pub fn tokens(&self) -> &[u32] {
         self.mode.view().tokens
     }
 
-    /// [`tokens`](Self::tokens) as text, special tokens left out.
+    /// Returns [`tokens`](Self::tokens) as text, without special tokens.
     pub fn text(&self) -> Vec<u8> {
         self.core.vocab.decode(self.tokens())
     }
 
-    /// The states that are kept, by the original's names, each with every token that led to it: `chat_init`, `chat`, `chat_pre`,
-    /// `gen_0`, `gen_1`, as far as there are any. Of a model that reads messages only `chat`.
-    pub fn states(&self) -> Vec<(&'static str, &[u32])> {
-        let states = self.mode.states();
-        if states.is_empty() {
-            return vec![("chat", self.tokens())];
-        }
-        states.into_iter().map(|(name, state)| (name, state.tokens.as_slice())).collect()
-    }
-
-    /// Set from another thread or a signal handler it ends the answer in flight, as breaking it off does.
+    /// Returns the stop flag. Setting it from another thread or a signal handler stops the current answer.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.core.session.stop_flag()
     }

@@ -1,24 +1,24 @@
-//! What ChatRWKV changes of a model's logits before each draw, as a processor of the session: newlines by a schedule, characters that do
-//! not repeat, no end of the text.
+//! ChatRWKV's changes of the logits before each token, as a processor of the session: a schedule for newlines, characters that do not repeat,
+//! and no end of the text.
 
 use crate::chat::Settings;
 use crate::chat::format::Ending;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
-/// A logit that is as good as banned.
+/// The change of a logit that bans its token.
 pub const BANNED: f32 = -999_999_999.0;
 
-/// What is changed before one draw.
+/// The change of the logits before one token.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
     /// Added to a newline's logit.
     pub newline: f32,
-    /// The end of the text is not drawn.
+    /// Bans the end of the text.
     pub bans_end: bool,
 }
 
-/// What is changed after each token of a text.
+/// The changes of the logits after each token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
     /// A reply that ends at a blank line.
@@ -36,8 +36,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the change after token `i` of the text, the first being 0. In a reply no newline is drawn at first; then newlines are held off
-    /// less and less, and past `CHAT_LEN_LONG` they are pressed for, so that a reply ends.
+    /// Returns the change after token `i` of the text, counted from 0. A reply does not begin with a newline. Up to `CHAT_LEN_SHORT`, newlines
+    /// get a negative bias that shrinks to 0. After `CHAT_LEN_LONG`, their bias grows to 3, so that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -65,12 +65,12 @@ pub fn before_reply(ending: Ending) -> Change {
     }
 }
 
-/// The ids that ChatRWKV treats in its own way.
+/// The tokens whose logits change.
 struct Ids {
     end_of_text: Vec<u32>,
-    /// `None` if the vocabulary has no newline alone.
+    /// `None` if no token is a single newline.
     newline: Option<u32>,
-    /// Ids that do not come twice in a row.
+    /// Tokens that do not follow themselves.
     avoided: Vec<u32>,
 }
 
@@ -103,7 +103,8 @@ impl Ids {
     }
 }
 
-/// Changes logits by a schedule, then by the caller's processor. `first` is the change before the first draw, `last` the token before it.
+/// Returns a processor that changes logits by a schedule, then calls `own`. `first` is the change before the first token, `last` is the token
+/// before the text.
 pub fn processor(
     model: &Model,
     settings: &Settings,
@@ -121,10 +122,10 @@ pub fn processor(
     })
 }
 
-/// A processor that is used in one answer after the other.
+/// A processor that all answers use.
 pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-/// Lends it to one answer.
+/// Returns a processor for one answer that calls the shared processor.
 pub fn lend(shared: &SharedProcessor) -> Processor {
     let shared = shared.clone();
     Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))

@@ -1,4 +1,4 @@
-//! The formats that are built in, a row each. The first that fits a model is its own.
+//! The table of formats in lines. The first row that fits a model is the model's format.
 
 use super::super::Settings;
 use super::first_prompt;
@@ -7,9 +7,10 @@ use super::{Format, Kind};
 use crate::sample::Sampling;
 use crate::session::Model;
 
+/// A row of the table.
 pub struct Known {
     pub name: &'static str,
-    /// One line.
+    /// One line for lists of formats.
     pub about: &'static str,
     user: &'static str,
     bot: &'static str,
@@ -20,18 +21,18 @@ pub struct Known {
     fits: fn(&Seen<'_>) -> bool,
 }
 
-/// What is read before the first turn.
+/// The first prompt.
 enum Init {
     Nothing,
     Text(&'static str),
-    /// The talk of Bob and Alice, which is a prompt file of the program, too.
+    /// The conversation of Bob and Alice, which is also a built-in prompt file.
     TwoFriends,
 }
 
-/// What is known of a model.
+/// The properties of a model that determine its format.
 pub struct Seen<'a> {
     pub n_vocab: usize,
-    /// Of its file, or of its folder.
+    /// The name of the model's file or folder.
     pub name: &'a str,
     pub is_embedded: bool,
 }
@@ -42,13 +43,13 @@ impl Seen<'_> {
     }
 }
 
-/// Rows of embeddings of the tiny model and of its siblings, which are trained by the same script.
+/// Embedding rows of the models that the tiny model's training script makes.
 const TINY_ROWS: usize = 2048;
 
-/// Rows of models that have the vocabulary of GPT-NeoX-20B.
+/// Embedding rows of models with the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
-/// `User:` and `Assistant:`, replies of several paragraphs.
+/// `User:` and `Assistant:`, with replies of several paragraphs.
 const PARAGRAPHS: Known = Known {
     name: "",
     about: "",
@@ -61,13 +62,13 @@ const PARAGRAPHS: Known = Known {
     fits: |_| false,
 };
 
-/// The same, and a reply ends at a blank line, as in ChatRWKV.
+/// `User:` and `Assistant:`, with replies that end at a blank line, as in ChatRWKV.
 const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[
     Known {
         name: "tiny",
-        about: "User: a word, Assistant: a verse: the embedded model",
+        about: "User: a word, Assistant: a verse; for the embedded model",
         init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
         settings: tiny,
         fits: |seen| seen.is_embedded || seen.n_vocab == TINY_ROWS,
@@ -75,21 +76,21 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "g1-think",
-        about: "User, Assistant, and a thought between <think> tags before each reply: G1 models",
+        about: "User, Assistant, a thought in <think> tags before each reply; for G1 models",
         opening: " <think",
         fits: |seen| seen.is_called(is_g1),
         ..PARAGRAPHS
     },
     Known {
         name: "g1-fast",
-        about: "the same with a thought that is empty: G1 models answer at once, and better than without any",
+        about: "User, Assistant, an empty thought before each reply; for G1 models, better than no thought",
         opening: " <think>\n</think",
         ..PARAGRAPHS
     },
-    Known { name: "g1", about: "User, Assistant, replies of several paragraphs, no thought: G1 models", ..PARAGRAPHS },
+    Known { name: "g1", about: "User, Assistant, replies of several paragraphs, no thought; for G1 models", ..PARAGRAPHS },
     Known {
         name: "instruct",
-        about: "Instruction, Response: models that were tuned on instructions",
+        about: "Instruction, Response; for models that were tuned on instructions",
         user: "Instruction",
         bot: "Response",
         settings: instruct,
@@ -98,7 +99,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "raven",
-        about: "Bob, Alice: Raven, and other models with the vocabulary of GPT-NeoX-20B",
+        about: "Bob, Alice; for Raven and other models with the vocabulary of GPT-NeoX-20B",
         user: "Bob",
         bot: "Alice",
         init_prompt: Init::TwoFriends,
@@ -107,7 +108,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "world",
-        about: "User, Assistant: World models, and whatever else there is",
+        about: "User, Assistant; for World models and all other models",
         init_prompt: Init::Text(
             "User: hello\n\nAssistant: Hello! I am your assistant. Ask me anything, and I will answer as fully and as exactly as I can.",
         ),
@@ -124,7 +125,7 @@ impl Known {
     }
 
     pub fn seen(seen: &Seen<'_>) -> &'static Known {
-        KNOWN.iter().find(|known| (known.fits)(seen)).expect("the last one fits every model")
+        KNOWN.iter().find(|known| (known.fits)(seen)).expect("the last row fits every model")
     }
 
     pub fn format(&self) -> Format {
@@ -142,28 +143,28 @@ impl Known {
     }
 }
 
-/// The words of a name, in lower case: `rwkv7-g1a-0.4b` has `rwkv7`, `g1a`, `0` and `4b`.
+/// Returns the words of a name, in lower case: `rwkv7`, `g1a`, `0` and `4b` of `rwkv7-g1a-0.4b`.
 pub fn words(name: &str) -> impl Iterator<Item = String> {
     name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
 }
 
-/// `g0`, `g1`, and their later letters: `g1a`, `g1c2`.
+/// Returns `true` for `g0`, `g1` and their later versions, such as `g1a` and `g1c2`.
 fn is_g1(word: &str) -> bool {
     let rest = word.strip_prefix("g0").or_else(|| word.strip_prefix("g1"));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() <= 2)
 }
 
-/// Recommended for G1 models, whose thoughts are long.
+/// Returns the recommended settings of G1 models.
 fn g1() -> Settings {
     Settings { sampling: preset("g1"), ..instruct() }
 }
 
-/// Replies of several paragraphs: as long as they need.
+/// Returns settings for long replies of several paragraphs.
 fn instruct() -> Settings {
     Settings { chat_len_max: 4096, avoid_repeat: String::new(), ..Settings::default() }
 }
 
-/// A verse is short, and its model certain of little.
+/// Returns settings for short verses of a small model.
 fn tiny() -> Settings {
     Settings { sampling: Sampling { temperature: 0.8, ..preset("chat") }, ..Settings::default() }
 }

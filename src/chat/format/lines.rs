@@ -1,6 +1,6 @@
 //! Conversations in lines: `Name: text`, a blank line between turns.
 
-use super::super::rules::{AnswerPosition, blank_line};
+use super::super::rules::{AnswerPlace, blank_line};
 use super::super::think::ReplyStart;
 use super::folded;
 use crate::error::{Error, Result};
@@ -12,35 +12,35 @@ use crate::vocab::Vocab;
 pub struct Lines {
     pub user: String,
     pub bot: String,
-    /// Behind both names.
+    /// The text after both names, usually a colon.
     pub interface: String,
-    /// Read before the first turn; empty, or as [`first_prompt`](super::first_prompt) makes it.
+    /// The text before the first turn; empty, or the result of [`first_prompt`](super::first_prompt).
     pub init_prompt: String,
-    /// What a prompt holds of the reply already.
+    /// The beginning of a reply that the prompt holds, such as ` <think`.
     pub opening: &'static str,
     pub ending: Ending,
 }
 
-/// Stands between a name and what it says.
+/// The text between a name and a message.
 pub const LEAD: &str = " ";
 
-/// Where a reply ends.
+/// The place where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// At a blank line, as in ChatRWKV: newlines are scheduled, and the end of a text is never drawn.
+    /// At a blank line, as in ChatRWKV: with a newline schedule, and without the end-of-text token.
     BlankLine,
-    /// Where the model ends the text, or begins to speak for the user: replies of several paragraphs.
+    /// At the end-of-text token or at the user's name. A reply can have several paragraphs.
     NextTurn,
 }
 
 impl Lines {
-    /// What the user says, folded, up to the name of the one who replies.
+    /// Returns the user's message, already folded, and the bot's name.
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
     }
 
-    /// Before the first turn: what the system says, if it does, and the first prompt.
+    /// Returns the text before the first turn: the system message, if there is one, and the first prompt.
     pub fn beginning(&self, system: &str) -> String {
         let system = folded(system);
         let begin = if self.init_prompt.is_empty() { "" } else { "\n" };
@@ -50,12 +50,12 @@ impl Lines {
         }
     }
 
-    /// The text that begins the user's next turn: there a reply of several paragraphs ends.
+    /// Returns the text that begins the user's next turn, which ends a reply of several paragraphs.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
     }
 
-    /// How a reply begins after the name. A reply that ends at a blank line has no room for a thought.
+    /// Returns the beginning of a reply. A reply that ends at a blank line has no thought.
     pub fn begins(&self) -> ReplyStart {
         match self.ending {
             Ending::BlankLine => ReplyStart::Answer,
@@ -63,12 +63,12 @@ impl Lines {
         }
     }
 
-    /// Where a reply is after the name, for rules.
-    pub fn position(&self, vocab: &Vocab) -> AnswerPosition<'_> {
-        AnswerPosition { opening: self.opening, lead: LEAD, blank_line: blank_line(vocab) }
+    /// Returns the place of a reply.
+    pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
+        AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }
 
-    /// The text before which a reply ends.
+    /// Returns the stop text of a reply.
     pub fn end(&self) -> String {
         match self.ending {
             Ending::BlankLine => "\n\n".into(),
@@ -76,8 +76,8 @@ impl Lines {
         }
     }
 
-    /// Takes the last `n` turns of a conversation's text apart. A message that holds a line like the beginning of a turn is cut there:
-    /// for showing, not for reading again.
+    /// Splits a conversation's text into messages and returns the last `n` turns. A message with a line like the beginning of a turn is split
+    /// there, so the result is for display only.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));
@@ -90,26 +90,26 @@ impl Lines {
         turns[turns.len().saturating_sub(n)..].iter().flat_map(apart).collect()
     }
 
-    /// All messages as one text, up to where the model goes on.
+    /// Returns all messages as one text, up to the place where the model continues.
     ///
     /// # Errors
-    /// `Input` at a message that has no place.
+    /// `Input` if the format has no place for a message, or the last message is a reply.
     pub fn whole(&self, messages: &[Message]) -> Result<String> {
         let Lines { user, bot, interface, .. } = self;
         let mut text = String::new();
         for message in messages {
             if !message.tools.is_empty() || !message.metadata.is_empty() {
-                return Err(Error::input("expected messages without tools, found one with: this format has no place for them"));
+                return Err(Error::input("this format has no place for tools and tool calls"));
             }
             let name = match message.role {
                 Role::System => "System",
                 Role::User => user,
                 Role::Assistant => bot,
                 Role::Observation if self.ending == Ending::NextTurn => user,
-                Role::Observation => return Err(Error::input("expected no observation: this format has no place for what a tool gave")),
+                Role::Observation => return Err(Error::input("this format has no place for tool results")),
             };
             let content = match message.role {
-                // A reply may have paragraphs where the format knows them; what the model thought before it is not repeated.
+                // Thoughts are not repeated. Replies keep their paragraphs if the format allows paragraphs.
                 Role::Assistant if self.ending == Ending::NextTurn => after_thought(&message.content).to_string(),
                 Role::Assistant => folded(after_thought(&message.content)),
                 Role::Observation => format!("Function output:\n{}", folded(&message.content)),
@@ -118,13 +118,13 @@ impl Lines {
             text += &format!("{name}{interface} {content}\n\n");
         }
         match messages.last() {
-            Some(last) if last.role == Role::Assistant => Err(Error::input("expected the last message to be the user's, found a reply")),
+            Some(last) if last.role == Role::Assistant => Err(Error::input("the last message is a reply; it must be a message to answer")),
             _ => Ok(text + bot + interface + self.opening),
         }
     }
 }
 
-/// An answer without the reasoning before it.
+/// Returns an answer without the thought before it.
 pub fn after_thought(text: &str) -> &str {
     text.rsplit("</think>").next().unwrap_or_default().trim()
 }

@@ -1,7 +1,7 @@
-//! Formats: how a model wants a conversation written.
+//! Formats: the form of a conversation in a model's prompt.
 //!
-//! Models of the RWKV kind read lines, each begun by the name of who speaks; GLM-4 and its relatives read messages through a template.
-//! No file says which format a model wants, so it is chosen by what is known of the model, or by name.
+//! RWKV models read lines that begin with a name. GLM-4 and its relatives read messages through a template. No file names the format of a
+//! model: the model's name and vocabulary determine it, or the caller chooses it by name.
 
 mod known;
 mod lines;
@@ -11,7 +11,7 @@ mod thinking;
 use super::Settings;
 use crate::error::{Error, Result, short};
 use crate::session::Model;
-use crate::template::{Family, Files, GenerationConfig, Glm4, Template, Version, builtin};
+use crate::template::{Family, Files, GenerationConfig, Glm4, Template, ToolCall, Version, builtin};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};
@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 pub use thinking::Thinking;
 
-/// How one kind of model is talked to.
+/// The form of a conversation, and default settings.
 #[derive(Clone)]
 pub struct Format {
     name: &'static str,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Messages(Box<Messages>),
 }
 
-/// A format of messages: a template, and how its answers are drawn.
+/// A format of messages: a template, and settings for its answers.
 #[derive(Clone)]
 pub(super) struct Messages {
     pub template: Arc<dyn Template>,
@@ -42,30 +42,30 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Ids that end an answer: the family's and `generation`'s.
+    /// Returns the tokens that end an answer: the family's, then `generation`'s.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
         Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
     }
 }
 
-/// Who speaks in a format of lines, and the conversation before the first message.
+/// The names in a format of lines, and the conversation before the first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialPrompt {
     /// The name of the user.
     pub user: String,
     /// The name of the model.
     pub bot: String,
-    /// What is after both names: as a rule a colon.
+    /// The text after both names, usually a colon.
     pub interface: String,
-    /// The conversation so far. It is read without blanks around it and around its lines, between a newline and a blank line.
+    /// The conversation before the first message. It is trimmed, its lines are trimmed, and it is put between a newline and a blank line.
     pub init_prompt: String,
 }
 
 impl InitialPrompt {
-    /// Whether its names can be before a message.
+    /// Checks the names.
     ///
     /// # Errors
-    /// `File`, if a name is empty or has several lines.
+    /// `File` if a name is empty or has several lines.
     pub fn check(&self) -> Result<()> {
         for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
             if name.trim().is_empty() || name.contains('\n') {
@@ -80,11 +80,11 @@ impl InitialPrompt {
 const TEMPLATE: (&str, &str) = ("template", "the template of GLM-4 and its relatives: the checkpoint's own, or the published one");
 
 impl Format {
-    /// The format of a model, by its architecture, its vocabulary and what its file is called: `World`, `G1` and `Raven` are told from
-    /// each other by nothing else. A model with a template has that.
+    /// Returns the format of a model. A GLM has a template. For an RWKV model, the vocabulary's size and the file's name determine the format,
+    /// because nothing else distinguishes `World`, `G1` and `Raven`.
     ///
     /// # Errors
-    /// `File` at a template beside the checkpoint that cannot be read; `Model` where a model of GLM's kind has none.
+    /// `File` if the checkpoint's template cannot be read, `Model` if a GLM of an unknown version has no built-in template.
     pub fn of(model: &Model) -> Result<Format> {
         match has_template(model) {
             true => template(model),
@@ -92,22 +92,22 @@ impl Format {
         }
     }
 
-    /// A format by its name, for a model.
+    /// Returns a format by name.
     ///
     /// # Errors
-    /// `Usage` where there is none of that name, or the model cannot have it; else as [`Format::of`].
+    /// `Usage` if the name is unknown or the model cannot use the format; else the errors of [`Format::of`].
     pub fn named(name: &str, model: &Model) -> Result<Format> {
         let found = KNOWN.iter().find(|known| known.name.eq_ignore_ascii_case(name));
         match (found, has_template(model)) {
             (Some(known), false) => Ok(known.format()),
             (None, true) if name.eq_ignore_ascii_case(TEMPLATE.0) => template(model),
             (Some(_), true) => {
-                let e = Error::usage(format!("expected the format {} for a model that has a template, found {name:?}", TEMPLATE.0));
-                Err(e.hint("leave the format out"))
+                let e = Error::usage(format!("this model has a template; it cannot use the format {name:?}"));
+                Err(e.hint(format!("use the format {}, the default", TEMPLATE.0)))
             }
             (None, _) => {
                 let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-                Err(Error::usage(format!("expected the name of a format, found {name:?}")).hint(format!("one of {}", names.join(", "))))
+                Err(Error::usage(format!("this model has no format {name:?}")).hint(format!("formats: {}", names.join(", "))))
             }
         }
     }
@@ -117,7 +117,7 @@ impl Format {
         Format { name: TEMPLATE.0, kind }
     }
 
-    /// Names of all formats, and what each is for.
+    /// Returns the name and a one-line description of every format.
     pub fn names() -> Vec<(&'static str, &'static str)> {
         KNOWN.iter().map(|known| (known.name, known.about)).chain([TEMPLATE]).collect()
     }
@@ -127,22 +127,22 @@ impl Format {
         self.name
     }
 
-    /// What the user is called.
+    /// Returns the user's name.
     pub fn user(&self) -> &str {
         self.lines().map_or("User", |lines| &lines.user)
     }
 
-    /// What the model is called.
+    /// Returns the model's name.
     pub fn bot(&self) -> &str {
         self.lines().map_or("Assistant", |lines| &lines.bot)
     }
 
-    /// What is after both names: a colon, as a rule.
+    /// Returns the text after both names, usually a colon.
     pub fn interface(&self) -> &str {
         self.lines().map_or(":", |lines| &lines.interface)
     }
 
-    /// How such a conversation is led, unless told otherwise.
+    /// Returns the default settings of the format.
     pub fn settings(&self) -> Settings {
         match &self.kind {
             Kind::Messages(options) => {
@@ -152,15 +152,15 @@ impl Format {
         }
     }
 
-    /// The same format with other names and another first prompt. Other names than the format's own make it a conversation as
-    /// ChatRWKV leads it: a reply ends at a blank line.
+    /// Returns the format with other names and another first prompt. With names that are not the format's own, a reply ends at a blank line, as
+    /// in ChatRWKV.
     ///
     /// # Errors
-    /// `Input` where the model has a template, which knows no names; `File` at a name that is none.
+    /// `Input` if the format is a template, `File` if a name is invalid.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
-            let e = Error::input("a prompt file is for models that read plain lines, and this one reads messages through a template");
-            return Err(e.hint("tell it what it should know as a text of the system"));
+            let e = Error::input("a prompt file needs a model that reads plain lines; this model has a template");
+            return Err(e.hint("use a system message"));
         };
         prompt.check()?;
         let InitialPrompt { user, bot, interface, init_prompt } = prompt.clone();
@@ -169,6 +169,15 @@ impl Format {
         let (opening, ending) = own.map_or(("", Ending::BlankLine), |own| (own.opening, own.ending));
         *lines = Lines { user, bot, interface, init_prompt: first_prompt(&init_prompt), opening, ending };
         Ok(self)
+    }
+
+    /// Parses the arguments of a tool call: JSON, or ChatGLM3's Python call.
+    ///
+    /// # Errors
+    /// `Input` if the arguments cannot be parsed, such as the code in a call of `python`.
+    pub fn parameters(&self, call: &ToolCall) -> Result<serde_json::Value> {
+        let family = if let Kind::Messages(options) = &self.kind { options.template.family() } else { Family::Glm4 };
+        family.arguments(&call.arguments)
     }
 
     pub(super) fn lines(&self) -> Option<&Lines> {
@@ -195,11 +204,11 @@ impl fmt::Debug for Format {
     }
 }
 
-/// The vocabulary, without which nobody can talk.
+/// Returns the model's vocabulary, or an `Input` error.
 pub(super) fn vocab_of(model: &Model) -> Result<&Vocab> {
     model.vocab().ok_or_else(|| {
-        let e = Error::input("chat needs a vocabulary, and none was found for this model");
-        e.hint(model.vocab_hint().unwrap_or("give one with `vocab`"))
+        let e = Error::input("chat needs a vocabulary; this model has none");
+        e.hint(model.vocab_hint().unwrap_or("choose a vocabulary with `vocab`"))
     })
 }
 
@@ -207,15 +216,15 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
-/// The template beside the checkpoint, or else the built-in one, with what the checkpoint says of generation.
+/// Returns the checkpoint's template, else the built-in template, with the checkpoint's generation settings.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
-    let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("expected a model with a template, found none for it"))?;
+    let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("there is no chat template for this version of GLM"))?;
     let files = model.folder().map(|folder| Files::read(folder, own.family())).transpose()?;
     let (found, generation) = files.map_or((None, None), |files| (files.template, Some(files.generation)));
     let template: Arc<dyn Template> = match found {
         Some(template) => Arc::new(template),
-        // What tells GLM-Z1 from GLM-4-0414 is its name.
+        // Only the name distinguishes GLM-Z1 from GLM-4-0414.
         None if own.family() == Family::Glm4 && facts.version == "glm4" && known::words(model.name()).any(|w| w == "z1") => {
             Arc::new(Glm4(Version::Z1))
         }

@@ -1,7 +1,6 @@
-//! The forms in which models have seen a conversation: blank lines stand between turns and nowhere else.
+//! Normal forms of texts in lines: as in training data, blank lines are between turns only.
 
-/// A first prompt as ChatRWKV reads it: without blanks around the whole and around each line, after one newline, before a blank line.
-/// Nothing at all stays nothing.
+/// Returns a first prompt in ChatRWKV's form: trimmed, with trimmed lines, between a newline and a blank line. A blank text becomes empty.
 pub fn first_prompt(text: &str) -> String {
     let lines: Vec<&str> = text.trim_matches(is_blank).split('\n').map(|line| line.trim_matches(is_blank)).collect();
     match lines.join("\n").trim_matches(is_blank) {
@@ -10,7 +9,7 @@ pub fn first_prompt(text: &str) -> String {
     }
 }
 
-/// What somebody says, in one turn: no blanks around it, and one newline where there are several, since a blank line would end it.
+/// Returns a message without blanks around it and without blank lines, because a blank line would end the turn.
 pub fn folded(text: &str) -> String {
     let mut folded = String::new();
     for c in text.trim_matches(is_blank).replace("\r\n", "\n").chars() {
@@ -21,7 +20,7 @@ pub fn folded(text: &str) -> String {
     folded
 }
 
-/// What Python strips. It counts four separators among the blanks that Unicode does not.
+/// Returns `true` for characters that Python strips: Unicode's blanks and four separators.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -31,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_prompt_stands_between_a_newline_and_a_blank_line() {
+    fn a_first_prompt_is_between_a_newline_and_a_blank_line() {
         let cases = [
             ("\nA: hi\n\nB: ho\n", "\nA: hi\n\nB: ho\n\n"),
             ("A", "\nA\n\n"),

@@ -89,9 +89,9 @@ fn messages_become_one_text() {
     let tool = [Message::user("a"), Message::assistant("b"), Message::observation("{\"t\": 7}")];
     assert_eq!(lines("g1").whole(&tool).unwrap(), "User: a\n\nAssistant: b\n\nUser: Function output:\n{\"t\": 7}\n\nAssistant:");
     let refused = |name: &str, messages: &[Message]| lines(name).whole(messages).unwrap_err().to_string();
-    assert!(refused("world", &tool).starts_with("expected no observation"));
-    assert!(refused("world", &talk[..3]).starts_with("expected the last message to be the user's"));
-    assert!(refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("expected messages without tools"));
+    assert!(refused("world", &tool).starts_with("this format has no place for tool results"));
+    assert!(refused("world", &talk[..3]).starts_with("the last message is a reply"));
+    assert!(refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("this format has no place for tools"));
 }
 
 fn file(user: &str, bot: &str) -> InitialPrompt {
@@ -129,7 +129,7 @@ mod with_a_model {
         assert_eq!(Format::of(&model).unwrap().name(), "tiny");
         assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
         let said = Format::named("chatml", &model).unwrap_err().to_string();
-        assert!(said.starts_with("expected the name of a format, found \"chatml\" (one of tiny, g1-think, "), "{said}");
+        assert!(said.starts_with("this model has no format \"chatml\" (formats: tiny, g1-think, "), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
         let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();
@@ -149,10 +149,8 @@ mod with_a_model {
         assert_eq!((format.name(), format.user(), format.bot(), format.interface()), ("template", "User", "Assistant", ":"));
         assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
         let said = Format::named("world", &model).unwrap_err().to_string();
-        assert!(said.starts_with("expected the format template for a model that has a template, found \"world\""), "{said}");
+        assert!(said.starts_with("this model has a template; it cannot use the format \"world\""), "{said}");
         let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();
-        assert!(said.starts_with("a prompt file is for models that read plain lines"), "{said}");
-        let said = Question::new(&model, &format, &[Message::user("x")]).unwrap_err().to_string();
-        assert!(said.contains("special token [gMASK]"), "the tiny model's vocabulary has none: {said}");
+        assert!(said.starts_with("a prompt file needs a model that reads plain lines"), "{said}");
     }
 }

@@ -1,22 +1,22 @@
-//! Whether a model thinks before it answers, where its format leaves that open.
+//! The choice of a thought before each answer.
 
 use super::known::KNOWN;
 use super::{Format, Kind};
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-/// Whether a model thinks before it answers.
+/// The beginning of a reply in the prompt, for models that were trained with thoughts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// The prompt says nothing of a thought.
+    /// The prompt has no thought.
     Off,
-    /// The prompt holds an empty thought: the model answers at once, and better than without any.
+    /// The prompt has an empty thought: the model answers at once, and better than with `Off`.
     Fast,
     /// The prompt begins a thought.
     On,
 }
 
-/// By their names in JSON, with the formats of models that were trained with thoughts.
+/// The names in JSON, and the formats.
 const ALL: [(Thinking, &str, &str); 3] =
     [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
 
@@ -30,10 +30,10 @@ impl FromStr for Thinking {
 }
 
 impl Format {
-    /// The same format with or without thoughts.
+    /// Returns the format with another beginning of replies.
     ///
     /// # Errors
-    /// `Input` where the format knows no thoughts, or leaves them to a template.
+    /// `Input` if the format has no thoughts or is a template.
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
         let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
         let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));
@@ -43,8 +43,8 @@ impl Format {
             }
             (kind @ Kind::Lines(_), _) if thinking == Thinking::Off => Ok(Format { name: self.name, kind }),
             (kind, _) => {
-                let why = if matches!(kind, Kind::Lines(_)) { "knows no thoughts" } else { "leaves thoughts to its template" };
-                Err(Error::input(format!("expected a format with thoughts, found {:?}, which {why}", self.name)))
+                let why = if matches!(kind, Kind::Lines(_)) { "has no thoughts" } else { "leaves thoughts to the template" };
+                Err(Error::input(format!("the format {:?} {why}", self.name)))
             }
         }
     }

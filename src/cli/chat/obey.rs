@@ -58,9 +58,6 @@ impl Chat {
             timings: TimingsReport::new(conversation.model().load_ms(), &answer.timings),
         };
         screen.end(&answer, report)?;
-        for (name, ids) in conversation.states() {
-            log::trace!("read {name}: {ids:?}");
-        }
         if !answer.is_kept {
             screen.aside("there is no answer: the message is taken back, and + says it again");
         }

@@ -75,7 +75,7 @@ fn there_may_be_nothing_to_answer() {
         assert!(draw(&mut chat, line, &mut quiet).unwrap().is_none(), "{line}");
     }
     assert_eq!(chat.tokens(), encode(FIRST));
-    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("tools are for models"));
+    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("tools need a model with a chat template"));
     assert!(chat.set_tools(Vec::new()).is_err());
 }
 
@@ -126,17 +126,4 @@ fn another_format_begins_another_conversation() {
     let settings = Settings { chunk_len: 3, ..settings };
     chat.set_format(with(&prompt("Q", "A", ":", "")), settings).unwrap();
     assert_eq!((chat.settings().chunk_len, chat.tokens().len()), (3, 0));
-}
-
-#[test]
-fn a_text_of_the_system_comes_first() {
-    let mut chat = bob_and_alice();
-    chat.set_system("Be\n\nbrief.").unwrap();
-    let first = "\nSystem: Be\nbrief.\n\nBob: hi\n\nAlice: hello\n\n";
-    assert_eq!((tokens(&chat, "chat_init"), chat.tokens()), (encode(first), encode(first).as_slice()));
-    let other = chat.format().clone().with_prompt(&prompt("Q", "A", ":", "Q: 1")).unwrap();
-    chat.set_format(other, chat.settings().clone()).unwrap();
-    assert_eq!(decode(chat.tokens()), "\nSystem: Be\nbrief.\n\nQ: 1\n\n");
-    chat.set_system("").unwrap();
-    assert_eq!(decode(chat.tokens()), "\nQ: 1\n\n");
 }

@@ -7,23 +7,9 @@ use crate::chat::format::Ending;
 #[test]
 fn newlines_are_scheduled() {
     let schedule = Schedule::reply(Ending::BlankLine, &Settings::default());
-    let table = [
-        (0, BANNED),
-        (1, -3.9),
-        (2, -3.8),
-        (20, -2.0),
-        (39, -0.1),
-        (40, 0.0),
-        (41, 0.0),
-        (150, 0.0),
-        (151, 0.25),
-        (152, 0.5),
-        (161, 2.75),
-        (162, 3.0),
-        (163, 3.0),
-        (998, 3.0),
-    ];
-    for (i, want) in table {
+    let tokens = [0, 1, 2, 20, 39, 40, 41, 150, 151, 152, 161, 162, 163, 998];
+    let changes = [BANNED, -3.9, -3.8, -2.0, -0.1, 0.0, 0.0, 0.0, 0.25, 0.5, 2.75, 3.0, 3.0, 3.0];
+    for (i, want) in tokens.into_iter().zip(changes) {
         assert!((schedule.after(i).newline - want).abs() < 1e-6, "{i}");
     }
 }

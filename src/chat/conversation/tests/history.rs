@@ -125,6 +125,14 @@ fn replies_of_several_paragraphs_end_where_the_model_says() {
     assert_eq!(answer(&mut chat, "b").text, "Three.");
     let kept = [kept, encoded(&["User: b\n\nAssistant:", " Three.\n\n"])].concat();
     assert_eq!(chat.tokens(), kept, "the user's name is not the model's to say");
+    // A reply that its length cuts within the user's name ends before the name.
+    let cut = encode(" Four.\n\nUser");
+    chat.set("CHAT_LEN_MAX", &cut.len().to_string()).unwrap();
+    script.next.lock().unwrap().clear();
+    script.says(&cut);
+    let answered = answer(&mut chat, "c");
+    assert_eq!((answered.text.as_str(), answered.finish), ("Four.", Finish::Length));
+    assert_eq!(chat.tokens(), [kept, encoded(&["User: c\n\nAssistant:", " Four.\n\n"])].concat());
     let seen = script.seen();
     assert!(seen.iter().all(|logits| logits[0] > -100.0), "the end may be drawn");
 
@@ -176,7 +184,7 @@ fn branches_go_on_by_themselves() {
     assert_eq!(exported(&mut chat, "chat"), begun);
     chat.switch("other").unwrap();
     assert_eq!((chat.format().bot(), chat.stats().n_turns), ("Bot", 0));
-    assert!(chat.switch("none").unwrap_err().to_string().starts_with("expected the name of a branch"));
+    assert!(chat.switch("none").unwrap_err().to_string().starts_with("there is no branch"));
     chat.switch("main").unwrap();
     let n_free = chat.stats().n_free;
     chat.remove("other").unwrap();
@@ -212,7 +220,7 @@ fn a_conversation_is_one_file() {
     assert_eq!(answer(&mut other, "fire").text, next, "drawn by the same numbers");
     other.undo().unwrap();
     assert_eq!(exported(&mut other, "chat"), state);
-    assert!(other.undo().unwrap_err().to_string().starts_with("the turn before this one is not kept"));
+    assert!(other.undo().unwrap_err().to_string().starts_with("the state before the last turn is no longer"));
 
     // What is none changes nothing.
     let before = exported(&mut other, "chat");
@@ -224,16 +232,16 @@ fn a_conversation_is_one_file() {
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
         (folder.path().join("text"), "expected a saved state or a tuned one (blocks.N.att.time_state), found text"),
-        (state_only, "expected a saved conversation, found the state of a text (make one with /save in wingbeat chat)"),
+        (state_only, "expected a saved conversation, found the state of a text (write the file with `Conversation::save`)"),
     ];
     let record = |version: u32, format: &str, settings: &str| {
         format!(r#"{{"version":{version},"format":"{format}","system":"","n_turns":1,"settings":{settings}}}"#)
     };
     let records = [
-        ("{".into(), "expected what a conversation was like as chat in the metadata"),
+        ("{".into(), "the metadata key chat does not hold a saved conversation"),
         (record(2, "raven", "{}"), "expected a conversation of version 1, found one of 2"),
-        (record(1, "raven", r#"{"top_p":"9"}"#), "expected the settings of a conversation: top_p: "),
-        (record(1, "rave", "{}"), "expected a conversation that this model can go on with"),
+        (record(1, "raven", r#"{"top_p":"9"}"#), "invalid setting of a saved conversation: top_p: "),
+        (record(1, "rave", "{}"), "this model cannot use the format \"rave\" of the saved conversation"),
     ];
     for (i, (record, want)) in records.into_iter().enumerate() {
         let path = folder.path().join(format!("broken {i}"));
@@ -247,11 +255,6 @@ fn a_conversation_is_one_file() {
         assert_eq!(other.stats().n_free, n_free, "{want}");
     }
     assert_eq!(exported(&mut other, "chat"), before);
-    // Earlier versions saved a setting that is no more.
-    let (old, metadata) = (folder.path().join("old"), [("chat", record(1, "tiny", r#"{"tail-free":"1"}"#))]);
-    let beside = crate::session::StateExtras { tokens: Some(&read), metadata: &metadata, ..Default::default() };
-    chat.core.session.save_with(slot, &old, beside).unwrap();
-    other.load(&old).unwrap();
 }
 
 #[test]

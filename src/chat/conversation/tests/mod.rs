@@ -10,12 +10,13 @@ mod templates;
 mod tools;
 
 use super::*;
-use crate::chat::{InitialPrompt, Settings};
+use crate::chat::{AnswerPart, InitialPrompt};
 use crate::sample::Sampling;
 use crate::session::{ModelSource, Options};
+use crate::template::testing::small;
 use crate::vocab::Vocab;
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::ops::ControlFlow;
 
 fn model() -> Model {
     let options = Options { device: "cpu".parse().unwrap(), ..Default::default() };
@@ -32,6 +33,18 @@ fn chat_in(format: &str) -> Conversation {
     let format = Format::named(format, &model).unwrap();
     let session = Session::new(&model, Conversation::slots(&model)).unwrap();
     Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
+}
+
+/// A conversation in messages, with a small vocabulary of GLM-4's kind.
+fn in_messages(model: &Model, format: Format, settings: Settings) -> Conversation {
+    let mut core = Core::new(Session::new(model, 1).unwrap(), settings, Box::new(|_, _| ())).unwrap();
+    core.vocab = small();
+    Conversation::begin(core, format).unwrap()
+}
+
+/// The tokens of an answer in messages and of the special token that ends it.
+fn ids(text: &str, end: &str) -> Vec<u32> {
+    [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
 }
 
 /// Between Bob and Alice, with a short first prompt.
@@ -138,7 +151,7 @@ fn refusal(chat: &mut Conversation, line: &str) -> Error {
 
 /// The tokens of a kept state.
 fn tokens(chat: &Conversation, name: &str) -> Vec<u32> {
-    chat.states().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.to_vec()
+    chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.tokens.clone()
 }
 
 /// A kept state as a file has it: every bit of the state and of the logits.

@@ -1,11 +1,10 @@
 //! The same conversations in messages, through GLM-4's template.
 
 use super::*;
-use crate::template::testing::small;
 use crate::template::{Glm4, Version};
 use std::path::Path;
 
-/// With the tiny GLM and a vocabulary of GLM-4's kind; none where the model is not there, since its file is no part of the package.
+/// A conversation with the tiny GLM. `None` if its file, which is not part of the package, is missing.
 fn chat(version: Version) -> Option<Conversation> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
     if !folder.is_dir() {
@@ -17,17 +16,10 @@ fn chat(version: Version) -> Option<Conversation> {
     let mut format = Format::of(&model).unwrap();
     let Kind::Messages(messages) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
     messages.template = Arc::new(Glm4(version));
-    assert_eq!(Conversation::slots(&model), 1);
-    let session = Session::new(&model, 1).unwrap();
-    let settings = format.settings();
-    let mut chat = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
-    chat.core.vocab = small();
-    Some(chat)
-}
-
-fn ids(text: &str) -> Vec<u32> {
-    let user = small().special("<|user|>").unwrap();
-    [small().encode(text.as_bytes()).unwrap(), vec![user]].concat()
+    let (session, settings) = (Session::new(&model, Conversation::slots(&model)).unwrap(), format.settings());
+    let refused = Conversation::new(session, format.clone(), settings.clone(), Box::new(|_, _| ())).err().unwrap().to_string();
+    assert!(refused.contains("special token [gMASK]"), "the tiny model's own vocabulary has no special tokens: {refused}");
+    Some(in_messages(&model, format, settings))
 }
 
 /// What the template makes of a conversation so far.
@@ -42,29 +34,35 @@ fn a_conversation_has_a_history() {
     let Some(mut chat) = chat(Version::Original) else { return };
     let script = Script::of(&mut chat);
     assert!(chat.retry(&mut quiet).unwrap().is_none() && chat.retry_text(&mut quiet).unwrap().is_none());
-    script.says(&ids("\nhello"));
+    script.says(&ids("\nhello", "<|user|>"));
     let first = answer(&mut chat, "hi\n\nyou");
     assert_eq!((first.text.as_str(), first.finish), ("hello", Finish::Eos));
     assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
-    script.says(&ids("\nA"));
+    script.says(&ids("\nA", "<|user|>"));
     let second = answer(&mut chat, "two");
     assert!(second.n_prompt < 10, "what was read is not read again");
-    script.says(&ids("\nB"));
+    script.says(&ids("\nB", "<|user|>"));
     answer(&mut chat, "+");
     let history = "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB";
     assert_eq!((rendered(&chat).as_str(), chat.stats().n_turns), (history, 2));
     assert_eq!(chat.stats().n_left, Some(512 - chat.tokens().len()));
-    assert_eq!(chat.states(), [("chat", chat.tokens())]);
     let said = [Message::user("hi\n\nyou"), Message::assistant("hello"), Message::user("two"), Message::assistant("B")];
     assert_eq!(chat.transcript(), said);
 
+    // The tokens are those of the branch, before its next answer, too.
+    let n_tokens = chat.tokens().len();
     chat.fork("other").unwrap();
     chat.undo().unwrap();
-    script.says(&ids("\nC"));
+    assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
+    assert_eq!(chat.stats().n_left, Some(512 - chat.tokens().len()));
+    chat.switch("main").unwrap();
+    assert_eq!((rendered(&chat).as_str(), chat.stats().n_tokens), (history, n_tokens));
+    chat.switch("other").unwrap();
+    script.says(&ids("\nC", "<|user|>"));
     answer(&mut chat, "three");
     assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\nthree<|assistant|>\nC");
     chat.switch("main").unwrap();
-    script.says(&ids("\nD"));
+    script.says(&ids("\nD", "<|user|>"));
     answer(&mut chat, "four");
     assert_eq!(rendered(&chat), format!("{history}<|user|>\nfour<|assistant|>\nD"));
     chat.remove("other").unwrap();
@@ -72,16 +70,18 @@ fn a_conversation_has_a_history() {
     // Apart from the conversation, and once more.
     chat.set_system("Be brief.").unwrap();
     assert_eq!(chat.stats().n_turns, 0);
-    for line in ["+qa why", "++"] {
-        script.says(&ids("\nso"));
-        assert_eq!(answer(&mut chat, line).text, "so");
-        assert_eq!(rendered(&chat), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nwhy<|assistant|>\nso");
+    // All is read but `[gMASK]<sop>`, which the slot holds; then the last token of the same prompt.
+    let n_aside = ["\nBe brief.", "\nwhy"].iter().map(|text| small().encode(text.as_bytes()).unwrap().len() + 1).sum::<usize>() + 1;
+    for (line, n_prompt) in [("+qa why", n_aside), ("++", 1)] {
+        script.says(&ids("\nso", "<|user|>"));
+        let answered = answer(&mut chat, line);
+        assert_eq!((answered.text.as_str(), answered.n_prompt), ("so", n_prompt));
     }
-    assert_eq!(chat.stats().n_turns, 0);
-    script.says(&ids("\nE"));
+    assert_eq!((chat.stats().n_turns, chat.stats().n_tokens), (0, 0));
+    script.says(&ids("\nE", "<|user|>"));
     answer(&mut chat, "five");
     chat.reset();
-    script.says(&ids("\nF"));
+    script.says(&ids("\nF", "<|user|>"));
     answer(&mut chat, "six");
     assert_eq!(rendered(&chat), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nsix<|assistant|>\nF");
     chat.undo().unwrap();
@@ -91,17 +91,17 @@ fn a_conversation_has_a_history() {
         assert!(said.starts_with("this model answers messages"), "{said}");
     }
     let lines = Format::named("world", &model()).unwrap();
-    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("expected a format of messages"));
+    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("the format of a conversation in messages"));
 }
 
 #[test]
 fn thoughts_and_broken_answers_are_not_kept() {
     let Some(mut chat) = chat(Version::Z1) else { return };
     let script = Script::of(&mut chat);
-    script.says(&ids("\nhm</think>\nYes."));
+    script.says(&ids("\nhm</think>\nYes.", "<|user|>"));
     let answered = answer(&mut chat, "a");
     assert_eq!((answered.thought.as_str(), answered.text.as_str()), ("hm", "Yes."));
-    script.says(&ids("\nso</think>No."));
+    script.says(&ids("\nso</think>No.", "<|user|>"));
     let told = chat.say("b", &mut |part| match part {
         AnswerPart::Thought(_) => ControlFlow::Break(()),
         part => panic!("{part:?}"),
@@ -109,7 +109,7 @@ fn thoughts_and_broken_answers_are_not_kept() {
     assert!(matches!(&told, Ok(Answer { finish: Finish::Interrupted, text, .. }) if text.is_empty()), "{told:?}");
     assert_eq!(chat.stats().n_turns, 1, "the turn is taken back");
     script.next.lock().unwrap().clear();
-    script.says(&ids("\n</think>No."));
+    script.says(&ids("\n</think>No.", "<|user|>"));
     answer(&mut chat, "+");
     assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\na<|assistant|>\nYes.<|user|>\nb<|assistant|>\n<think>\n</think>No.");
     assert_eq!(chat.stats().n_turns, 2);
@@ -119,7 +119,7 @@ fn thoughts_and_broken_answers_are_not_kept() {
 fn another_answer_that_is_stopped_before_it_begins_leaves_the_first() {
     let Some(mut chat) = chat(Version::Original) else { return };
     let script = Script::of(&mut chat);
-    script.says(&ids("\nhello"));
+    script.says(&ids("\nhello", "<|user|>"));
     answer(&mut chat, "hi");
     let stop = chat.stop_flag();
     let newline = small().encode(b"\n").unwrap()[0] as usize;
@@ -132,7 +132,7 @@ fn another_answer_that_is_stopped_before_it_begins_leaves_the_first() {
     assert_eq!((answered.text.as_str(), answered.finish), ("", Finish::Interrupted));
     assert_eq!(chat.stats().n_turns, 1);
     let script = Script::of(&mut chat);
-    script.says(&ids("\nB"));
+    script.says(&ids("\nB", "<|user|>"));
     answer(&mut chat, "two");
     assert_eq!(
         rendered(&chat),
@@ -148,19 +148,21 @@ fn a_conversation_in_messages_is_one_file() {
     let script = Script::of(&mut one);
     one.set_system("Be brief.").unwrap();
     one.set("temperature", "0.3").unwrap();
-    script.says(&ids("\nhello"));
+    script.says(&ids("\nhello", "<|user|>"));
     answer(&mut one, "hi");
     one.save(&path).unwrap();
     assert!(other.load(Path::new("nowhere")).is_err());
     let script = Script::of(&mut other);
-    script.says(&ids("\nx"));
+    script.says(&ids("\nx", "<|user|>"));
     answer(&mut other, "after what went wrong");
     other.load(&path).unwrap();
     assert_eq!((other.tokens(), other.settings(), other.stats().n_turns), (one.tokens(), one.settings(), 1));
-    script.says(&ids("\nA"));
+    script.says(&ids("\nA", "<|user|>"));
     let answered = answer(&mut other, "two");
     assert!(answered.n_prompt < 10, "the state came with it");
     assert_eq!(rendered(&other), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nhi<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nA");
+    other.undo().unwrap();
+    assert_eq!(other.tokens(), one.tokens());
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
 

@@ -2,28 +2,21 @@
 
 use super::*;
 use crate::chat::format::Messages;
-use crate::template::testing::small;
 use crate::template::{GenerationConfig, Glm4, Version};
 use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
 use serde_json::json;
 
-/// With a model, the original template and these settings of the generation. The length of an answer is the settings'.
+/// A conversation in the original template, with answers of at most 64 tokens.
 fn chat_with(model: &Model, generation: GenerationConfig) -> Conversation {
     let sampling = generation.sampling();
     let kind = Kind::Messages(Box::new(Messages { template: Arc::new(Glm4(Version::Original)), generation }));
     let settings = Settings { sampling, chat_len_max: 64, ..Settings::default() };
-    let mut chat = Conversation::new(Session::new(model, 1).unwrap(), Format::of_kind(kind), settings, Box::new(|_, _| ())).unwrap();
-    chat.core.vocab = small();
-    chat
+    in_messages(model, Format::of_kind(kind), settings)
 }
 
 fn chat() -> Conversation {
     chat_with(&model(), GenerationConfig::glm())
-}
-
-fn ids(text: &str, end: &str) -> Vec<u32> {
-    [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
 }
 
 #[test]
@@ -31,7 +24,7 @@ fn a_conversation_goes_through_a_tool() {
     let mut chat = chat();
     let script = Script::of(&mut chat);
     chat.set_tools(vec![Tool::function(json!({"name": "get_weather"})).unwrap()]).unwrap();
-    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("expected a call of a tool"));
+    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("a tool result must follow a tool call"));
     // A call ends with the token that begins the observation.
     let call_ids = ids("get_weather\n{\"city\": \"x\"}", "<|observation|>");
     script.says(&call_ids);
@@ -43,7 +36,7 @@ fn a_conversation_goes_through_a_tool() {
     let called = chat.say("?", &mut hear).unwrap();
     assert_eq!(heard[..2], ["Call(\"get_weather\")", "Arguments(\"{\")"]);
     let call = called.call.as_ref().unwrap();
-    assert_eq!((call.name.as_str(), call.parameters.as_ref().unwrap()["city"].as_str()), ("get_weather", Some("x")));
+    assert_eq!((call.name.as_str(), chat.format().parameters(call).unwrap()["city"].as_str()), ("get_weather", Some("x")));
     assert_eq!((called.finish, called.text.as_str(), called.n_guarded), (Finish::Eos, "", 0));
     assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the id that ended it is none of its tokens");
     assert_eq!(chat.transcript(), [Message::user("?"), Message::call("get_weather", "{\"city\": \"x\"}")]);
@@ -95,7 +88,7 @@ fn an_answer_ends_at_an_id_a_text_or_its_length() {
 }
 
 #[test]
-fn settings_decide_what_is_drawn() {
+fn the_repetition_penalty_counts_the_prompt() {
     let tokens = |sampling: Sampling| {
         let mut chat = chat_with(&model(), GenerationConfig { do_sample: false, ..GenerationConfig::glm() });
         chat.core.settings.sampling = sampling;
@@ -104,8 +97,6 @@ fn settings_decide_what_is_drawn() {
         let n = chat.tokens().len() - made.len();
         (made, chat.tokens()[..n].to_vec())
     };
-    let hot = |seed| Sampling { temperature: 2.0, ..Sampling::greedy(seed) };
-    assert_ne!(tokens(hot(0)), tokens(hot(1)));
     // No token of the prompt, and none twice.
     let (mut made, prompt) = tokens(Sampling { repeat_penalty: 1e6, order: crate::sample::Order::Hf, ..Sampling::greedy(0) });
     made.sort_unstable();

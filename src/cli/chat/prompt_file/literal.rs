@@ -2,8 +2,10 @@
 //!
 //! Reads, evaluates nothing: only a name may be in braces.
 
-use super::python::MAX_TEXT;
 use crate::vocab::unescape_text;
+
+/// The most bytes of one text: a text can grow by doubling itself.
+pub const MAX_TEXT: usize = 8 << 20;
 
 /// A literal that was cut out of its file.
 #[derive(Debug, Clone, Copy)]

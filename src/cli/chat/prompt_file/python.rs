@@ -5,13 +5,11 @@
 //! Everything else is refused with its line.
 
 use super::PromptFile;
-use super::literal::{self, Literal};
+use super::literal::{self, Literal, MAX_TEXT};
 use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// A text that grows by doubling itself must end somewhere.
-pub(super) const MAX_TEXT: usize = 8 << 20;
 /// And all that are made on the way, each time that they are.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// What is said of a template, read and rendered.
 fn said(source: &str) -> String {
-    let rendered = Jinja::parse(source, Family::Glm4).and_then(|jinja| jinja.render_whole(&[Message::user("x"), Message::user("y")]));
+    let rendered = Jinja::parse(source, Family::Glm4).and_then(|jinja| jinja.run(&[Message::user("x"), Message::user("y")], None));
     match rendered {
         Ok(text) => panic!("{:?} makes {} bytes: {:?}", short(source), text.len(), short(&text)),
         Err(e) => e.to_string(),
@@ -167,7 +167,7 @@ fn the_stack_is_deep_enough_or_the_source_is_refused() {
             deep("{% with a = 1 %}", "a", "{% endwith %}", n),
         ];
         for source in sources {
-            let _ = Jinja::parse(&source, Family::Glm4).and_then(|jinja| jinja.render_whole(&[Message::user("x")]));
+            let _ = Jinja::parse(&source, Family::Glm4).and_then(|jinja| jinja.run(&[Message::user("x")], None));
         }
     }
     for (from, body) in [("[1]", "[ns.x]"), ("[1]", "{'a': ns.x}"), ("[1]", "(ns.x,)"), ("[1]", "ns.x | items"), ("[1]", "[ns.x] | list")] {

@@ -11,7 +11,7 @@ fn jinja(source: &str) -> Jinja {
 }
 
 fn rendered(source: &str, messages: &[Message]) -> String {
-    jinja(source).render_whole(messages).unwrap()
+    jinja(source).run(messages, None).unwrap()
 }
 
 #[test]
@@ -20,14 +20,14 @@ fn the_published_template_renders_what_the_built_in_one_does() {
     let vocab = full();
     for conversation in conversations() {
         let (ours, theirs) = (builtin.render(&conversation).unwrap(), own.render(&conversation).unwrap());
-        assert_eq!(own.render_whole(&conversation).unwrap(), whole(&ours));
+        assert_eq!(own.run(&conversation, None).unwrap(), whole(&ours));
         assert_eq!(whole(&theirs), whole(&ours));
         assert_eq!(encode(&theirs, vocab).unwrap(), encode(&ours, vocab).unwrap());
         let specials = |parts: &[Part]| parts.iter().filter(|p| matches!(p, Part::Special(_))).count();
         assert_eq!(specials(&theirs), specials(&ours));
     }
     // the newlines after block tags are eaten, and none comes before a role
-    let text = own.render_whole(&conversations()[3]).unwrap();
+    let text = own.run(&conversations()[3], None).unwrap();
     assert!(text.contains("# 可用工具\n## get_weather\n\n{\n    \"name\"") && text.contains("参数。\n## python\n\n当你"), "{text}");
     assert!(!text.contains("\n<|"), "{text}");
     assert!(text.contains("查 <b>&'\\\"x\\\""), "{text}");
@@ -128,11 +128,11 @@ fn what_goes_wrong_is_one_line() {
     for template in ["{% if %}", "{{ x", "{% for m in messages %}", "{{ x | nothing_like_it }}", "{% generation %}x{% endgeneration %}"] {
         let said = match Jinja::parse(template, Family::Glm4) {
             Err(e) => e.to_string(),
-            Ok(parsed) => parsed.render_whole(&[]).unwrap_err().to_string(),
+            Ok(parsed) => parsed.run(&[], None).unwrap_err().to_string(),
         };
         assert!(said.starts_with("expected a template") && said.contains("chat_template:1") && !said.contains('\n'), "{said}");
     }
-    let failed = |template: &str| jinja(template).render_whole(&[Message::user("x")]).unwrap_err().to_string();
+    let failed = |template: &str| jinja(template).run(&[Message::user("x")], None).unwrap_err().to_string();
     assert_eq!(failed("{{ raise_exception('only\nusers') }}"), "the chat template refuses the conversation: only\\nusers");
     for template in
         ["{{ x.y }}", "{{ x | tojson }}", "{{ 1 | tojson(indent=1000000000) }}", "{{ strftime_now('%!') }}", "{{ messages.foo() }}"]
@@ -147,7 +147,7 @@ fn the_settings_of_a_tokenizer_name_templates() {
     assert!(read("{}", None).unwrap().is_none() && read(r#"{"chat_template": null}"#, None).unwrap().is_none());
     let several = r#"{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]}"#;
     for (name, want) in [(None, "d"), (Some("tool_use"), "t")] {
-        assert_eq!(read(several, name).unwrap().unwrap().render_whole(&[]).unwrap(), want);
+        assert_eq!(read(several, name).unwrap().unwrap().run(&[], None).unwrap(), want);
     }
     let said = read(several, Some("rag")).unwrap_err().to_string();
     assert!(said.contains("called rag, found tool_use, default"), "{said}");
@@ -158,5 +158,5 @@ fn the_settings_of_a_tokenizer_name_templates() {
         r#"{"chat_template": "{{ eos_token }}{{ bos_token }}", "eos_token": "E", "bos_token": {"content": "B", "lstrip": false}}"#,
         None,
     );
-    assert_eq!(own.unwrap().unwrap().render_whole(&[Message::new(Role::User, "")]).unwrap(), "EB");
+    assert_eq!(own.unwrap().unwrap().run(&[Message::new(Role::User, "")], None).unwrap(), "EB");
 }
