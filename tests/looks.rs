@@ -155,5 +155,5 @@ fn a_retry_keeps_the_name_that_was_typed() {
     let answers: Vec<serde_json::Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let prompts: Vec<&str> = answers.iter().map(|a| a["prompt"].as_str().unwrap()).collect();
     assert_eq!(prompts, ["light", "/retry", "/retry -temp=2"]);
-    assert!(stderr(&output).contains("the chat begins again") && stderr(&output).contains("temperature is "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the chat was restarted") && stderr(&output).contains("temperature is "), "{}", stderr(&output));
 }

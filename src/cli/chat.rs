@@ -1,5 +1,5 @@
-//! `chat`: a conversation, at a terminal or through a pipe. What is said and answered is [`Conversation`]'s; here are texts of commands, keys,
-//! colours and files.
+//! `chat`: a conversation at a terminal or through a pipe. [`Conversation`] keeps the history and samples answers; this module reads commands
+//! and keys, and shows answers.
 
 mod command;
 mod complete;
@@ -52,7 +52,7 @@ Defaults of sampling belong to the format:
 
 /help in the chat lists its commands, /set its settings; docs/chat.md explains them.";
 
-/// Where options about the conversation are listed in help.
+/// The heading of options about the conversation in `--help`.
 const CHAT: &str = "Chat";
 
 /// Talk to a model
@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Outcome {
         chat.show_last_turns();
     }
     let ended = chat.turns();
-    // A conversation that ends early may be continued later; without its device there is nothing to keep.
+    // A chat that ends early is saved, too. Without its device, the state of a chat is lost.
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));
@@ -137,7 +137,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(chat.failed.map_or(0, Kind::exit_code)))
 }
 
-/// Opens the model and reads what comes before the first message.
+/// Opens the model and prefills the text before the first message.
 fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let model = args.model.load()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
@@ -170,19 +170,19 @@ fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
 }
 
 impl Args {
-    /// What other verbs take, and a conversation cannot.
+    /// Refuses sampling flags that `chat` does not support.
     fn check(&self) -> Result<()> {
         let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
         if !self.sampling.stop.is_empty() {
-            return refused("--stop", "an answer ends where its format says", "choose another with --format");
+            return refused("--stop", "the format determines where an answer ends", "choose another format with --format");
         }
         if self.sampling.ignore_eos {
-            return refused("--ignore-eos", "an answer ends where its format says", "/set CHAT_LEN_MAX says how long it may be");
+            return refused("--ignore-eos", "the format determines where an answer ends", "/set CHAT_LEN_MAX limits the length");
         }
         Ok(())
     }
 
-    /// A chat that was kept has settings of its own. Those that are asked for now win over them; without a seed the random stream goes on.
+    /// Applies sampling flags to a loaded chat, whose file has settings, too. Without `--seed`, the random stream continues.
     fn set_anew(&self, conversation: &mut Conversation) -> Result<()> {
         let kept = conversation.settings().sampling.clone();
         let asked = self.sampling.over(kept.clone(), conversation.model())?;
@@ -197,18 +197,18 @@ impl Args {
     }
 }
 
-/// Where what was typed is kept: with the things of this user that no other machine needs.
+/// Returns the path of the history file, in the user's folder for state of this machine. `None` if there is no such folder.
 fn history() -> Option<PathBuf> {
     dirs::state_dir().or_else(dirs::data_local_dir).map(|folder| folder.join("wingbeat").join("chat_history"))
 }
 
-/// Where messages come from.
+/// The source of messages.
 enum Source {
     Terminal(Box<Editor>),
     Pipe(Pipe),
 }
 
-/// What follows a line.
+/// The action after a line.
 #[derive(PartialEq, Eq)]
 enum Then {
     Next,
@@ -219,14 +219,14 @@ struct Chat {
     conversation: Conversation,
     screen: Screen,
     source: Source,
-    /// Where to save the chat at its end.
+    /// The file of `--save`.
     target: Option<StateTarget>,
     reading: Reading,
-    /// What answers follow, if anything.
+    /// The name of the grammar or schema; `None` if answers are free.
     grammar: Option<String>,
-    /// Whether an answer that runs out of tokens is closed.
+    /// Determines if an answer that reaches its length is completed by its grammar.
     close: Close,
-    /// Through a pipe: what first went wrong. Somebody at a terminal has seen it.
+    /// The kind of the first error through a pipe, for the exit code. A user at a terminal has seen the error.
     failed: Option<Kind>,
 }
 
@@ -235,7 +235,7 @@ impl Chat {
         matches!(self.source, Source::Terminal(_))
     }
 
-    /// Only who looks is greeted.
+    /// Prints the model's name and a hint, at a terminal only.
     fn greet(&self) {
         if self.is_terminal() {
             let model = self.conversation.model();
@@ -244,14 +244,14 @@ impl Chat {
         }
     }
 
-    /// Shows how a chat that was loaded ended, at a terminal.
+    /// Prints the last turns of a loaded chat, at a terminal only.
     fn show_last_turns(&self) {
         if self.is_terminal() {
             status::last_turns(&self.conversation).iter().for_each(|line| self.screen.aside(line));
         }
     }
 
-    /// Until there is no more to say.
+    /// Reads and obeys lines until the input ends or the user leaves.
     fn turns(&mut self) -> std::result::Result<(), Failure> {
         let mut is_leaving = false;
         let stop = self.conversation.stop_flag();
@@ -269,7 +269,7 @@ impl Chat {
                 Input::Cleared => Ok(Then::Next),
                 Input::Interrupted if !self.is_terminal() => Ok(self.stopped()),
                 Input::Interrupted if !was_leaving => {
-                    self.screen.aside("once more, or Ctrl-D, to leave");
+                    self.screen.aside("press Ctrl-C again or Ctrl-D to leave");
                     Ok(Then::Next)
                 }
                 Input::Interrupted | Input::End => Ok(Then::Leave),
@@ -278,7 +278,7 @@ impl Chat {
                 return Ok(());
             }
             if self.is_terminal() && !signals::is_ending() {
-                // a second Ctrl-C ends the program only while something does not stop at the first
+                // A second Ctrl-C ends the program only if the first has not stopped an answer.
                 stop.store(false, Ordering::Relaxed);
             }
         }
@@ -294,20 +294,20 @@ impl Chat {
                     _ => format!("{} ({branch}){} ", format.user(), format.interface()),
                 };
                 editor.offer(self.conversation.branches(), status::names());
-                // a prompt file may call the user anything
+                // A prompt file can put control characters into the user's name.
                 editor.read(&printable(&sign))
             }
         }
     }
 
-    /// Says what went wrong with a line, and goes on with the next where that can be.
+    /// Reports the error of a line. Returns the error if the chat cannot continue.
     fn recover(&mut self, failure: Failure) -> std::result::Result<Then, Failure> {
         match failure {
             Failure::Error(e) if e.kind == Kind::Interrupted => {
                 self.screen.stopped(&e)?;
                 Ok(self.stopped())
             }
-            // without its device no answer can come any more
+            // Without its device, the chat cannot continue.
             Failure::Error(e) if e.kind != Kind::Device => {
                 self.screen.fail(&e)?;
                 self.note(e.kind);
@@ -317,13 +317,14 @@ impl Chat {
         }
     }
 
+    /// Notes the kind of an error for the exit code, through a pipe only.
     fn note(&mut self, kind: Kind) {
         if !self.is_terminal() {
             self.failed.get_or_insert(kind);
         }
     }
 
-    /// After Ctrl-C: somebody at a terminal goes on, a script ends.
+    /// Returns the action after Ctrl-C: a terminal continues, a pipe ends.
     fn stopped(&mut self) -> Then {
         if self.is_terminal() {
             return Then::Next;

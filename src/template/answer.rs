@@ -1,11 +1,11 @@
-//! What a model said, taken apart: a reply, or the call of a tool.
+//! Complete answers: replies and tool calls.
 //!
-//! An answer is one or more segments, begun by `<|assistant|>` (the first one's is in the prompt). A segment is a line of
-//! metadata, then content. A plain reply therefore begins with a newline.
+//! An answer has one or more segments. Each begins with `<|assistant|>`; the first `<|assistant|>` is in the prompt. A segment is a line of
+//! metadata, then content, so a plain reply begins with a newline.
 
 use super::Message;
 
-/// What models write where the date of their training should be, and what the original code makes of it.
+/// A mark that models write for the date of their training, and the original code's replacement.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 
 /// A call of a tool.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An answer of one segment.
+    /// Processes an answer of one segment.
     fn run(text: &str, has_tools: bool) -> (Message, Option<ToolCall>) {
         let (mut messages, call) = process_segments([text].into_iter(), has_tools);
         assert_eq!(messages.len(), 1);
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(call, Some(ToolCall { name: "get_weather".into(), arguments: "{\"city\": \"x\"}".into() }));
         assert_eq!(message, Message::call("get_weather", "{\"city\": \"x\"}"));
         assert!(run(text, false).1.is_none());
-        // A name loses its blanks, and content keeps them.
+        // A name is trimmed, content is not.
         let (message, call) = run(" f \n {\"a\": 1} \n", true);
         assert_eq!(call.unwrap().name, "f");
         assert_eq!(message, Message::call(" f ", " {\"a\": 1} \n"));
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(Family::Glm4.arguments(" {\"a\": 1} \n").unwrap(), json!({"a": 1}));
         for content in ["print(1)", "", "{", "{\"a\": 1} and so on", "\u{feff}{}", &"[".repeat(100_000)] {
             let said = Family::Glm4.arguments(content).unwrap_err().to_string();
-            assert!(said.starts_with("expected the arguments of a call as JSON"), "{said}");
+            assert!(said.starts_with("the arguments of a tool call must be JSON"), "{said}");
         }
         let python = "```python\ntool_call(x='查', y=1)\n```";
         assert_eq!(Family::ChatGlm3.arguments(python).unwrap(), json!({"x": "查", "y": 1}));

@@ -1,18 +1,18 @@
-//! ChatGLM3's way to call a tool: `tool_call(city='北京', days=3)` in a fenced block. The reference runs it as Python; here it is read.
+//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. The reference evaluates the call as Python; this module parses it.
 //!
-//! Literals only: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Anything else is an error.
+//! Arguments are literals: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Other code is an error.
 
 use crate::error::{Error, Result, short};
 use crate::vocab::unescape_text;
 use serde_json::{Map, Number, Value};
 
-/// How deep lists and mappings may lie in each other.
+/// The most levels of nested lists and mappings.
 const MAX_DEPTH: usize = 64;
 
-/// The keyword arguments of the call in a fenced block: the lines between the first and the last.
+/// Returns the keyword arguments of the call in a fenced block: the lines between the first line and the last line.
 ///
 /// # Errors
-/// `Input` when there is no such block, or it holds something else than one call with literals.
+/// `Input` if there is no fenced block, or the block holds something else than one call with literals.
 pub(super) fn arguments(content: &str) -> Result<Value> {
     let lines: Vec<&str> = content.split('\n').collect();
     let [_, inner @ .., _] = lines.as_slice() else {
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Whether the next word or sign is this one; then it is read.
+    /// Skips blanks. If `token` follows, consumes it and returns `true`.
     fn takes(&mut self, token: &str) -> bool {
         self.blanks();
         let is_next = self.rest().starts_with(token);
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, depth: usize) -> Result<Value> {
         if depth > MAX_DEPTH {
-            return Err(Error::input(format!("expected at most {MAX_DEPTH} lists or mappings in each other, found more")));
+            return Err(Error::input(format!("expected at most {MAX_DEPTH} nested lists or mappings, found more")));
         }
         self.blanks();
         match self.peek() {
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
             }
             has_comma = true;
         }
-        // one value in round brackets without a comma is that value
+        // `(x)` is `x`, `(x,)` is a tuple.
         match (close.as_str(), items.len(), has_comma) {
             (")", 1, false) => Ok(items.remove(0)),
             _ => Ok(Value::Array(items)),
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string, and those that follow without a comma.
+    /// Parses a string and joins it with adjacent strings, as Python does.
     fn strings(&mut self) -> Result<String> {
         let mut text = self.string()?;
         self.blanks();

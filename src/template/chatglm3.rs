@@ -1,6 +1,6 @@
-//! ChatGLM3's template: as GLM-4's, with `[gMASK]sop` before it, and tools as plain JSON after what the system says.
+//! ChatGLM3's template: GLM-4's form with the prefix `[gMASK]sop`, and tools as plain JSON after the system message.
 //!
-//! Its vocabulary puts a blank before every text that it encodes; so each of the texts here has its own.
+//! The vocabulary puts a blank before every encoded text, so texts that the reference encodes separately are separate parts here.
 
 use super::glm4::add;
 use super::json::{Style, dumps};
@@ -8,7 +8,7 @@ use super::{Family, Message, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 use serde_json::Value;
 
-/// The built-in template of ChatGLM3-6B. It leaves no message out.
+/// The built-in template of ChatGLM3-6B. Renders every message, even an empty message.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatGlm3;
 
@@ -30,7 +30,12 @@ impl Template for ChatGlm3 {
                     let content = format!("{}\n{}", message.content, dumps(&functions(tools)?, &Style::tools()));
                     add(&mut parts, message.role, &message.metadata, &content);
                 }
-                _ => return Err(Error::input(format!("expected tools in a system message, found them in one of {}", message.role.name()))),
+                _ => {
+                    return Err(Error::input(format!(
+                        "tools must be in a system message, found tools in a message of role {}",
+                        message.role.name()
+                    )));
+                }
             }
         }
         parts.push(Part::Special(Role::Assistant.special()));
@@ -38,13 +43,13 @@ impl Template for ChatGlm3 {
     }
 }
 
-/// The functions as ChatGLM3 was shown them: bare.
+/// Returns the function objects as a list, the form of ChatGLM3's training data.
 fn functions(tools: &[Tool]) -> Result<Value> {
     let function = |tool: &Tool| match tool {
         Tool::Function(function) => Ok(function.object().clone()),
         other => {
-            let message = format!("expected functions, found the tool {}, which ChatGLM3 does not have", other.name());
-            Err(Error::input(message).hint("describe it as a function"))
+            let message = format!("ChatGLM3 has no built-in tool {}", other.name());
+            Err(Error::input(message).hint("describe the tool as a function"))
         }
     };
     tools.iter().map(function).collect()
@@ -71,14 +76,14 @@ mod tests {
         let want = "[gMASK]sop<|system|>\nAnswer.\n[\n    {\n        \"name\": \"查\",\n        \"a\": 1\n    }\n]<|user|>\nhi<|assistant|>查\n\
                     ```python\ntool_call(x=1)\n```<|observation|>\n7<|assistant|>";
         assert_eq!(whole(&parts), want);
-        // the newline after a role and the content are encoded apart, each with its own blank before it
+        // The newline after a role and the content are separate parts: the vocabulary puts a blank before each.
         let text = |t: &str| Part::Text(t.into());
         assert_eq!(parts[5..8], [Part::Special("<|user|>"), text("\n"), text("hi")]);
         let one = ChatGlm3.render(&[Message::user("")]).unwrap();
         assert_eq!(whole(&one), "[gMASK]sop<|user|>\n<|assistant|>", "nothing is left out");
     }
 
-    /// The real file is too large for the repository; a copy is found through `WINGBEAT_CHATGLM3_VOCAB`.
+    /// The real file is too large for the repository. `WINGBEAT_CHATGLM3_VOCAB` names a copy.
     #[test]
     fn conversations_have_the_published_ids() {
         let Some(path) = std::env::var_os("WINGBEAT_CHATGLM3_VOCAB") else {
@@ -95,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_refused() {
+    fn other_tools_and_places_are_refused() {
         let builtin = Message::system("").with_tools(vec![Tool::Python]);
-        assert!(ChatGlm3.render(&[builtin]).unwrap_err().to_string().contains("found the tool python, which ChatGLM3"));
+        assert!(ChatGlm3.render(&[builtin]).unwrap_err().to_string().contains("ChatGLM3 has no built-in tool python"));
         let misplaced = Message::user("x").with_tools(vec![Tool::Python]);
-        assert!(ChatGlm3.render(&[misplaced]).unwrap_err().to_string().contains("in one of user"));
+        assert!(ChatGlm3.render(&[misplaced]).unwrap_err().to_string().contains("in a message of role user"));
     }
 }

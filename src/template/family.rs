@@ -1,11 +1,11 @@
-//! What all templates of a family share: the tokens that end an answer, the invalid-score guard, how arguments are written.
+//! Families of models: special tokens, stop tokens, the invalid-score guard and the form of arguments.
 
 use super::{Role, call};
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
 use serde_json::Value;
 
-/// Whose special tokens and habits.
+/// A family of models with the same special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// GLM-4 and its relatives.
@@ -14,7 +14,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// What every prompt begins with.
+    /// Returns the first tokens of every prompt.
     pub(super) fn prefix(self) -> [&'static str; 2] {
         match self {
             Family::Glm4 => ["[gMASK]", "<sop>"],
@@ -22,7 +22,7 @@ impl Family {
         }
     }
 
-    /// The special tokens that end an answer. A call of a tool ends with `<|observation|>`.
+    /// Returns the special tokens that end an answer. A tool call ends with `<|observation|>`.
     pub fn stops(self) -> [&'static str; 3] {
         match self {
             Family::Glm4 => ["<|endoftext|>", "<|user|>", "<|observation|>"],
@@ -30,15 +30,15 @@ impl Family {
         }
     }
 
-    /// The ids of [`stops`](Self::stops): 151329, 151336 and 151338 with GLM-4's vocabulary.
+    /// Returns the ids of [`stops`](Self::stops): 151329, 151336 and 151338 with GLM-4's vocabulary.
     ///
     /// # Errors
-    /// `Input` where the vocabulary lacks one of them.
+    /// `Input` if the vocabulary lacks one.
     pub fn stop_ids(self, vocab: &Vocab) -> Result<Vec<u32>> {
         self.stops().iter().map(|text| special(vocab, text)).collect()
     }
 
-    /// Checks that a vocabulary has every special token of prompts and of ends of answers.
+    /// Checks that a vocabulary has the special tokens of prompts and answers.
     ///
     /// # Errors
     /// `Input` if the vocabulary lacks one.
@@ -47,7 +47,7 @@ impl Family {
         self.prefix().iter().chain(&self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// The id that the invalid-score guard of the original code draws; with GLM-4 that is a newline.
+    /// Returns the token that the original code's invalid-score guard chooses; for GLM-4 a newline.
     pub fn guard(self) -> u32 {
         match self {
             Family::Glm4 => 198,
@@ -55,24 +55,23 @@ impl Family {
         }
     }
 
-    /// The arguments of a call, from the text that the model wrote: JSON, or with ChatGLM3 a call in Python, which is read and
-    /// never run.
+    /// Parses the arguments of a tool call: JSON, or for ChatGLM3 a Python call, which is never run.
     ///
     /// # Errors
-    /// `Input` when the text is neither.
+    /// `Input` if the text cannot be parsed.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
             Family::Glm4 => serde_json::from_str(content)
-                .map_err(|e| Error::input(format!("expected the arguments of a call as JSON: {e}")).caused_by(e)),
+                .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {e}")).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }
     }
 }
 
-/// The id of a special token.
+/// Returns the id of a special token, or an `Input` error.
 pub(super) fn special(vocab: &Vocab, text: &str) -> Result<u32> {
     vocab.special(text).ok_or_else(|| {
-        Error::input(format!("expected a vocabulary with the special token {text}, found one without"))
-            .hint("chat needs the vocabulary of a chat model: for GLM-4 its tokenizer.model")
+        let e = Error::input(format!("the vocabulary has no special token {text}"));
+        e.hint("use the vocabulary of the chat model, such as GLM-4's tokenizer.model")
     })
 }

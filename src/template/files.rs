@@ -1,4 +1,4 @@
-//! Files of chat: what is beside a checkpoint, its template and its settings for generation.
+//! Chat files in a checkpoint's folder: the template and generation settings.
 
 use super::{Family, GenerationConfig, Jinja};
 use crate::error::{Error, Result};
@@ -6,29 +6,29 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Real ones have some kilobytes; a `tokenizer_config.json` with thousands of added tokens has a megabyte.
+/// The most bytes of a file. A `tokenizer_config.json` with thousands of added tokens has 1 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// What a model's folder holds for chat. Either may be missing.
+/// The chat files of a checkpoint's folder.
 #[derive(Debug)]
 pub struct Files {
-    /// `chat_template.jinja`, or else the `chat_template` in `tokenizer_config.json`.
+    /// `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub template: Option<Jinja>,
-    /// `generation_config.json`, over the defaults of the family.
+    /// The settings of `generation_config.json`; the family's defaults for missing settings.
     pub generation: GenerationConfig,
 }
 
 impl Files {
-    /// Reads them. Of several templates in `tokenizer_config.json` the one called `default` is taken.
+    /// Reads the files. If `tokenizer_config.json` has several templates, takes the template `default`.
     ///
     /// # Errors
-    /// `File` at a file that cannot be read or is none of its kind; `Usage` at a setting that is not supported.
+    /// `File` if a file cannot be read or is invalid, `Usage` if a setting is unsupported.
     pub fn read(folder: &Path, family: Family) -> Result<Files> {
         let in_file = |name: &str, e: Error| e.at(folder.join(name).display());
         let name = "chat_template.jinja";
         let template = match read(folder, name)? {
             Some(bytes) => {
-                let source = std::str::from_utf8(&bytes).map_err(|_| in_file(name, Error::file("expected a template in UTF-8")))?;
+                let source = std::str::from_utf8(&bytes).map_err(|_| in_file(name, Error::file("a chat template must be UTF-8")))?;
                 Some(Jinja::parse(source, family).map_err(|e| in_file(name, e))?)
             }
             None => None,
@@ -51,7 +51,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     read_whole(&folder.join(name))
 }
 
-/// A file whole; none where there is none.
+/// Returns a file's bytes, or `None` if there is no such file.
 pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -61,7 +61,7 @@ pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::file(format!("expected at most {MAX_BYTES} bytes, found more")).at(path.display()));
+        return Err(Error::file(format!("the file has more than {MAX_BYTES} bytes")).at(path.display()));
     }
     Ok(Some(bytes))
 }
@@ -73,7 +73,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_folder_says_what_it_has() {
+    fn files_of_a_folder_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let read = || Files::read(folder.path(), Family::Glm4);
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -93,7 +93,7 @@ mod tests {
 
         write("chat_template.jinja", "{% if");
         let said = read().unwrap_err().to_string();
-        assert!(said.contains("chat_template.jinja: expected a template in Jinja") && !said.contains('\n'), "{said}");
+        assert!(said.contains("chat_template.jinja: the chat template is not valid Jinja") && !said.contains('\n'), "{said}");
         fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
         write("generation_config.json", r#"{"num_beams": 2}"#);
         let said = read().unwrap_err().to_string();

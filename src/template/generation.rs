@@ -1,44 +1,43 @@
-//! How an answer is drawn and how long it may be: the defaults of the family, and what a `generation_config.json` says.
+//! Settings of sampling and length: the family's defaults and `generation_config.json`.
 
 use crate::error::{Error, Result, short};
 use crate::sample::{Order, Sampling};
 use serde_json::{Map, Value};
 
-/// The settings of `chat` in the original code, under transformers' names.
+/// The settings of `chat` in GLM-4's code, under transformers' names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
-    /// Tokens in all, the prompt included.
+    /// The most tokens of prompt and answer together.
     pub max_length: usize,
-    /// New tokens; counts instead of `max_length` where it is given.
+    /// The most tokens of the answer; replaces `max_length`. `None` if unset.
     pub max_new_tokens: Option<usize>,
-    /// Off: always the likeliest token, after the penalty.
+    /// `false` takes the most probable token, after the penalty.
     pub do_sample: bool,
-    /// Only 1 is supported.
+    /// Must be 1.
     pub num_beams: usize,
     pub temperature: f32,
     pub top_p: f32,
-    /// 0 is off.
+    /// 0 turns `top_k` off.
     pub top_k: usize,
     pub min_p: f32,
-    /// Of tokens of the prompt and of the answer. 1 is off.
+    /// Penalty for tokens of the prompt and the answer; 1 turns it off.
     pub repetition_penalty: f32,
-    /// Ids that end an answer, beside those of the family.
+    /// Tokens that end an answer, in addition to the family's stop tokens.
     pub eos: Vec<u32>,
-    /// The answer ends before any of these.
+    /// Texts that end an answer.
     pub stop_strings: Vec<String>,
-    /// Names the random stream.
+    /// The seed of the random stream.
     pub seed: u64,
 }
 
 impl GenerationConfig {
-    /// The defaults of GLM-4's `chat` and `stream_chat`, and of ChatGLM3's.
+    /// Returns the defaults of `chat` and `stream_chat` in GLM-4's and ChatGLM3's code.
     pub fn glm() -> Self {
         let Sampling { temperature, top_p, top_k, .. } = Sampling::glm();
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
-    /// The defaults of transformers' `generate`, which hold where a file says nothing: greedy. For comparisons; the length is
-    /// bounded by the family's default, not by transformers' 20.
+    /// Returns the defaults of transformers' `generate`: greedy. The length is the family's default, not transformers' 20.
     fn transformers() -> Self {
         GenerationConfig {
             max_length: 8192,
@@ -56,14 +55,14 @@ impl GenerationConfig {
         }
     }
 
-    /// Reads a `generation_config.json`; what it does not say stays as it is here. A setting that would change the text and that we
-    /// do not have is refused by its name, unless it is off.
+    /// Reads a `generation_config.json`. Missing settings keep their values. Refuses an unsupported setting that changes the text, unless it is
+    /// off.
     ///
     /// # Errors
-    /// `File` when it is no such file, `Usage` at a setting that is refused.
+    /// `File` if the file is not a JSON object, `Usage` if a setting is refused.
     pub fn read(mut self, json: &[u8]) -> Result<Self> {
         let settings: Map<String, Value> = serde_json::from_slice(json)
-            .map_err(|e| Error::file(format!("expected the settings of a generation as JSON: {e}")).caused_by(e))?;
+            .map_err(|e| Error::file(format!("generation settings must be a JSON object: {e}")).caused_by(e))?;
         for (key, value) in &settings {
             if !value.is_null() {
                 self.set(key, value).map_err(|e| e.at(key))?;
@@ -93,10 +92,10 @@ impl GenerationConfig {
         Ok(())
     }
 
-    /// Refuses what we do not do.
+    /// Checks that all settings are supported.
     ///
     /// # Errors
-    /// `Usage`, at the setting.
+    /// `Usage` if `num_beams` is not 1.
     pub fn check(&self) -> Result<()> {
         match self.num_beams {
             1 => Ok(()),
@@ -104,7 +103,7 @@ impl GenerationConfig {
         }
     }
 
-    /// As the sampler takes it.
+    /// Returns the settings for the sampler.
     pub fn sampling(&self) -> Sampling {
         let common = Sampling { repeat_penalty: self.repetition_penalty, order: Order::Hf, ..Sampling::greedy(self.seed) };
         if !self.do_sample {
@@ -115,11 +114,10 @@ impl GenerationConfig {
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|e| Error::usage(format!("expected another value: {e}")).caused_by(e))
+    T::deserialize(value).map_err(|e| Error::usage(format!("invalid value: {e}")).caused_by(e))
 }
 
-/// Settings that change what is drawn, or when it ends, and at which values they are off. An empty list: whatever else than `false`,
-/// 0 and an empty list they are.
+/// Unsupported settings that change the text, with the values that turn them off. An empty list means `false`, 0 and empty values.
 const REFUSED: &[(&str, &[f64])] = &[
     ("num_beam_groups", &[1.0]),
     ("num_return_sequences", &[1.0]),
@@ -159,16 +157,16 @@ fn refuse(key: &str, value: &Value) -> Result<()> {
         _ => false,
     };
     let Some((_, off)) = REFUSED.iter().find(|(refused, _)| *refused == key) else {
-        log::debug!("generation_config.json: {} changes no text, or is not known: ignored", key.escape_default());
+        log::debug!("generation_config.json: {} changes no text or is unknown: ignored", key.escape_default());
         return Ok(());
     };
-    // the id 0 is an id
+    // In a setting that names a token, 0 is a token.
     let neutral: &[f64] = if off.is_empty() && !key.ends_with("_id") { &[0.0] } else { off };
     if is_empty || value.as_f64().is_some_and(|x| neutral.contains(&x)) {
         return Ok(());
     }
     let shown = short(&value.to_string(), 40);
-    Err(Error::usage(format!("expected it to be off, found {shown}: it is not supported")).hint("take it out of generation_config.json"))
+    Err(Error::usage(format!("this setting is not supported, found {shown}")).hint("remove it from generation_config.json"))
 }
 
 #[cfg(test)]
@@ -203,20 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn what_we_do_not_do_is_refused_by_name() {
+    fn unsupported_settings_are_refused_by_name() {
         let cases = [
             (r#"{"num_beams": 4}"#, "num_beams: expected 1, found 4"),
-            (r#"{"penalty_alpha": 0.6}"#, "penalty_alpha: expected it to be off, found 0.6"),
-            (r#"{"typical_p": 0.9}"#, "typical_p: expected it to be off, found 0.9"),
+            (r#"{"penalty_alpha": 0.6}"#, "penalty_alpha: this setting is not supported, found 0.6"),
+            (r#"{"typical_p": 0.9}"#, "typical_p: this setting is not supported, found 0.9"),
             (r#"{"no_repeat_ngram_size": 3}"#, "no_repeat_ngram_size: "),
             (r#"{"bad_words_ids": [[1]]}"#, "bad_words_ids: "),
             (r#"{"forced_eos_token_id": 0}"#, "forced_eos_token_id: "),
             (r#"{"guidance_scale": 1.5}"#, "guidance_scale: "),
             (r#"{"token_healing": true}"#, "token_healing: "),
             (r#"{"watermarking_config": {"greenlist_ratio": 0.25}}"#, "watermarking_config: "),
-            (r#"{"top_p": "x"}"#, "top_p: expected another value"),
-            (r#"{"max_length": -1}"#, "max_length: expected another value"),
-            ("[]", "expected the settings of a generation as JSON"),
+            (r#"{"top_p": "x"}"#, "top_p: invalid value"),
+            (r#"{"max_length": -1}"#, "max_length: invalid value"),
+            ("[]", "generation settings must be a JSON object"),
         ];
         for (json, want) in cases {
             let said = read(json).unwrap_err().to_string();

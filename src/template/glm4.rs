@@ -1,7 +1,7 @@
-//! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` a message, then `<|assistant|>`.
+//! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` for each message, then `<|assistant|>`.
 //!
-//! Nothing is between messages, and nothing after the last `<|assistant|>`: the model writes the newline, or a tool's name.
-//! The texts about tools are the published ones to the byte, full-width punctuation and all; tests hold their sha256.
+//! There is no text between messages and after the last `<|assistant|>`: the model writes a newline or a tool's name. The texts about tools
+//! are the published texts to the byte, with full-width punctuation; tests compare their sha256.
 
 use super::json::{Style, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};
@@ -15,20 +15,21 @@ const COGVIEW: &str = include_str!("glm4/cogview.txt");
 const AVAILABLE_TOOLS: &str = "# 可用工具";
 const AS_JSON: &str = "在调用上述函数时，请使用 Json 格式表示调用的参数。";
 
-/// Which of the published prompts. They differ in what they say of tools and in the place of system messages.
+/// The published prompts. They differ in the texts about tools and in the place of system messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The Python code of glm-4-9b-chat.
     Original,
-    /// The template in glm-4-9b-chat's `tokenizer_config.json`, and of `-hf`.
+    /// The template in `tokenizer_config.json` of glm-4-9b-chat and glm-4-9b-chat-hf.
     Template,
     /// GLM-4-0414: all tools and system messages come first.
     V0414,
-    /// GLM-Z1-0414: as 0414, without the thoughts of earlier answers, and the model begins with a thought.
+    /// GLM-Z1-0414: like `V0414`, without the thoughts of earlier answers, and with the beginning of a thought.
     Z1,
 }
 
 impl Version {
+    /// Returns the name for logs and reports.
     pub fn name(self) -> &'static str {
         match self {
             Version::Original => "glm-4-9b-chat, code",
@@ -43,7 +44,7 @@ impl Version {
     }
 }
 
-/// The built-in template. Messages with empty content are left out; their tools are not.
+/// The built-in template. Omits messages with empty content, but keeps their tools.
 #[derive(Debug, Clone, Copy)]
 pub struct Glm4(pub Version);
 
@@ -88,7 +89,7 @@ impl Glm4 {
         }
     }
 
-    /// The system message that says what may be called.
+    /// Adds the system message that describes the tools.
     fn add_tools(&self, parts: &mut Vec<Part>, tools: &[&Tool]) -> Result<()> {
         if tools.is_empty() {
             return Ok(());
@@ -103,8 +104,8 @@ impl Glm4 {
             let about = match tool {
                 Tool::Function(function) => format!("{}\n{AS_JSON}", dumps(function.object(), &Style::tools())),
                 _ if self.0.is_0414() => {
-                    let message = format!("expected functions, found the tool {}, which {} does not have", tool.name(), self.0.name());
-                    return Err(Error::input(message).hint("describe it as a function"));
+                    let message = format!("{} has no built-in tool {}", self.0.name(), tool.name());
+                    return Err(Error::input(message).hint("describe the tool as a function"));
                 }
                 Tool::Python => PYTHON.into(),
                 Tool::SimpleBrowser => SIMPLE_BROWSER.into(),
@@ -117,7 +118,7 @@ impl Glm4 {
     }
 }
 
-/// A message: the role's token, then two texts that are encoded apart.
+/// Adds a message: the role's token, then two separate texts.
 pub(super) fn add(parts: &mut Vec<Part>, role: Role, metadata: &str, content: &str) {
     parts.extend([Part::Special(role.special()), Part::Text(format!("{metadata}\n")), Part::Text(content.into())]);
 }

@@ -1,8 +1,8 @@
-//! The checkpoint's own template, in Jinja as transformers runs it: `trim_blocks`, `lstrip_blocks`, nothing escaped for HTML, and
-//! `tojson`, `raise_exception` and `strftime_now`.
+//! A checkpoint's own Jinja template, in transformers' environment: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the functions `tojson`,
+//! `raise_exception` and `strftime_now`.
 //!
-//! A template is a program from a file that may come from a stranger. It reads nothing but what it is given. Its size, memory, output
-//! and time are bounded: `scan.rs` checks the source, `metered.rs` puts checks between its instructions, `limits.rs` counts.
+//! A template is an untrusted program. It reads only the conversation and its variables. Its size, memory, output and time are limited:
+//! `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts.
 
 mod environment;
 mod limits;
@@ -24,55 +24,54 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use veil::Veil;
 
-/// How errors call a template.
+/// The name of a template in errors.
 const NAME: &str = "chat_template";
 
-/// What the deepest code within the bounds of `scan.rs` needs, several times over.
+/// Stack bytes of the rendering thread: several times the need of the most nested code that `scan.rs` allows.
 #[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text and never in what the messages say. For that, every `|` and `]` of the
-/// messages is another character while the template runs, one that nothing else has, and is put back where text is told from
-/// special tokens, each of which has one of the two. The template may trim, cut and compare what it is given as it likes. Where
-/// what it does depends on one of those two characters, the text would differ from what transformers renders; that is found by
-/// rendering both, and is an error: use the built-in template then.
+/// Special tokens are found in the template's own text only, never in messages. Each special token contains `|` or `]`. So every `|` and `]` of
+/// the messages is replaced by an unused character while the template runs, and is restored after the output is split into parts. The
+/// template can trim, split and compare messages. If its output depends on one of the two characters, the output differs from transformers'.
+/// Rendering with and without the replacement detects this, and is an error: use the built-in template then.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
     family: Family,
-    /// What the template finds beside the conversation: `eos_token` and the like.
+    /// Variables beside the conversation, such as `eos_token`.
     variables: Map<String, Value>,
 }
 
 impl Jinja {
-    /// From the text of a template, a `chat_template.jinja`.
+    /// Parses a template, such as a `chat_template.jinja`.
     ///
     /// # Errors
-    /// `File`, with the line, where it is no template or a larger one than any chat needs; `Memory` where no thread can be started.
+    /// `File`, with the line, if `source` is not a template or is larger than the limits; `Memory` if no thread can be started.
     pub fn parse(source: &str, family: Family) -> Result<Jinja> {
         with_stack(|| metered::compile(source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
         Ok(Jinja { source: source.into(), family, variables: Map::new() })
     }
 
-    /// From a `tokenizer_config.json`; none where it has no `chat_template`. Of several templates that of this name is taken, or
-    /// else the one called `default`.
+    /// Reads the template of a `tokenizer_config.json`, or `None` if the file has no `chat_template`. Of several templates, takes the template
+    /// `name`, by default `default`.
     ///
     /// # Errors
-    /// `File` where it is no such file, or what is taken is no template; `Input` where several have other names.
+    /// `File` if the file or the template is invalid, `Input` if there is no template `name`.
     pub fn from_tokenizer_config(json: &[u8], name: Option<&str>, family: Family) -> Result<Option<Jinja>> {
-        let config: Map<String, Value> = serde_json::from_slice(json)
-            .map_err(|e| Error::file(format!("expected the settings of a tokenizer as JSON: {e}")).caused_by(e))?;
+        let config: Map<String, Value> =
+            serde_json::from_slice(json).map_err(|e| Error::file(format!("tokenizer settings must be a JSON object: {e}")).caused_by(e))?;
         let source = match config.get("chat_template") {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(source)) => source,
             Some(Value::Array(named)) => one_of(named, name.unwrap_or("default"))?,
-            Some(_) => return Err(Error::file("expected a text or a list of named ones").at("chat_template")),
+            Some(_) => return Err(Error::file("expected a text or a list of named texts").at("chat_template")),
         };
         let mut jinja = Self::parse(source, family)?;
         for (key, token) in config.iter().filter(|(key, _)| key.ends_with("_token")) {
-            // a text, or an object that describes it
+            // A text, or an object with the text.
             if let Some(text) = token.as_str().or_else(|| token.get("content")?.as_str()) {
                 jinja.variables.insert(key.clone(), text.into());
             }
@@ -106,20 +105,19 @@ impl Jinja {
     }
 }
 
-/// There are no threads in a browser.
+/// Runs in place: a browser has no threads.
 #[cfg(target_arch = "wasm32")]
 fn with_stack<T>(run: impl FnOnce() -> T) -> Result<T> {
     Ok(run())
 }
 
-/// Runs on a thread whose stack is large enough for whatever `scan.rs` lets through.
+/// Runs on a thread with a stack that is large enough for every source that `scan.rs` accepts.
 #[cfg(not(target_arch = "wasm32"))]
 fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
-        let thread =
-            thread.map_err(|e| Error::memory(format!("a thread to render the chat template could not be started: {e}")).caused_by(e))?;
-        thread.join().map_err(|_| Error::file("expected a template that renders the conversation: it makes the engine of templates panic"))
+        let thread = thread.map_err(|e| Error::memory(format!("cannot start a thread for the chat template: {e}")).caused_by(e))?;
+        thread.join().map_err(|_| Error::file("the chat template cannot render the conversation: the template engine panics"))
     })
 }
 
@@ -136,7 +134,7 @@ impl Template for Jinja {
         let veil = Veil::new(&self.source, messages)?;
         let text = self.run(messages, Some(&veil))?;
         if veil.hides_something() && veil.reveal(&text) != self.run(messages, None)? {
-            let e = Error::input("the chat template changes, or decides by, a \"|\" or a \"]\" in a message");
+            let e = Error::input("the output of the chat template depends on a \"|\" or a \"]\" in a message");
             return Err(e.hint("use the built-in template for this conversation"));
         }
         let mut parts = split_marked(&text);
@@ -149,18 +147,18 @@ impl Template for Jinja {
     }
 }
 
-/// Of templates `{"name", "template"}`.
+/// Returns the template `name` from a list of `{"name", "template"}`.
 fn one_of<'a>(named: &'a [Value], name: &str) -> Result<&'a str> {
     let text = |value: &'a Value, key: &str| value.get(key).and_then(Value::as_str);
     let found = named.iter().find(|value| text(value, "name") == Some(name));
     found.and_then(|value| text(value, "template")).ok_or_else(|| {
         let names: Vec<&str> = named.iter().filter_map(|value| text(value, "name")).take(20).collect();
-        Error::input(format!("expected a template called {name}, found {}", names.join(", "))).at("chat_template")
+        Error::input(format!("there is no template {name}; the templates are {}", names.join(", "))).at("chat_template")
     })
 }
 
 fn broken(e: minijinja::Error) -> Error {
-    Error::file(format!("expected a template in Jinja: {e}"))
+    Error::file(format!("the chat template is not valid Jinja: {e}"))
 }
 
 fn failed(e: minijinja::Error) -> Error {
@@ -170,6 +168,6 @@ fn failed(e: minijinja::Error) -> Error {
         (_, Some(detail)) if detail.starts_with(environment::RAISED) => {
             Error::input(format!("the chat template refuses the conversation: {}", &detail[environment::RAISED.len()..]))
         }
-        _ => Error::file(format!("expected a template that renders the conversation: {e}")),
+        _ => Error::file(format!("the chat template cannot render the conversation: {e}")),
     }
 }

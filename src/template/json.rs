@@ -1,20 +1,20 @@
-//! JSON as Python's `json.dumps` writes it, which is what the models have read: `": "` after a key, an element a line where there
-//! is an indent, characters outside ASCII as they are, nothing escaped for HTML.
+//! JSON in the form of Python's `json.dumps`, as in training data: `": "` after a key, one element per line with an indent, characters outside
+//! ASCII unescaped, no HTML escapes.
 
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Write};
 
-/// The arguments of `json.dumps` that templates give.
+/// The arguments of `json.dumps` that templates pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Style {
-    /// Blanks a level; none: everything on one line.
+    /// Blanks per level. `None` writes one line.
     pub indent: Option<usize>,
-    /// Characters outside ASCII as `\uXXXX`.
+    /// Writes characters outside ASCII as `\uXXXX`.
     pub ensure_ascii: bool,
     pub sort_keys: bool,
-    /// Between elements; none: `, ` on one line, `,` else.
+    /// The text between elements. `None` is `, ` without an indent and `,` with an indent.
     pub item_separator: Option<String>,
     pub key_separator: String,
 }
@@ -26,13 +26,13 @@ impl Default for Style {
 }
 
 impl Style {
-    /// How tools are shown to a model.
+    /// Returns the style of tools in prompts.
     pub fn tools() -> Style {
         Style { indent: Some(4), ..Style::default() }
     }
 }
 
-/// A value as text.
+/// Returns a value as text.
 pub fn dumps(value: &Value, style: &Style) -> String {
     let sorted;
     let value = if style.sort_keys {
@@ -49,11 +49,11 @@ pub fn dumps(value: &Value, style: &Style) -> String {
     String::from_utf8(text).expect("JSON is text")
 }
 
-/// Writes what lies between the tokens of JSON as Python does.
+/// Writes separators, blanks and numbers as Python does.
 struct Python<'a> {
     style: &'a Style,
     depth: usize,
-    /// The list or mapping that was written last has something in it.
+    /// The current list or mapping has elements.
     has_items: bool,
 }
 
@@ -128,7 +128,7 @@ impl Formatter for Python<'_> {
         Ok(())
     }
 
-    /// As Python's `repr`: the fewest digits, and `1e-05` or `1e+16` where the exponent is below -4 or above 15.
+    /// Writes a number like Python's `repr`: the fewest digits, and `1e-05` or `1e+16` if the exponent is below -4 or above 15.
     fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, x: f64) -> io::Result<()> {
         let short = format!("{x:e}");
         let (digits, exponent) = short.split_once('e').expect("the format has an exponent");
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What Python prints for the same.
+    /// Compares with Python's output.
     #[test]
     fn text_is_pythons() {
         let value: Value = serde_json::from_str(

@@ -1,25 +1,23 @@
-//! Messages and tools, in the JSON spelling of GLM-4's own code: `{"role", "metadata", "content", "tools"}`.
-//!
-//! Plain data. Knows no template: what becomes of a message is a template's business.
+//! Messages and tools as plain data, with the JSON keys of GLM-4's code: `{"role", "metadata", "content", "tools"}`.
 
 use crate::error::{Error, Result, short};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     System,
     User,
     Assistant,
-    /// What a tool answered.
+    /// A tool: the message is the result of a call.
     Observation,
 }
 
 impl Role {
-    /// The special token that begins a message of this role.
+    /// Returns the special token that begins a message of this role.
     pub fn special(self) -> &'static str {
         match self {
             Role::System => "<|system|>",
@@ -29,7 +27,7 @@ impl Role {
         }
     }
 
-    /// As JSON spells it.
+    /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
         self.special().trim_start_matches("<|").trim_end_matches("|>")
     }
@@ -40,13 +38,13 @@ impl Role {
 #[serde(deny_unknown_fields)]
 pub struct Message {
     pub role: Role,
-    /// The name of the tool that the assistant calls; else empty.
+    /// The name of the called tool; empty in other messages.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "or_null")]
     pub metadata: String,
     #[serde(default, deserialize_with = "or_null")]
     pub content: String,
-    /// Tools that the model may call from here on; in a system message, the first one as a rule. Left out of JSON where there are
-    /// none, because templates ask whether the key is there.
+    /// Tools that the model may call after this message, usually the first system message. JSON has no key for an empty list, because
+    /// templates test for the key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_null")]
     pub tools: Vec<Tool>,
 }
@@ -68,23 +66,23 @@ impl Message {
         Self::new(Role::Observation, content)
     }
 
-    /// A call of a tool, as the model wrote it.
+    /// Makes the message of a tool call, with the arguments as the model wrote them.
     pub fn call(name: impl Into<String>, arguments: impl Into<String>) -> Message {
         Message { metadata: name.into(), ..Self::assistant(arguments) }
     }
 
-    /// The same message with these tools.
+    /// Returns the message with these tools.
     pub fn with_tools(self, tools: Vec<Tool>) -> Message {
         Message { tools, ..self }
     }
 }
 
-/// `null` is as good as nothing.
+/// Reads `null` as the default.
 fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> std::result::Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// What a model may call: a function of the caller's, or a tool that GLM-4 was trained with.
+/// A tool: a function of the caller, or one of the tools that GLM-4 was trained with.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tool {
     Function(Function),
@@ -94,15 +92,15 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// A function, described by an object with `name`, and as a rule `description` and `parameters`, a JSON schema.
+    /// Makes a function from an object with `name`, and usually `description` and `parameters`, a JSON schema.
     ///
     /// # Errors
-    /// `Input` when it is no object with a name.
+    /// `Input` if `described` is not an object with a name.
     pub fn function(described: Value) -> Result<Tool> {
         Function::new(described).map(Tool::Function)
     }
 
-    /// As JSON has it under `type`.
+    /// Returns the value of `type` in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
             Tool::Function(_) => "function",
@@ -112,7 +110,7 @@ impl Tool {
         }
     }
 
-    /// What the model calls it.
+    /// Returns the name that the model writes in a call.
     pub fn name(&self) -> &str {
         match self {
             Tool::Function(function) => function.name(),
@@ -120,13 +118,13 @@ impl Tool {
         }
     }
 
-    /// From `{"type": "function", "function": {…}}`, `{"type": "python"}` and its like, or a bare function object, as ChatGLM3's
-    /// examples have it.
+    /// Reads `{"type": "function", "function": {…}}`, `{"type": "python"}` or another built-in tool, or the function object of ChatGLM3's
+    /// examples.
     fn from_json(mut json: Map<String, Value>) -> Result<Tool> {
         match json.get("type").map(Value::as_str) {
             Some(Some("function")) => match json.remove("function") {
                 Some(function) => Tool::function(function),
-                None => Err(Error::input("expected a tool of type function to have a function, found none")),
+                None => Err(Error::input("a tool of type function needs the key function")),
             },
             Some(Some("python")) => Ok(Tool::Python),
             Some(Some("simple_browser")) => Ok(Tool::SimpleBrowser),
@@ -134,9 +132,9 @@ impl Tool {
             None if json.contains_key("name") => Tool::function(Value::Object(json)),
             Some(Some(other)) => {
                 let shown = short(other, 40);
-                Err(Error::input(format!("expected a tool of type function, python, simple_browser or cogview, found {shown:?}")))
+                Err(Error::input(format!("a tool's type must be function, python, simple_browser or cogview, found {shown:?}")))
             }
-            _ => Err(Error::input("expected a tool to have a type, found none").hint(r#"{"type": "function", "function": {"name": …}}"#)),
+            _ => Err(Error::input("a tool needs a type").hint(r#"{"type": "function", "function": {"name": …}}"#)),
         }
     }
 }
@@ -156,7 +154,7 @@ impl<'de> Deserialize<'de> for Tool {
     }
 }
 
-/// A function's description: an object that has a name. The order of its keys is kept.
+/// A function's description: an object with a name. Keeps the order of keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function(Value);
 
@@ -164,15 +162,17 @@ impl Function {
     fn new(described: Value) -> Result<Function> {
         match described.get("name").and_then(Value::as_str) {
             Some(_) => Ok(Function(described)),
-            None => Err(Error::input("expected a function to be an object with a name, found none")
+            None => Err(Error::input("a function must be an object with a name")
                 .hint(r#"{"name": "get_weather", "description": "…", "parameters": {…}}"#)),
         }
     }
 
+    /// Returns the function's name.
     pub fn name(&self) -> &str {
-        self.0["name"].as_str().expect("checked when it was made")
+        self.0["name"].as_str().expect("`new` checks the name")
     }
 
+    /// Returns the whole description.
     pub fn object(&self) -> &Value {
         &self.0
     }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spelling_is_the_original_codes() {
+    fn json_has_the_keys_of_the_original_code() {
         let json = r#"{"role":"system","content":"x","tools":[{"type":"function","function":{"name":"f","b":1,"a":{"z":[],"c":null}}},{"type":"python"}]}"#;
         let message = read(json).unwrap();
         assert_eq!(message.tools[0].name(), "f");
@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_refused() {
         for (json, want) in [
             (r#"{"role":"tool","content":""}"#, "unknown variant `tool`"),
             (r#"{"content":""}"#, "missing field `role`"),
             (r#"{"role":"user","content":[]}"#, "invalid type"),
             (r#"{"role":"assistant","tool_calls":[]}"#, "unknown field `tool_calls`"),
-            (r#"{"role":"system","tools":[{}]}"#, "expected a tool to have a type"),
-            (r#"{"role":"system","tools":[{"type":7}]}"#, "expected a tool to have a type"),
+            (r#"{"role":"system","tools":[{}]}"#, "a tool needs a type"),
+            (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs a type"),
             (r#"{"role":"system","tools":[{"type":"retrieval"}]}"#, "found \"retrieval\""),
-            (r#"{"role":"system","tools":[{"type":"function"}]}"#, "to have a function"),
+            (r#"{"role":"system","tools":[{"type":"function"}]}"#, "needs the key function"),
             (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "an object with a name"),
             (r#"{"role":"system","tools":[{"type":"function","function":[]}]}"#, "an object with a name"),
         ] {

@@ -1,8 +1,8 @@
-//! Templates: from messages and tools to the prompt that a model of GLM-4's kind reads, and from what it writes to answers and calls.
+//! Chat templates of GLM-4 and its relatives: messages and tools to prompts, and answers to messages and tool calls.
 //!
-//! A template gives parts, special tokens and text apart, so that what a user writes can never become a control token. A checkpoint's own
-//! template, in Jinja, is a program from a file; it runs with limits. An answer is told apart by the ids of special tokens.
-//! Knows vocabularies and a checkpoint's files about chat; knows no model and no conversation.
+//! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own
+//! Jinja template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. Knows vocabularies and chat
+//! files of a checkpoint; knows no model and no conversation.
 
 mod answer;
 mod call;
@@ -39,21 +39,22 @@ pub(crate) use segments::{Delta, Writer, opening_ids};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// From a conversation to the prompt of the model's next answer.
+/// Renders a conversation as the prompt of the next answer.
 pub trait Template: Send + Sync {
-    /// What it is, for logs and reports.
+    /// Returns a name for logs and reports.
     fn name(&self) -> String;
 
+    /// Returns the family, which determines special tokens.
     fn family(&self) -> Family;
 
-    /// The parts of the prompt, up to where the model goes on.
+    /// Returns the parts of the prompt, up to the place where the model continues.
     ///
     /// # Errors
-    /// `Input` when the template has no place for something in the conversation; `File` when the template itself is at fault.
+    /// `Input` if the template has no place for a message or a tool, `File` if the template itself is invalid.
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>>;
 }
 
-/// The built-in template of a model, by `model_type` of its configuration and the number of its embeddings.
+/// Returns the built-in template for the configuration's `model_type` and the number of embedding rows, or `None` if there is no template.
 pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
     match (model_type, n_vocab) {
         ("chatglm", 65024) => Some(Arc::new(ChatGlm3)),

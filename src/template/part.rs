@@ -1,34 +1,34 @@
-//! A rendered conversation: special tokens and text apart, and their ids.
+//! Rendered prompts: special tokens and texts as separate parts, and their ids.
 
 use super::Role;
 use super::family::special;
 use crate::error::Result;
 use crate::vocab::{GLM4_SPECIAL, Vocab};
 
-/// A special token by its text, or text that is encoded by itself and never becomes a special token.
+/// A part of a prompt: a special token by its text, or a text that is encoded alone and never becomes a special token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Special(&'static str),
     Text(String),
 }
 
-/// Each special token of GLM-4 and ChatGLM3 that is found in the text of a template has one of these, and a text without them can have
-/// none of those tokens.
+/// Characters of special tokens: all special tokens but `<sop>`, `sop` and `<eop>` contain one of them. A text without these characters cannot
+/// contain such a token.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
-/// What may follow `[gMASK]` as a special token.
+/// Special tokens after `[gMASK]`.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
-/// All special tokens that a template or a model may use, with the ids that a vocabulary gives them.
+/// Returns the ids and texts of all special tokens in a vocabulary.
 pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
     let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]);
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
-/// The ids of parts, each text encoded by itself.
+/// Returns the ids of parts; encodes each text alone.
 ///
 /// # Errors
-/// `Input` where the vocabulary lacks a special token.
+/// `Input` if the vocabulary lacks a special token.
 pub fn encode(parts: &[Part], vocab: &Vocab) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     for part in parts {
@@ -41,7 +41,7 @@ pub fn encode(parts: &[Part], vocab: &Vocab) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// The parts as one text.
+/// Returns the parts as one text.
 pub fn whole(parts: &[Part]) -> String {
     let texts = parts.iter().map(|part| match part {
         Part::Special(text) => text,
@@ -50,23 +50,20 @@ pub fn whole(parts: &[Part]) -> String {
     texts.collect()
 }
 
-/// What a prompt in full holds of the answer: all after its last `<|assistant|>`.
+/// Returns the beginning of the answer in a prompt: the text after the last `<|assistant|>`.
 pub(crate) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 
-/// The ids of a whole text in which special tokens are found wherever they stand, as transformers does it. Only to compare with:
-/// a user who writes `<|assistant|>` speaks for the assistant then.
-///
-/// # Errors
-/// As [`encode`].
+/// Returns the ids of a text with special tokens found anywhere, as in transformers. For comparisons only: a user's `<|assistant|>` becomes a
+/// special token.
 #[cfg(test)]
 pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 
-/// Cuts a text in which no input has a `|` or a `]` of its own: so every special token with one of them is the template's. `<sop>`,
-/// and the `sop` of ChatGLM3, count where a template has them, right after `[gMASK]`, and nowhere else.
+/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters is the
+/// template's. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only.
 pub(super) fn split_marked(text: &str) -> Vec<Part> {
     let marked: Vec<&'static str> = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS)).collect();
     let mut parts = split(text, &marked);
@@ -86,7 +83,7 @@ pub(super) fn split_marked(text: &str) -> Vec<Part> {
     parts
 }
 
-/// Cuts a text at special tokens; none of them is the beginning of another.
+/// Splits a text at special tokens. No special token is the beginning of another.
 fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut from, mut at) = (0, 0);

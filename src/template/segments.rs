@@ -1,45 +1,45 @@
-//! An answer while it is written: ids in, segments out, and what a reader may be shown at once.
+//! Answers while a model writes them: ids to segments, and the text that can be shown at once.
 //!
-//! The pieces of a segment add up to what [`process_segments`](super::answer::process_segments) makes of it, so blanks around a reply, a
-//! beginning of a character, of a stop text or of the mark for the date of training are held back until they are decided.
+//! The pieces of a segment add up to the content that [`process_segments`](super::answer::process_segments) returns. So blanks around a reply
+//! and the possible beginning of a character, of a stop text or of the training-date mark are held back until the next tokens decide.
 
 use super::answer::TRAINING_DATE;
 use super::{Role, specials};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
 
-/// What is new of an answer.
+/// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// A segment begins: a reply where the name is empty, else the call of a tool. Not told of what the prompt began.
+    /// The beginning of a segment: a tool's name, or an empty name for a reply. A segment that the prompt begins has none.
     Begin { name: &'a str },
-    /// More of its content.
+    /// A piece of the segment's content.
     Text(&'a str),
 }
 
-/// Who hears of it.
+/// A function that receives pieces and can stop the answer.
 type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 
-/// What a prompt holds of the answer: the ids after its last `<|assistant|>`.
+/// Returns the beginning of the answer in a prompt: the ids after the last `<|assistant|>`.
 pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
     let assistant = vocab.special(Role::Assistant.special());
     prompt.iter().rposition(|id| Some(*id) == assistant).map_or(&[], |at| &prompt[at + 1..])
 }
 
-/// Ids to segments and deltas.
+/// Splits ids into segments and pieces.
 pub struct Writer {
     vocab: Vocab,
     specials: Vec<(u32, &'static str)>,
     utf8: Utf8Stream,
     stops: StopTexts,
     stopped: bool,
-    /// All but the last are complete.
+    /// All segments so far; the last segment is not complete.
     segments: Vec<String>,
     shown: Shown,
 }
 
 impl Writer {
-    /// Ends before the first of the stop texts. `opening` is what the prompt holds of the answer already.
+    /// Makes a writer for an answer that ends before the first stop text. `opening` is the beginning of the answer in the prompt.
     pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> Writer {
         let mut writer = Writer {
             vocab: vocab.clone(),
@@ -57,7 +57,7 @@ impl Writer {
         writer
     }
 
-    /// Takes a token. Breaks when the one who hears of it does, or when a stop text has come.
+    /// Takes a token. Breaks if `on_delta` breaks or a stop text ends the answer.
     pub fn push(&mut self, id: u32, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         match self.specials.iter().find(|(special, _)| *special == id).map(|(_, text)| *text) {
             Some(text) if text == Role::Assistant.special() => {
@@ -78,14 +78,15 @@ impl Writer {
         }
     }
 
-    /// Ends the answer: its segments, and whether a stop text ended it.
+    /// Ends the answer. Returns the segments, and `true` if a stop text ended the answer.
     pub fn finish(mut self, on_delta: &mut OnDelta<'_>) -> (Vec<String>, bool) {
-        // the segments are wanted whether anybody hears or not
+        // The segments are returned even if `on_delta` breaks.
         let _ = self.flush(on_delta);
         let _ = self.shown.end(on_delta);
         (self.segments, self.stopped)
     }
 
+    /// Adds text to the segment, up to a stop text.
     fn add(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let (certain, stopped) = self.stops.push(text);
         self.stopped |= stopped;
@@ -94,7 +95,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// What was held back is text after all.
+    /// Adds the text that was held back.
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);
@@ -105,12 +106,12 @@ impl Writer {
     }
 }
 
-/// What of a segment was shown.
+/// The part of a segment that was passed on.
 #[derive(Default)]
 struct Shown {
-    /// The segment's first line ended: what it names.
+    /// The segment's first line, trimmed. `None` until the line ends.
     name: Option<String>,
-    /// Not shown yet.
+    /// Text that was not passed on yet.
     held: String,
     has_shown: bool,
 }
@@ -128,10 +129,10 @@ impl Shown {
         self.show(false, on_delta)
     }
 
-    /// The segment is complete; the next one begins.
+    /// Ends the segment.
     fn end(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         if self.name.is_none() {
-            // one line alone is a reply
+            // A segment of one line is a reply.
             self.name = Some(String::new());
             on_delta(Delta::Begin { name: "" })?;
         }
@@ -159,7 +160,7 @@ impl Shown {
     }
 }
 
-/// How many bytes at the end of a text may be the beginning of the mark for the date of training.
+/// Returns the bytes at the end of a text that can be the beginning of the training-date mark.
 fn begun(text: &str) -> usize {
     let mark = TRAINING_DATE.0;
     (1..mark.len()).rev().find(|&n| mark.is_char_boundary(n) && text.ends_with(&mark[..n])).unwrap_or(0)
@@ -171,7 +172,7 @@ mod tests {
     use super::super::testing::{MERGES, small};
     use super::*;
 
-    /// Segments, deltas in one text, and whether it stopped.
+    /// Returns the segments, the pieces as texts, and `true` if a stop text ended the answer.
     fn write(ids: &[u32], stops: &[&str], opening: &[u32]) -> (Vec<String>, Vec<String>, bool) {
         let mut said = Vec::new();
         let mut on_delta = |delta: Delta<'_>| {
@@ -187,7 +188,7 @@ mod tests {
         (segments, said, stopped)
     }
 
-    /// Each byte a token.
+    /// Returns one token per byte.
     fn bytes(text: &str) -> Vec<u32> {
         let vocab = small();
         text.bytes().map(|b| (0..256).find(|&id| vocab.token(id) == [b]).unwrap()).collect()
@@ -227,7 +228,7 @@ mod tests {
     fn text_is_shown_as_soon_as_it_is_certain() {
         assert_eq!(write(&bytes("\nab c[x"), &[], &[]).1, ["<>", "a", "b", " c", "[x"]);
         assert_eq!(write(&bytes("f\n{ }"), &[], &[]).1, ["<f>", "{", " ", "}"]);
-        // a character in four tokens
+        // A character of four tokens.
         assert_eq!(write(&bytes("\n🚀!"), &[], &[]).1, ["<>", "🚀", "!"]);
     }
 
@@ -239,10 +240,10 @@ mod tests {
         let (segments, said, _) = write(&ids, &[], &[]);
         assert_eq!(segments, ["\nfirst <|assistant|> ", "f\nx"]);
         assert_eq!(said.concat(), "<>first <|assistant|><f>x");
-        // other special tokens are text, and end a character that is not complete
+        // Other special tokens are text and end an incomplete character.
         let sop = vocab.special("<sop>").unwrap();
         assert_eq!(write(&[bytes("\n\u{e9}")[..2].to_vec(), vec![sop]].concat(), &[], &[]).0, ["\n\u{fffd}<sop>"]);
-        // ids of padding have no text
+        // Ids without a token have no text.
         assert_eq!(
             write(&[bytes("\na"), vec![256 + MERGES.len() as u32 + 14, 151_551, u32::MAX], bytes("b")].concat(), &[], &[]).0,
             ["\nab"]

@@ -1,4 +1,4 @@
-//! What the tests of this module share: small vocabularies, templates, conversations.
+//! Helpers of this module's tests: small vocabularies, templates, conversations.
 
 use super::{Message, Role, Tool};
 use crate::vocab::{Vocab, testing};
@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 
 pub const MERGES: [&[u8]; 4] = [b"he", b"hello", "你好".as_bytes(), b"\n\n"];
 
-/// All bytes, [`MERGES`] and the special tokens: it fits the embedded model.
+/// A vocabulary of all bytes, [`MERGES`] and the special tokens, with fewer ids than the embedded model has embeddings.
 pub fn small() -> Vocab {
     testing::small_glm4(&MERGES)
 }
 
-/// Special tokens have their real ids; every other but the bytes' is made up.
+/// A vocabulary in which special tokens have their real ids.
 pub fn full() -> &'static Vocab {
     static FULL: OnceLock<Vocab> = OnceLock::new();
     FULL.get_or_init(testing::full_glm4)
 }
 
-/// The template of glm-4-9b-chat's `tokenizer_config.json`, written after its description.
+/// A template with the behaviour of the template in glm-4-9b-chat's `tokenizer_config.json`.
 pub fn chat_template() -> String {
     let text = include_str!("testing/glm-4-9b-chat.jinja");
     let builtin = [
@@ -36,7 +36,7 @@ pub fn weather() -> Tool {
     Tool::function(json!({"name": "get_weather", "description": "Weather | of a [city]", "parameters": parameters})).unwrap()
 }
 
-/// Conversations in which every rule of the format has a case.
+/// Conversations that cover every rule of the format.
 pub fn conversations() -> Vec<Vec<Message>> {
     let tools = vec![weather(), Tool::Python, Tool::SimpleBrowser, Tool::Cogview];
     let call = Message::call("get_weather", "{\"city\": \"北京\"}");

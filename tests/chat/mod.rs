@@ -1,4 +1,4 @@
-//! `chat` as its users see it: through a pipe, and at a terminal.
+//! `chat` through a pipe and at a terminal.
 
 mod piped;
 #[cfg(unix)]
@@ -6,15 +6,15 @@ mod terminal;
 
 use wingbeat::vocab::Vocab;
 
-/// What the embedded model reads before the first turn.
+/// The first prompt of the embedded model.
 const BEGINNING: &str = "\nUser: light\n\nAssistant: And God said, Let there be light: and there was light.\n\n";
 
-/// The ids of texts that are read one after the other.
+/// Returns the ids of texts that are encoded separately.
 fn encoded(texts: &[&str]) -> Vec<u32> {
     texts.iter().flat_map(|text| Vocab::tiny().encode(text.as_bytes()).unwrap()).collect()
 }
 
-/// A message as the embedded model reads it.
+/// Returns a message in the embedded model's format.
 fn asked(text: &str) -> String {
     format!("User: {text}\n\nAssistant:")
 }

@@ -1,4 +1,4 @@
-//! Through a pipe: one message a line, and answers alone on stdout.
+//! `chat` through a pipe: one message per line, and only answers on stdout.
 
 use super::{BEGINNING, asked, encoded};
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
@@ -19,7 +19,7 @@ fn tokens(object: &Value) -> Vec<u32> {
     object["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
-/// An answer's tokens as text, whitespace and all.
+/// Returns an answer's tokens as text, with blanks.
 fn text(object: &Value) -> String {
     String::from_utf8(Vocab::tiny().decode(&tokens(object))).unwrap()
 }
@@ -53,7 +53,7 @@ fn an_answer_is_an_object_with_json() {
     assert_ne!(answers[0]["tokens"], answers[1]["tokens"]);
     let asked_first = encoded(&[&asked("light")]).len() as u64;
     assert_eq!((answers[0]["prompt_tokens"].as_u64(), answers[1]["prompt_tokens"].as_u64()), (Some(asked_first), Some(0)));
-    // the second answer stands in the place of the first
+    // The second answer replaces the first.
     let read = [BEGINNING, &asked("light"), &text(&answers[1]), &asked("bread and\nwine"), &text(&answers[2])].concat();
     assert!(stderr(&output).contains(read.trim()), "{}", stderr(&output));
 }
@@ -64,11 +64,11 @@ fn a_command_that_cannot_be_done_is_a_wrong_line() {
     let said = objects(&output);
     assert_eq!((code(&output), said.len()), (1, 2), "{said:?}");
     let messages: Vec<&str> = said.iter().map(|o| o["error"]["message"].as_str().unwrap()).collect();
-    assert!(messages[0].starts_with("Path error. ") && messages[1] == "Error: +gen wants a text behind it", "{messages:?}");
+    assert!(messages[0].starts_with("Path error. ") && messages[1] == "Error: +gen needs TEXT", "{messages:?}");
 }
 
 #[test]
-fn a_wrong_line_is_said_and_the_next_one_answered() {
+fn a_wrong_line_is_reported_and_the_next_line_is_answered() {
     let output = chat("--seed 1", "/hlep\nlight\n/switch nowhere\n");
     assert_eq!(stderr(&output).matches("error: ").count(), 2, "{}", stderr(&output));
     assert!(stderr(&output).contains("/help?") && stderr(&output).contains("nowhere"), "{}", stderr(&output));
@@ -84,7 +84,7 @@ fn a_wrong_line_is_said_and_the_next_one_answered() {
 }
 
 #[test]
-fn flags_that_a_chat_has_no_use_for_are_refused() {
+fn flags_that_chat_does_not_support_are_refused() {
     refused(&run(&words("chat --stop x")), 2, "--stop");
     refused(&run(&words("chat --ignore-eos")), 2, "--ignore-eos");
     refused(&run(&words("chat --state /no/such/state")), 1, "/no/such/state");
@@ -95,9 +95,9 @@ fn flags_that_a_chat_has_no_use_for_are_refused() {
     refused(&run(&words("chat --color sometimes")), 2, "--color");
 }
 
-/// What ChatRWKV's commands read is what `generate` reads as a prompt.
+/// ChatRWKV's commands and `generate` prefill the same prompts.
 #[test]
-fn free_generation_goes_on_as_generate_does() {
+fn free_generation_continues_like_generate() {
     let generated = |prompt: &str, n: &str| tokens(&json(&run(&["generate", prompt, "-n", n, "--temp", "0", "--json"])));
     let instruction = "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
                        # Instruction:\nTell of light.\n\n# Response:\n";
@@ -126,7 +126,7 @@ fn reasoning_is_no_part_of_an_answer() {
 }
 
 #[test]
-fn a_chat_that_was_kept_goes_on_in_a_new_process() {
+fn a_saved_chat_continues_in_a_new_process() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("my chat.st");
     let file = file.to_str().unwrap();
@@ -135,7 +135,7 @@ fn a_chat_that_was_kept_goes_on_in_a_new_process() {
     assert_eq!(objects(&kept)[0]["tokens"], whole[0]["tokens"]);
     let gone_on = feed(&["chat", "--json", "--load", file], b"water\n");
     assert_eq!(objects(&gone_on)[0]["tokens"], whole[1]["tokens"]);
-    // one that began behind a state is nothing without it, and the other way about
+    // A chat that began after a state needs the state. Other chats cannot be loaded with a state.
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
     stdout(&run(&["generate", "In the", "-n", "0", "--save-state", state]));
@@ -145,20 +145,20 @@ fn a_chat_that_was_kept_goes_on_in_a_new_process() {
     stdout(&feed(&["chat", "--state", state, "--save", behind], b"light\n"));
     refused(&feed(&["chat", "--load", behind], b""), 1, "with --state");
     stdout(&feed(&["chat", "--load", behind, "--state", state], b"light\n"));
-    // no other file is written over
+    // Other files are not overwritten.
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "mine").unwrap();
     refused(&feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"), 1, "notes.txt: expected a new file, or a state");
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
     refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 1, "/no/such/folder/x: ");
-    // what is asked for now wins over what was kept
+    // Flags replace saved settings.
     let greedy = feed(&["chat", "--json", "--load", file, "--temp", "0"], b"water\n+\n");
     let greedy = objects(&greedy);
     assert_eq!((greedy[0]["tokens"].clone(), greedy[0]["seed"].as_u64()), (greedy[1]["tokens"].clone(), Some(3)));
 }
 
 #[test]
-fn a_chat_begins_behind_a_state() {
+fn a_chat_begins_after_a_state() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
@@ -208,7 +208,7 @@ fn answers_follow_a_grammar() {
     let parsed = |i: usize| serde_json::from_str::<Value>(text(i)).is_ok_and(|value| value["name"].is_string());
     assert!(parsed(1), "{answers:?}");
     assert!(answers[2]["error"]["where"].as_str().is_some_and(|at| at.contains("wrong.gbnf: line 1")), "{answers:?}");
-    assert!(parsed(3) && !parsed(4), "a wrong grammar changes nothing, none lifts it: {answers:?}");
+    assert!(parsed(3) && !parsed(4), "a wrong grammar changes nothing, `none` removes the grammar: {answers:?}");
     assert!(stderr(&output).contains(&format!("answers follow {name}")), "{}", stderr(&output));
     assert_eq!(code(&output), 1);
     refused(&chat(&format!("--grammar {wrong}"), "light\n"), 1, "wrong.gbnf: line 1");
@@ -225,7 +225,7 @@ fn an_interrupt_between_two_lines_ends_a_chat() {
     writeln!(input, "light").unwrap();
     lines.next().unwrap().unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    // No other line has to come for it.
+    // The chat ends without another line.
     assert_eq!(lines.count(), 0);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(input);

@@ -1,4 +1,4 @@
-//! At a terminal: sessions as somebody would type them.
+//! `chat` at a terminal: typed sessions.
 
 use super::{BEGINNING, asked, encoded};
 use crate::support::terminal::{ALT_ENTER, CTRL_C, CTRL_D, ENTER, Setting, TAB, Terminal, UP, shown};
@@ -18,29 +18,29 @@ fn chat(args: &[&str], home: &TempDir) -> Terminal {
     Terminal::ready(&[&["chat"], args].concat(), home.path(), Setting::default())
 }
 
-/// One that draws the likeliest token.
+/// A chat that takes the most probable tokens.
 fn greedy(home: &TempDir) -> Terminal {
     chat(&["--temp", "0", "--seed", "1"], home)
 }
 
-/// Says a line; the transcript then: all that the model has read of the conversation.
+/// Types a line. Returns the transcript after the answer: the text that the model has read.
 fn transcript_after(terminal: &mut Terminal, line: &str) -> String {
     terminal.raw(&format!("{line}{ENTER}"));
     terminal.say("/history")
 }
 
-/// Says a line; the answer, without the line below it that says what it took.
+/// Types a line. Returns the answer without the line about tokens and speed.
 fn answer(terminal: &mut Terminal, line: &str) -> String {
     let said = terminal.say(line);
     said.rsplit_once('\n').unwrap_or_else(|| panic!("no answer in {said:?}")).0.to_string()
 }
 
-/// A transcript that begins with the first prompt and these texts.
+/// Returns the transcript of the first prompt and these texts.
 fn begun(texts: &[&str]) -> String {
     format!("{BEGINNING}{}", texts.concat()).trim().to_string()
 }
 
-/// Ends it with Ctrl-D.
+/// Ends the chat with Ctrl-D.
 fn leave(mut terminal: Terminal) {
     terminal.keys(CTRL_D);
     assert_eq!(terminal.end().0, 0);
@@ -53,7 +53,7 @@ fn every_message_is_read_as_the_format_has_it() {
     let first = transcript_after(&mut terminal, "light");
     let begin = begun(&[&asked("light")]);
     assert!(first.starts_with(&begin) && first.len() > begin.len() + 5, "{first:?}");
-    // another answer to the same message: the likeliest one again, from the same state
+    // Another answer to the same message: the same most probable answer, from the same state.
     assert_eq!(transcript_after(&mut terminal, "+"), first);
     let other = transcript_after(&mut terminal, "+ -temp=5 -top_p=1");
     assert!(other.starts_with(&begin) && other != first);
@@ -67,13 +67,13 @@ fn every_message_is_read_as_the_format_has_it() {
     assert_eq!(terminal.say("+reset"), "Chat reset.");
     assert_eq!(transcript_after(&mut terminal, "light"), first);
 
-    // free generation leaves the conversation as it is
+    // Free generation does not change the conversation.
     terminal.say("/set FREE_GEN_LEN 8");
     let mut texts = Vec::new();
     for line in ["+gen  In the beginning ", "+i Tell\\n\\nof light.", "+qq What is light?", "+qa What is light?"] {
         let text = answer(&mut terminal, line);
         assert!(text.len() > 5 && !texts.contains(&text), "{line}: {text:?}");
-        assert_eq!(answer(&mut terminal, "++"), text, "{line}: the likeliest text again, from the same state");
+        assert_eq!(answer(&mut terminal, "++"), text, "{line}: the same most probable text, from the same state");
         assert_ne!(answer(&mut terminal, "+++"), text, "{line}");
         assert_eq!(terminal.say("/history"), first, "{line}");
         texts.push(text);
@@ -83,7 +83,7 @@ fn every_message_is_read_as_the_format_has_it() {
 }
 
 #[test]
-fn branches_go_their_own_ways() {
+fn branches_are_independent() {
     let home = home();
     let mut terminal = greedy(&home);
     let first = transcript_after(&mut terminal, "light");
@@ -103,7 +103,7 @@ fn branches_go_their_own_ways() {
 }
 
 #[test]
-fn a_prompt_file_and_a_text_of_the_system_begin_anew() {
+fn a_prompt_file_and_a_system_message_restart_the_chat() {
     let home = home();
     let prompt = "user = \"Bob\"\nbot = \"Alice\"\ninit_prompt = \"Bob: hi\\n\\nAlice: hello\"\n";
     std::fs::write(home.path().join("my prompt.toml"), prompt).unwrap();
@@ -118,7 +118,7 @@ fn a_prompt_file_and_a_text_of_the_system_begin_anew() {
     let read = transcript_after(&mut terminal, "light");
     let system = "System: Be brief.\n\nBob: hi\n\nAlice: hello\n\n";
     assert!(read.starts_with(&format!("{system}Bob: light\n\nAlice:")), "{read:?}");
-    // One of ChatRWKV's, in Python; what the system says stays.
+    // A prompt file of ChatRWKV, in Python. The system message stays.
     let python = "interface = ':'\nuser = 'Ann'\nbot = 'Ben'\ninit_prompt = f'''\n{user}{interface} hi\n\n{bot}{interface} hello\n'''\n";
     std::fs::write(home.path().join("theirs.py"), python).unwrap();
     assert_eq!(terminal.say("+prompt theirs.py"), "Prompt set up.");
@@ -153,7 +153,7 @@ fn a_chat_is_saved_and_loaded() {
 fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     let home = home();
     let vocab = Vocab::tiny();
-    // without newlines no answer ends
+    // Without newlines, no answer ends.
     let newlines: Vec<String> = (1..2048).filter(|&id| vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
     let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(",")], &home);
     terminal.say("/set CHAT_LEN_MAX 10000000");
@@ -164,7 +164,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     terminal.keys(CTRL_C);
     let stopped = terminal.raw("");
     assert!(stopped.contains(", stopped"), "{stopped}");
-    // it goes on behind what there is of the answer
+    // The chat continues after the stopped answer.
     terminal.say("/set ban 0");
     let next = transcript_after(&mut terminal, "water");
     assert!(next.starts_with(&begun(&[&asked("salt")])));
@@ -179,10 +179,10 @@ fn ctrl_c_clears_the_line_and_leaves_at_the_second_time() {
     let home = home();
     let mut terminal = chat(&[], &home);
     terminal.raw(&format!("not this{CTRL_C}"));
-    assert!(shown(&terminal.raw(CTRL_C)).contains("once more, or Ctrl-D, to leave"));
-    // a line in between, and it begins again
+    assert!(shown(&terminal.raw(CTRL_C)).contains("press Ctrl-C again or Ctrl-D to leave"));
+    // A line between two Ctrl-C restarts the count.
     assert!(terminal.say("/stats").contains("turns: 0"));
-    assert!(shown(&terminal.raw(CTRL_C)).contains("once more"));
+    assert!(shown(&terminal.raw(CTRL_C)).contains("press Ctrl-C again"));
     terminal.keys(CTRL_C);
     assert_eq!(terminal.end().0, 0);
     let mut terminal = chat(&[], &home);
@@ -191,7 +191,7 @@ fn ctrl_c_clears_the_line_and_leaves_at_the_second_time() {
 }
 
 #[test]
-fn what_was_typed_comes_back_with_the_arrow_up() {
+fn earlier_messages_come_back_with_the_arrow_up() {
     let home = home();
     let mut terminal = chat(&["--seed", "1"], &home);
     let light = terminal.say("light");
@@ -203,7 +203,7 @@ fn what_was_typed_comes_back_with_the_arrow_up() {
     assert!(again.contains("light") && shown(&again).contains(light.lines().next().unwrap()), "{again}");
     leave(terminal);
 
-    // nothing is kept where that is not wanted
+    // `--no-history` writes no file.
     let other = self::home();
     let mut terminal = chat(&["--no-history"], &other);
     terminal.say("/stats");
@@ -222,11 +222,11 @@ fn a_message_may_have_several_lines() {
         let read = transcript_after(&mut terminal, &keys);
         assert!(read.starts_with(&begin), "{keys:?}: {read:?}");
     }
-    // a backslash that was pasted stays
+    // A pasted backslash stays.
     terminal.say("+reset");
     let read = transcript_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
     assert!(read.starts_with(&begun(&[&asked("light \\\nand water")])), "{read:?}");
-    // several lines typed while nobody asked are several messages
+    // Several lines typed at once are several messages.
     let both = terminal.raw(&format!("/stats{ENTER}/switch{ENTER}"));
     assert!(shown(&both).contains("turns: 1"), "{both}");
     assert!(shown(&terminal.raw("")).contains("* main"));
@@ -263,9 +263,9 @@ fn commands_say_what_they_did() {
     assert!(terminal.say("/set top_p 2").contains("error: top_p: expected a number from 0 to 1, found 2"));
     assert!(terminal.say("/set nonsense 2").contains("error: "));
     assert!(terminal.say("/undo").contains("error: there is no turn to take back"));
-    assert_eq!(terminal.say("+"), "there is nothing yet to do that with");
-    assert_eq!(terminal.say("++"), "there is nothing yet to do that with");
-    assert!(terminal.say("+gen").contains("wants a text"));
+    assert_eq!(terminal.say("+"), "there is nothing to repeat or continue yet");
+    assert_eq!(terminal.say("++"), "there is nothing to repeat or continue yet");
+    assert!(terminal.say("+gen").contains("+gen needs TEXT"));
     assert!(terminal.say("/Stats").starts_with("turns: 0"));
     assert_eq!(terminal.say("   "), "");
     leave(terminal);
@@ -301,7 +301,7 @@ fn colours_are_for_terminals_that_want_them() {
     };
     let coloured = session(&[], &[], None);
     assert!(coloured.contains(CYAN) && coloured.contains("format g1-think"), "{coloured}");
-    // its reasoning is dim, and so are the lines below it: what it took, and that there is no answer
+    // The thought is dim, and the lines below: tokens and speed, and the note that there is no answer.
     assert!(coloured.split("Assistant: ").nth(1).unwrap().contains(DIM), "{coloured}");
     assert!(coloured.contains(&format!("{DIM}8 tokens, ")) && coloured.contains(&format!("{DIM}there is no answer: ")), "{coloured}");
     for (args, env) in [(vec![], [("NO_COLOR", "1")]), (vec!["--color", "never"], [("X", "")])] {
@@ -310,7 +310,7 @@ fn colours_are_for_terminals_that_want_them() {
     }
     assert!(session(&["--color", "always"], &[("NO_COLOR", "1")], None).contains(CYAN));
 
-    // answers go to a file, while somebody types
+    // Answers go to a file while the user types at the terminal.
     let file = home.path().join("answers.jsonl");
     session(&["--json"], &[], Some(File::create(&file).unwrap()));
     let answers = std::fs::read_to_string(&file).unwrap();
@@ -319,7 +319,7 @@ fn colours_are_for_terminals_that_want_them() {
 }
 
 #[test]
-fn bytes_that_are_no_text_end_no_chat() {
+fn invalid_utf8_does_not_end_the_chat() {
     let home = home();
     let mut terminal = greedy(&home);
     let read = transcript_after(&mut terminal, "light");
@@ -334,7 +334,7 @@ fn bytes_that_are_no_text_end_no_chat() {
 }
 
 #[test]
-fn a_model_has_no_power_over_the_terminal() {
+fn control_characters_of_a_model_do_not_reach_the_terminal() {
     let home = home();
     let escape = encoded(&["\x1b"])[0];
     let bias = format!("{escape}=1000");

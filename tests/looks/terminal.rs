@@ -46,7 +46,7 @@ fn a_chat_is_cleared_tried_again_and_shown_when_it_is_loaded() {
     let answer = light.lines().next().unwrap().to_string();
     assert!(terminal.say("/retry").starts_with(&answer));
     terminal.say("water");
-    assert_eq!(terminal.say("/clear"), "the chat begins again");
+    assert_eq!(terminal.say("/clear"), "the chat was restarted");
     assert!(terminal.say("/stats").starts_with("turns: 0"));
     assert!(terminal.say("light").starts_with(&answer));
     terminal.say("/save chat.st");

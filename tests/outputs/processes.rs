@@ -160,7 +160,7 @@ fn an_interrupt_from_outside_is_a_ctrl_c_for_the_line_editor() {
             std::thread::sleep(Duration::from_millis(500));
         }
     });
-    terminal.wait("once more, or Ctrl-D, to leave");
+    terminal.wait("press Ctrl-C again or Ctrl-D to leave");
     assert_eq!(terminal.end().0, 0);
 }
 

@@ -29,7 +29,7 @@ pub struct InMessages {
 /// A branch of the conversation.
 #[derive(Clone, Default)]
 struct Branch {
-    /// The system message; empty if there is none.
+    /// The system message, or an empty text.
     system: String,
     tools: Vec<Tool>,
     history: Vec<Message>,

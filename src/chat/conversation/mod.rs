@@ -198,12 +198,12 @@ impl Conversation {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
 
-    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if there is none.
+    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` before the first.
     pub fn retry_text(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.rewrite(core, on_part))
     }
 
-    /// Continues the last answer outside the conversation. Returns `None` if there is none.
+    /// Continues the last answer outside the conversation. Returns `None` before the first.
     ///
     /// # Errors
     /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).

@@ -21,9 +21,9 @@ pub struct Change {
 /// The changes of the logits after each token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
-    /// A reply that ends at a blank line.
+    /// The changes of a reply that ends at a blank line.
     Reply { short: usize, long: usize },
-    /// The same after every token.
+    /// One change for every token.
     Same(Change),
 }
 

@@ -1,4 +1,4 @@
-//! Which format a model gets, and what the formats write.
+//! The choice of a format, and the texts of formats.
 
 use super::known::{Known, Seen};
 use super::*;
@@ -13,7 +13,7 @@ fn lines(name: &str) -> Lines {
 }
 
 #[test]
-fn a_format_is_chosen_by_what_is_known() {
+fn name_and_vocabulary_determine_the_format() {
     let cases = [
         ("RWKV-x060-World-1B6-v2.1", 65536, "world"),
         ("rwkv7-g1a-0.4b-20250905-ctx4096", 65536, "g1-think"),
@@ -49,15 +49,12 @@ fn formats_have_names_and_settings() {
         let first = &lines(known.name).init_prompt;
         assert!(first.is_empty() || first.contains(&format!("\n\n{}: ", format.bot())), "{}", known.name);
     }
-    assert_eq!(
-        Settings { sampling: crate::sample::Sampling::preset("chat").unwrap(), ..Settings::default() },
-        KNOWN[5].format().settings()
-    );
+    assert_eq!(KNOWN[5].format().settings(), Settings::default());
     assert_eq!(KNOWN[1].format().settings().sampling, crate::sample::Sampling::preset("g1").unwrap());
 }
 
 #[test]
-fn turns_are_written_as_the_models_have_seen_them() {
+fn turns_have_the_form_of_training_data() {
     assert_eq!(lines("raven").turn("Hi"), "Bob: Hi\n\nAlice:");
     assert_eq!(lines("world").turn("Hi"), "User: Hi\n\nAssistant:");
     assert_eq!(lines("instruct").turn("Do it"), "Instruction: Do it\n\nResponse:");

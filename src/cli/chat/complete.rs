@@ -1,4 +1,4 @@
-//! What Tab completes: commands, names of branches and settings, and files. A backslash becomes a new line.
+//! Completion with Tab: commands, names of branches and settings, and files. A backslash becomes a new line.
 
 use super::command::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};
@@ -15,7 +15,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Where the word begins that is completed, and what it may become.
+    /// Returns the start of the word at the end of `line`, and its completions.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);
@@ -35,7 +35,7 @@ impl Completion {
     }
 }
 
-/// All commands, and what is after each.
+/// Returns all commands with their kinds of arguments.
 fn commands() -> impl Iterator<Item = (&'static str, Takes)> {
     let aliases = ALIASES.iter().map(|(alias, _)| (*alias, Takes::Nothing));
     COMMANDS.iter().map(|c| (c.name, c.takes)).chain(aliases).chain(PLUS.iter().map(|p| (p.name, p.takes)))
@@ -45,7 +45,7 @@ fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> 
     names.filter(|n| n.starts_with(word)).map(|n| Pair { display: n.trim_end().to_string(), replacement: n }).collect()
 }
 
-/// Names in the folder that `word` is in. The rest of the line is one name, so spaces need no escape.
+/// Completes a path. The rest of the line is one path, so spaces need no escape.
 fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     let at = word.rfind(is_separator).map_or(0, |i| i + 1);
     let (folder, name) = word.split_at(at);
@@ -54,11 +54,11 @@ fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(mut found) = entry.file_name().into_string() else { continue };
         let is_hidden = found.starts_with('.') && !name.starts_with('.');
-        // control characters would reach the terminal
+        // Control characters would reach the terminal.
         if is_hidden || found.contains(char::is_control) {
             continue;
         }
-        // a link to a folder is one, too
+        // `is_dir` follows links.
         if entry.path().is_dir() {
             found.push(MAIN_SEPARATOR);
         }

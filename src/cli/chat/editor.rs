@@ -17,25 +17,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Messages that the history keeps.
+/// The most messages of the history.
 const MAX_HISTORY: usize = 1000;
 
-/// What came of asking for a line.
+/// The result of reading a message.
 #[derive(Debug)]
 pub enum Input {
-    /// A message; it may have several lines.
+    /// A message of one or more lines.
     Line(String),
-    /// None that can be read; the one after it may be.
+    /// A message that is not valid text. The next message can be read.
     Wrong(Error),
-    /// Ctrl-C on a line with something on it, which is gone.
+    /// Ctrl-C on a line with text, which is cleared.
     Cleared,
     /// Ctrl-C on an empty line.
     Interrupted,
-    /// Ctrl-D, or there is no more.
+    /// Ctrl-D, or the end of the input.
     End,
 }
 
-/// A terminal with somebody at it.
+/// A line editor at a terminal.
 pub struct Editor {
     lines: Rustyline<Completion, MemHistory>,
     history: Option<History>,
@@ -44,9 +44,12 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// `history`: the file to keep it in, if any. One that cannot be read or written is said, and done without.
+    /// Makes an editor. `history` is the history file; without it, or if it cannot be used, the history is not saved.
+    ///
+    /// # Errors
+    /// `Input` if the terminal cannot be used.
     pub fn new(history: Option<PathBuf>, coloured: bool) -> Result<Editor> {
-        // Answers may go to a file while somebody types: then the prompt goes to the terminal itself.
+        // If standard output is a file, the prompt goes to the terminal itself.
         let behavior = if std::io::stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder()
             .max_history_size(MAX_HISTORY)
@@ -75,17 +78,17 @@ impl Editor {
         Ok(Editor { lines, history, was_empty, coloured })
     }
 
-    /// What Tab offers beside commands and files.
+    /// Sets the names that Tab completes.
     pub fn offer(&mut self, branches: Vec<String>, settings: Vec<String>) {
         if let Some(completion) = self.lines.helper_mut() {
             (completion.branches, completion.settings) = (branches, settings);
         }
     }
 
-    /// Asks for a message.
+    /// Reads a message, with the prompt `sign`.
     ///
     /// # Errors
-    /// `Input` where the terminal does not work.
+    /// `Input` if the terminal cannot be used.
     pub fn read(&mut self, sign: &str) -> Result<Input> {
         let _waiting = Waiting::begin();
         match self.lines.readline(&(sign, painted(sign, SIGN, self.coloured))) {
@@ -95,19 +98,19 @@ impl Editor {
             }
             Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(Input::Interrupted),
             Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
-            // Sent by another process, or by ourselves because the program is told to end.
+            // A signal from another process, or this program's own after SIGTERM or SIGHUP.
             Err(ReadlineError::Signal(_)) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
                 Ok(Input::Wrong(Error::input("expected text in UTF-8").at("the terminal")))
             }
-            // the terminal is gone
+            // The terminal was closed.
             Err(_) if !std::io::stdin().is_terminal() => Ok(Input::End),
             Err(e) => Err(failed(e)),
         }
     }
 
-    /// Kept at once, so that it is there whatever ends the program.
+    /// Adds a message to the history and appends it to the file at once, because a signal can end the program.
     fn remember(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -126,7 +129,7 @@ fn failed(e: ReadlineError) -> Error {
     Error::input(e.to_string()).at("the terminal")
 }
 
-/// Sees whether there was something on the line when Ctrl-C came.
+/// Notes at Ctrl-C if the line is empty.
 struct Watch(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Watch {
@@ -136,13 +139,13 @@ impl ConditionalEventHandler for Watch {
     }
 }
 
-/// Enter after a backslash goes on in a new line, in place of the backslash. It is a completion, because no command of the editor replaces text
-/// and leaves the cursor behind it; and done at once, so that text which was pasted keeps its own backslashes.
+/// Replaces a backslash at the end by a new line when Enter is pressed. This is a completion, because no editor command replaces text and moves
+/// the cursor after the new text. It runs at the key press, so pasted text keeps its backslashes.
 struct Continuation;
 
 impl ConditionalEventHandler for Continuation {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
-        let goes_on = context.pos() == context.line().len() && context.line().ends_with('\\');
-        goes_on.then_some(Cmd::Complete)
+        let continues = context.pos() == context.line().len() && context.line().ends_with('\\');
+        continues.then_some(Cmd::Complete)
     }
 }

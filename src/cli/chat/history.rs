@@ -1,4 +1,4 @@
-//! The file of messages typed in earlier chats. Each message is appended at once, so it survives whatever ends the program.
+//! The file of messages typed in earlier chats. Each message is appended at once, because a signal can end the program.
 //!
 //! The format is rustyline's: a line `#V2`, then one message per line with `\\` and `\n` escaped. The file is rewritten as a whole only
 //! when it has grown too long, and then under a temporary name.
@@ -20,7 +20,7 @@ impl History {
     /// Opens or creates the file, and returns it with its last `n` messages, oldest first.
     ///
     /// # Errors
-    /// `File` if it cannot be read or written.
+    /// `File` if the file cannot be read or written.
     pub fn open(path: PathBuf, n: usize) -> Result<(History, Vec<String>)> {
         let io = |e| Error::io(e, &path);
         if let Some(folder) = path.parent() {
@@ -34,17 +34,17 @@ impl History {
         let (mut messages, is_sound) = parse(&bytes);
         let n_stored = messages.len();
         messages.drain(..n_stored.saturating_sub(n));
-        // Twice as many, so that few chats rewrite it.
+        // The file keeps up to `2 * n` messages, so that few chats rewrite it.
         if !is_sound || n_stored > 2 * n {
             write(&path, &messages)?;
         }
         Ok((History { path }, messages))
     }
 
-    /// Appends a message with one write, so that other chats may do the same.
+    /// Appends a message with one write, so that several chats can append.
     ///
     /// # Errors
-    /// `File` if it cannot be written.
+    /// `File` if the file cannot be written.
     pub fn append(&self, message: &str) -> Result<()> {
         let io = |e| Error::io(e, &self.path);
         if !self.path.exists() {
@@ -55,7 +55,7 @@ impl History {
     }
 }
 
-/// The messages of a file, and whether lines may be appended as it is.
+/// Returns the messages of a file, and `true` if messages can be appended without a rewrite.
 fn parse(bytes: &[u8]) -> (Vec<String>, bool) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().peekable();
@@ -75,7 +75,7 @@ fn write(path: &Path, messages: &[String]) -> Result<()> {
     new.finish()
 }
 
-/// A message as one line, with its end.
+/// Returns a message as one line with a line end.
 fn escaped(message: &str) -> String {
     message.replace('\\', r"\\").replace('\n', r"\n") + "\n"
 }
@@ -119,7 +119,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_may_read_it_and_a_torn_line_is_ended() {
+    fn only_the_owner_can_read_the_file_and_a_torn_line_is_ended() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");

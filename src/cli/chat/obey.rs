@@ -1,4 +1,4 @@
-//! Does what a typed line asks for.
+//! Runs the command of a typed line.
 
 use super::command::{self, Command, Draw};
 use super::prompt_file::PromptFile;
@@ -19,7 +19,7 @@ impl Chat {
         self.command(command::parse(line)?, line)
     }
 
-    /// Has the model answer; `typed` is what the user wrote for it.
+    /// Samples and shows an answer. `typed` is the user's line.
     fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let is_reply = matches!(what, Draw::Say(_) | Draw::Retry);
@@ -41,7 +41,7 @@ impl Chat {
         };
         reading.end();
         let Some(answer) = answer? else {
-            screen.aside("there is nothing yet to do that with");
+            screen.aside("there is nothing to repeat or continue yet");
             return Ok(Then::Next);
         };
         let thought = answer.thought.trim();
@@ -59,12 +59,12 @@ impl Chat {
         };
         screen.end(&answer, report)?;
         if !answer.is_kept {
-            screen.aside("there is no answer: the message is taken back, and + says it again");
+            screen.aside("there is no answer: the message was taken back; + sends it again");
         }
         Ok(if answer.finish == Finish::Interrupted { self.stopped() } else { Then::Next })
     }
 
-    /// Begins again with a prompt file.
+    /// Restarts the chat with a prompt file.
     fn prompt(&mut self, path: &Path) -> std::result::Result<(), Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let read = PromptFile::find(path).and_then(|file| {
@@ -84,14 +84,14 @@ impl Chat {
         Ok(())
     }
 
-    /// Says that a line asked for what cannot be done, in the words of the original.
+    /// Reports a line that cannot be obeyed, in ChatRWKV's words.
     fn wrong(&mut self, why: String) -> std::result::Result<(), Failure> {
         self.screen.wrong(why)?;
         self.note(Kind::Input);
         Ok(())
     }
 
-    /// Answers follow that grammar from now on; none lifts it.
+    /// Constrains all further answers to a grammar; `None` removes the grammar.
     pub(super) fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
         match &asked {
             Some(asked) => self.conversation.set_grammar(Some(&self.close.apply(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
@@ -140,7 +140,7 @@ impl Chat {
             Command::Stats => self.screen.tell(&status::stats(&self.conversation.stats())),
             Command::Clear => {
                 self.conversation.reset();
-                self.screen.aside("the chat begins again");
+                self.screen.aside("the chat was restarted");
             }
             Command::Reset => {
                 self.conversation.reset();
@@ -158,7 +158,7 @@ impl Chat {
                 let begun = self.conversation.set_system(&text.replace("\\n", "\n"));
                 self.reading.end();
                 begun?;
-                self.screen.aside("the chat begins again");
+                self.screen.aside("the chat was restarted");
             }
             Command::Grammar(Some(name)) => {
                 let asked = if name == "none" { None } else { Some(Asked::named(&name)?) };

@@ -1,4 +1,4 @@
-//! Messages without a terminal: one a line, as they come.
+//! Messages from a pipe or a file: one per line.
 
 use super::editor::Input;
 use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STANDARD};
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long to wait for a line before looking whether somebody said stop.
+/// The time between two checks of the stop flag while no line comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Standard input, which is no terminal.
+/// Standard input that is not a terminal.
 pub struct Pipe {
     lines: Lines,
 }
@@ -21,10 +21,10 @@ impl Pipe {
         Ok(Pipe { lines: Lines::open(Path::new(STANDARD))? })
     }
 
-    /// The next message; `Interrupted` where somebody says stop before it is there.
+    /// Reads the next message. Returns `Interrupted` if the stop flag is set first.
     ///
     /// # Errors
-    /// `Input` where nothing more can be read.
+    /// `Input` if standard input cannot be read.
     pub fn read(&mut self, stop: &AtomicBool) -> Result<Input> {
         loop {
             let next = self.lines.next(PATIENCE)?;
@@ -38,7 +38,7 @@ impl Pipe {
             };
             let text = match bytes {
                 Some(bytes) => utf8(bytes),
-                None => Err(Error::input(format!("expected a line of at most {MAX_BYTES} bytes, found more"))),
+                None => Err(Error::input(format!("the line has more than {MAX_BYTES} bytes"))),
             };
             return Ok(match text {
                 Ok(text) => Input::Line(text.trim_end_matches('\r').to_string()),

@@ -1,14 +1,14 @@
-//! How far the reading of a text is, on stderr: a message, a prompt file, what a saved chat begins with.
+//! The progress bar of a prefill, on stderr.
 
 use crate::cli::progress::{Progress, Unit};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A bar that begins anew with each text. Clones share it.
+/// A bar that restarts with each prefill. Clones share the bar.
 #[derive(Clone, Default)]
 pub struct Reading(Arc<Mutex<Option<Progress>>>);
 
 impl Reading {
-    /// Returns a function that shows tokens read and tokens to read in all.
+    /// Returns a function that shows prefilled tokens and all tokens of a prompt.
     pub fn shown(&self) -> impl FnMut(usize, usize) + Send + use<> {
         let own = self.clone();
         move |done, total| {
@@ -20,7 +20,7 @@ impl Reading {
         }
     }
 
-    /// Removes the bar: the text is read, or the user stopped.
+    /// Removes the bar after a prefill or an interruption.
     pub fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

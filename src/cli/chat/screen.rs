@@ -1,4 +1,4 @@
-//! What a chat shows: answers on stdout as they come, reasoning dimmed, all else on stderr.
+//! Output of a chat: answers on stdout while the model writes them, thoughts dimmed, everything else on stderr.
 
 use super::status::{ending, spoken};
 use crate::chat::{Answer, AnswerPart};
@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{IsTerminal, stderr, stdout};
 use std::ops::ControlFlow;
 
-/// How answers are shown.
+/// The form of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum As {
     Text,
@@ -23,15 +23,15 @@ pub enum As {
 pub struct Screen {
     out: Output,
     shows: As,
-    /// Whether answers go to a terminal, and whether what is beside them does.
+    /// `true` if stdout and stderr are terminals.
     is_terminal: [bool; 2],
     is_coloured: bool,
     color: Color,
-    /// Who gives the answer that is coming, until the first of it is shown.
+    /// The name before the answer, until the first part is shown.
     who: Option<String>,
-    /// Whether the last of it was reasoning.
+    /// The last part was a thought.
     is_thinking: bool,
-    /// Why nothing can be shown any more.
+    /// The error of the output, after which no part is shown.
     failure: Option<Failure>,
 }
 
@@ -49,7 +49,7 @@ impl Screen {
         }
     }
 
-    /// Before an answer: who gives it. The name is shown with the first of it, to whoever looks.
+    /// Begins an answer. At a terminal, the first part is shown after the name `who`.
     pub fn begin(&mut self, who: Option<String>) {
         self.is_thinking = false;
         self.who = who.filter(|_| self.shows == As::Text && self.is_terminal[0]);
@@ -59,7 +59,7 @@ impl Screen {
         self.who.take().map_or(Ok(()), |who| self.painted(&format!("{who} "), NAME))
     }
 
-    /// What is new of an answer. Breaks it off where nobody reads any more.
+    /// Shows a part of an answer. Breaks if the output fails.
     pub fn part(&mut self, part: AnswerPart<'_>) -> ControlFlow<()> {
         match self.show(part) {
             Ok(()) => ControlFlow::Continue(()),
@@ -80,7 +80,7 @@ impl Screen {
                 self.is_thinking = true;
                 self.painted(text, DIM)
             }
-            // a file gets answers and nothing else
+            // A file gets the answers only.
             AnswerPart::Thought(_) => Ok(()),
             AnswerPart::Text(text) | AnswerPart::Call(text) | AnswerPart::Arguments(text) => {
                 if std::mem::take(&mut self.is_thinking) {
@@ -91,14 +91,14 @@ impl Screen {
         }
     }
 
-    /// After an answer: its end, or its object.
+    /// Ends an answer: ends its line, or prints its JSON object.
     pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
         match self.shows {
             As::Json => self.out.json(&report)?,
-            // an empty answer is a line, too: whoever counts them knows which is which
+            // An empty answer is a line, too, so that lines of answers match messages.
             As::Text if answer.text.is_empty() => {
                 self.name()?;
                 self.out.line("")?;
@@ -110,21 +110,21 @@ impl Screen {
             self.aside(spoken);
         } else {
             log::info!("{spoken}");
-            // a reader of the text alone would not notice
+            // The text alone does not show that it was cut.
             let is_cut = answer.finish == Finish::Context || answer.complete == Some(false);
             ending(answer.finish, answer.complete).filter(|_| is_cut).iter().for_each(|why| say(format_args!("note: {why}")));
         }
         Ok(())
     }
 
-    /// Where an answer failed: what there is of it ends its line.
+    /// Reports an error; ends the line of an incomplete answer.
     pub fn fail(&mut self, e: &Error) -> Result<(), Failure> {
         self.object(e)?;
         say_error(self.color, e);
         Ok(())
     }
 
-    /// The same, in the words of the original.
+    /// Reports an error in ChatRWKV's words.
     pub fn wrong(&mut self, text: String) -> Result<(), Failure> {
         let e = Error::input(text);
         self.object(&e)?;
@@ -132,25 +132,25 @@ impl Screen {
         Ok(())
     }
 
-    /// Where it was stopped before it was whole.
+    /// Reports an interruption before the answer began.
     pub fn stopped(&mut self, e: &Error) -> Result<(), Failure> {
         self.object(e)?;
         self.aside("stopped");
         Ok(())
     }
 
-    /// What programs read in place of an answer.
+    /// Prints the JSON object of an error, with `--json`.
     fn object(&mut self, e: &Error) -> Result<(), Failure> {
         self.out.new_line()?;
         if self.shows == As::Json { self.out.json(&flags::report(e)) } else { Ok(()) }
     }
 
-    /// Something beside the matter, on stderr.
+    /// Prints a dimmed line on stderr.
     pub fn aside(&self, line: impl fmt::Display) {
         aside(self.color, line);
     }
 
-    /// Several lines for the user, on stderr.
+    /// Prints lines on stderr.
     pub fn tell(&self, lines: &str) {
         lines.lines().for_each(|line| say(format_args!("{line}")));
     }

@@ -1,20 +1,21 @@
-//! What is said of a conversation: its branch, what it cost, its settings.
+//! Texts about a conversation: branch, tokens and speed, settings.
 
 use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
-/// Where the conversation is after a step aside.
+/// Returns the branch and its size, after a command that changed the branch.
 pub fn place(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
-/// Turns that are shown of a chat that was loaded, and characters of each message and answer.
+/// The most turns that are shown of a loaded chat.
 const SHOWN_TURNS: usize = 3;
+/// The most characters that are shown of a message; its end.
 const SHOWN_CHARS: usize = 600;
 
-/// The end of the conversation so far, a line of text each: what was said in the last turns, and by whom.
+/// Returns the last turns as lines, with names.
 pub fn last_turns(chat: &Conversation) -> Vec<String> {
     let (messages, format) = (chat.transcript(), chat.format());
     let begins: Vec<usize> = (0..messages.len()).filter(|&i| messages[i].role == Role::User).collect();
@@ -37,12 +38,13 @@ pub fn last_turns(chat: &Conversation) -> Vec<String> {
     lines
 }
 
-/// All branches, with a star at the current one.
+/// Returns the names of all branches, one per line, with a star before the current branch.
 pub fn branches(chat: &Conversation) -> String {
     let star = |name: &String| format!("{} {name}", if name == chat.branch() { '*' } else { ' ' });
     chat.branches().iter().map(star).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the lines of `/stats`.
 pub fn stats(s: &Stats) -> String {
     let room = s.n_left.map_or(String::new(), |n| format!(", room for {n} more"));
     let mut lines = vec![format!("turns: {}", s.n_turns), format!("tokens: {}{room}", s.n_tokens)];
@@ -59,7 +61,7 @@ fn speed(t: &Timings) -> String {
     }
 }
 
-/// A setting that was just given a value. A random seed is shown: with it the answers can be repeated.
+/// Returns a changed setting and its value. A random seed is shown as a number, which repeats the answers.
 pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     if name == "seed" && value.trim() == RANDOM_SEED {
         return format!("seed is {}, chosen at random", settings.sampling.seed);
@@ -67,32 +69,32 @@ pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     format!("{name} is {value}")
 }
 
-/// The line below an answer.
+/// Returns the line below an answer.
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
     format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
 }
 
-/// Why an answer ended, if not by itself.
+/// Returns the reason why an answer was cut, or `None` if it ended by itself.
 pub fn ending(finish: Finish, complete: Option<bool>) -> Option<String> {
     let why = match finish {
         Finish::Interrupted => "stopped",
-        Finish::Length => "as long as it may be",
+        Finish::Length => "cut at the length limit",
         Finish::Context => "the context is full (--context makes it larger)",
         _ => return None,
     };
-    let rest = if complete == Some(false) { ", and it does not follow its grammar or schema to the end" } else { "" };
+    let rest = if complete == Some(false) { ", incomplete for its grammar or schema" } else { "" };
     Some(format!("{why}{rest}"))
 }
 
-/// Names of the settings, for Tab.
+/// Returns the names of all settings.
 pub fn names() -> Vec<String> {
     Settings::names().map(|(name, _)| name.to_string()).collect()
 }
 
-/// All settings and their values, one a line.
+/// Returns all settings and their values, one per line.
 pub fn settings(s: &Settings) -> String {
-    // a preset stands for others, and has no value of its own
+    // A preset sets other settings and has no value of its own.
     let rows = Settings::names().filter(|(name, _)| *name != "preset");
     rows.map(|(name, _)| format!("{name:<19} {}", s.get(name).unwrap_or_default())).collect::<Vec<_>>().join("\n")
 }
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_random_seed_is_told_as_the_number_that_it_is() {
+    fn a_random_seed_is_shown_as_a_number() {
         let mut settings = Settings::default();
         settings.set("seed", "-1").unwrap();
         let seed = settings.sampling.seed;

@@ -1,4 +1,4 @@
-//! The format to the byte and to the id: known ids, the texts about tools, and what each mistake would look like.
+//! The format to the byte and to the id: known ids, the texts about tools, and the results of typical mistakes.
 
 use super::super::testing::{conversations, full, sha256, small, weather};
 use super::super::{encode, encode_whole, whole};
@@ -42,7 +42,7 @@ const WEATHER: &str = "## get_weather\n\n{\n    \"name\": \"get_weather\",\n    
                        }\n        },\n        \"required\": [\n            \"city\"\n        ]\n    }\n}\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
 
 #[test]
-fn each_version_speaks_of_tools_in_its_way() {
+fn each_version_has_its_texts_about_tools() {
     let system = Message::system("Also.").with_tools(vec![weather(), weather()]);
     let messages = [Message::user("a"), system, Message::user("b")];
     let self_chat = SELF.replacen("GLM-4", "ChatGLM", 1);
@@ -51,7 +51,7 @@ fn each_version_speaks_of_tools_in_its_way() {
     let before = "[gMASK]<sop><|user|>\na<|system|>\n";
     assert_eq!(text(Version::Original, &messages), format!("{before}{SELF}\n\n{w}\n\n{w}{tail}"));
     assert_eq!(text(Version::Template, &messages), format!("{before}{self_chat}\n\n# 可用工具\n{w}\n{w}{tail}"));
-    // all tools and system messages first
+    // All tools and system messages come first.
     let tail = "<|system|>\nAlso.<|user|>\na<|user|>\nb<|assistant|>";
     assert_eq!(text(Version::V0414, &messages), format!("[gMASK]<sop><|system|>\n# 可用工具\n{w}\n{w}{tail}"));
     let z1 = format!("[gMASK]<sop><|system|>\n{SELF_Z1}\n\n# 可用工具\n{w}\n{w}{tail}\n<think>");
@@ -79,7 +79,7 @@ fn builtin_tools_have_their_texts() {
 
 #[test]
 fn functions_are_shown_as_python_writes_json() {
-    // key order, characters outside ASCII, nothing escaped for HTML, the lines between
+    // Order of keys, characters outside ASCII, no HTML escapes, lines between elements.
     let function = json!({"z": 1, "name": "f", "description": "查 <b>&'", "a": [], "m": {}, "x": 1e-7, "n": null});
     let said = text(Version::Original, &[Message::system("").with_tools(vec![Tool::function(function).unwrap()])]);
     let want = "## f\n\n{\n    \"z\": 1,\n    \"name\": \"f\",\n    \"description\": \"查 <b>&'\",\n    \"a\": [],\n    \"m\": {},\n    \"x\": 1e-07,\n    \
@@ -105,7 +105,7 @@ fn thoughts_of_earlier_answers_are_left_out_in_z1() {
     assert!(text(Version::V0414, &messages).contains("<think>x</think> y </think>\n z <|user|>\n b <|assistant|>"));
 }
 
-/// The ids of the published conversations, where texts that only the real vocabulary knows are named by `encode`.
+/// The ids of published conversations. `encode` encodes the texts that need the real vocabulary.
 #[test]
 fn ids_are_in_their_places() {
     let vocab = full();
@@ -115,7 +115,7 @@ fn ids_are_in_their_places() {
     let three = [Message::user("你好"), Message::assistant("你好👋！"), Message::user("晚上")];
     let want = [&one[..], &[198], &plain("你好👋！"), &[151336, 198], &plain("晚上"), &[151337]].concat();
     assert_eq!(ids(&three, vocab), want);
-    // a call: the metadata and its newline in one text, the arguments in another
+    // A call: the metadata with its newline, then the arguments as a separate text.
     let call = [Message::user("x"), Message::call("f", "{}"), Message::observation("7")];
     let want = [
         vec![151331, 151333, 151336, 198],
@@ -144,11 +144,11 @@ fn what_a_user_writes_never_becomes_a_special_token() {
             let ids = ids(std::slice::from_ref(&message), vocab);
             assert!(ids[3..ids.len() - 1].iter().all(|&id| id < 151_329), "{message:?}: {ids:?}");
             let parts = Glm4(Version::Original).render(&[message]).unwrap();
-            // which is what the whole text, encoded at once, gets wrong
+            // Encoding the whole text at once would make a special token.
             assert_ne!(encode_whole(&whole(&parts), vocab).unwrap(), ids);
         }
     }
-    // a tool's description is no better
+    // A tool's description cannot make a special token, either.
     let tool = Tool::function(json!({"name": "f", "description": "<|user|>"})).unwrap();
     assert_eq!(ids(&[Message::system("").with_tools(vec![tool])], vocab).iter().filter(|&&id| id >= 151_329).count(), 4);
 }
@@ -171,12 +171,12 @@ fn three_ids_end_an_answer() {
     #[cfg(feature = "embedded-model")]
     {
         let said = Family::Glm4.stop_ids(&Vocab::tiny()).unwrap_err().to_string();
-        assert!(said.contains("the special token <|endoftext|>, found one without"), "{said}");
+        assert!(said.contains("no special token <|endoftext|>"), "{said}");
         assert!(encode(&Glm4(Version::Original).render(&[]).unwrap(), &Vocab::tiny()).is_err());
     }
 }
 
-/// The real file is too large for the repository; a copy is found through `WINGBEAT_GLM_VOCAB`.
+/// The real file is too large for the repository. `WINGBEAT_GLM_VOCAB` names a copy.
 #[test]
 fn conversations_have_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {

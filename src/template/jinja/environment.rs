@@ -1,4 +1,4 @@
-//! The environment that transformers gives a chat template.
+//! The environment of a chat template, as in transformers.
 
 use super::super::json::{Style, dumps};
 use super::limits::RenderLimits;
@@ -12,39 +12,40 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// Begins what a template says when it refuses.
+/// The prefix of errors that a template raises.
 pub const RAISED: &str = "raised: ";
 
-// Filters between the instructions of a template (`metered.rs`), under names that no template writes by accident.
-/// After an instruction that makes a value of references to others.
+// Filters that `metered.rs` inserts between instructions, with names that no template uses by accident.
+/// Follows an instruction whose result refers to existing values.
 pub const MADE: &str = "\0made";
-/// After an instruction that makes a value with new values in it.
+/// Follows an instruction whose result contains new values.
 pub const COPIED: &str = "\0copied";
-/// Before a product: a pair of its factors.
+/// Precedes a product; receives a pair of the factors.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// Before an assignment to a namespace.
+/// Precedes an assignment to a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// After each step of a loop.
+/// Follows each step of a loop.
 pub const TICK: &str = "\0tick";
 
-/// Instructions that a template may run, checks included. A conversation of a thousand messages takes some hundred thousand.
+/// The most instructions of one rendering, with checks. 1000 messages need some 100 000.
 const FUEL: u64 = 40_000_000;
 
-/// An attribute's name, with the names of attributes within it.
+/// The most bytes of an attribute's path, such as `a.b.c`.
 const MAX_PATH: usize = 256;
 
-/// Characters that `strip` takes away: each character of a text is compared with all of them.
+/// The most characters in the argument of `strip`: each character of a text is compared with all of them.
 const MAX_STRIPPED: usize = 256;
 
-/// The width of a field in `format`, in digits. No template needs more, and a large one is megabytes of blanks.
+/// The most digits of a field width in `format`: a large width makes megabytes of blanks.
 const MAX_WIDTH_DIGITS: usize = 3;
 
+/// Returns the syntax of chat templates.
 pub fn syntax() -> SyntaxConfig {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    syntax.expect("the delimiters are the usual ones")
+    syntax.expect("the default delimiters are valid")
 }
 
-/// For one rendering.
+/// Returns the environment of one rendering.
 pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
@@ -70,7 +71,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             l.made(builtin.call(state, &args)?, true)
         });
     }
-    // Nothing in a template of a chat needs them, and what they make cannot be foreseen.
+    // Chat templates do not need these filters, and the size of their results cannot be predicted.
     for name in ["batch", "slice", "pprint"] {
         environment.remove_filter(name);
     }
@@ -86,6 +87,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     environment
 }
 
+/// Adds the filters of `metered.rs`.
 fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     let l = limits.clone();
     environment.add_filter(MADE, move |value: Value| l.made(value, false));
@@ -98,7 +100,7 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     let l = limits.clone();
     environment.add_filter(GUARD_MUL, move |pair: Value| {
         let factors = [pair.get_item_by_index(0)?, pair.get_item_by_index(1)?];
-        // Of two numbers the product is a number.
+        // A product of two numbers is a number and needs no check.
         for (value, n) in [(&factors[0], &factors[1]), (&factors[1], &factors[0])] {
             if let (false, Some(n)) = (value.is_number(), n.as_usize()) {
                 let size = l.size(value)?;
@@ -109,7 +111,7 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     });
 }
 
-/// The engine's filters whose result may be much larger than what they are given.
+/// Returns the engine's filters whose results can be much larger than their arguments.
 fn growing() -> [(&'static str, Value); 15] {
     [
         ("replace", Value::from_function(filters::replace)),
@@ -130,19 +132,19 @@ fn growing() -> [(&'static str, Value); 15] {
     ]
 }
 
-/// Checks that a filter or a method of this name may make what it will make.
+/// Checks the size of the result of a filter or method before the call.
 fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
     let named = args.last().filter(|last| last.is_kwargs());
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());
     let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
     let whole = text(value);
-    // A list as an argument would be written as text, however long.
+    // A list argument would become a text of any length.
     let wants_texts = matches!(name, "replace" | "join" | "split" | "indent" | "trim" | "strip" | "lstrip" | "rstrip");
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) && !value.is_kwargs();
     if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected texts, found a list")));
     }
-    // Names of attributes within attributes.
+    // A path of attributes.
     let path = by_name("attribute").or_else(|| args.first().filter(|_| matches!(name, "groupby")).cloned());
     if path.is_some_and(|path| text(&path).len() > MAX_PATH) {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected an attribute of at most {MAX_PATH} bytes")));
@@ -152,7 +154,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
             let n = if arg(0).is_empty() { whole.len() + 1 } else { whole.matches(&*arg(0)).count() };
             whole.len().saturating_add(n.saturating_mul(arg(1).len()))
         }
-        // As a filter the list comes first, as a method the text between.
+        // The filter's first value is the list, the method's first value is the separator.
         "join" => {
             let by_name = by_name("d").map_or(0, |d| text(&d).len());
             let (list, between) = if value.kind() == ValueKind::String && args.first().is_some_and(|v| v.kind() != ValueKind::String) {
@@ -183,7 +185,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
         "trim" | "strip" | "lstrip" | "rstrip" if arg(0).len() > MAX_STRIPPED => {
             return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected at most {MAX_STRIPPED} characters")));
         }
-        // A sum of texts copies what it has at each step.
+        // A sum of texts copies all earlier text at each step.
         "sum" => {
             let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
             let start = by_name("start").or_else(|| args.first().filter(|value| !value.is_kwargs()).cloned());
@@ -194,7 +196,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
             }
             return Ok(());
         }
-        // Each part is a value of its own.
+        // Each part is a separate value.
         "split" | "lines" | "splitlines" | "list" | "sort" | "unique" if value.kind() == ValueKind::String => {
             let n = match name {
                 "split" if arg(0).is_empty() => whole.split_ascii_whitespace().count(),
@@ -209,8 +211,8 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     limits.may_make(bytes)
 }
 
+/// Returns a value as text; an empty text for lists and mappings, which the caller does not need.
 fn text(value: &Value) -> Cow<'_, str> {
-    // A list is no text, and writing it here would be work for nothing.
     match value.kind() {
         ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),
         ValueKind::Number | ValueKind::Bool => Cow::Owned(value.to_string()),
@@ -218,7 +220,7 @@ fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Constants as Python prints them.
+/// Writes a value; constants as Python prints them.
 fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
     let mut out = Counted { out, limits, refused: None };
     let written = match value.kind() {
@@ -235,7 +237,7 @@ fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<
     }
 }
 
-/// Writes on while the limits allow it.
+/// A writer that fails at the output limit.
 struct Counted<'a, 'o> {
     out: &'a mut Output<'o>,
     limits: &'a RenderLimits,
@@ -258,7 +260,7 @@ fn raise(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
 }
 
-/// `tojson(indent=4, ensure_ascii=False)`, as transformers has it.
+/// The filter `tojson`, with transformers' options: `tojson(indent=4, ensure_ascii=False)`.
 fn to_json(limits: &RenderLimits, value: &Value, options: &Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson: the value is undefined"));

@@ -1,64 +1,65 @@
-//! What a template may use while it renders: memory for the values that it makes, text that it writes, and time.
+//! Limits of one rendering: memory, output and time.
 //!
-//! The engine of templates counts instructions, and one instruction can double a text. So each instruction that makes a text or a
-//! list is followed by one that hands the new value to [`RenderLimits::made`] (see `metered.rs`), and all that is written goes through
-//! [`RenderLimits::written`].
+//! The template engine counts instructions, but one instruction can double a text. So `metered.rs` passes the result of each instruction that
+//! makes a text or a list to [`RenderLimits::made`], and all output goes through [`RenderLimits::written`].
 
 use super::range::Range;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Begins the errors of this file.
+/// The prefix of this file's errors.
 pub const PREFIX: &str = "limit: ";
 
-/// What is said of a template that takes too long.
-pub const ENDLESS: &str = "expected a template that ends, found one that goes on and on";
+/// The error of a template that exceeds a limit on time or work.
+pub const ENDLESS: &str = "the template runs too long";
 
-/// How long a template may run. Real ones take milliseconds.
+/// The time limit. Published templates need milliseconds.
 #[cfg(not(target_arch = "wasm32"))]
 const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) { 8 } else { 20 });
 
-/// A value within a value, and so on, at most so deep. JSON is read to a depth of 128.
+/// The most levels of nested values. serde_json reads JSON to a depth of 128.
 const MAX_DEPTH: usize = 256;
-/// What a list's element or a mapping's entry takes.
+/// Bytes of a list's element or a mapping's entry.
 const ENTRY: usize = 32;
-/// What a number takes when it is written.
+/// Bytes of a number as text.
 const NUMBER: usize = 20;
-/// What a macro takes.
+/// Bytes of a macro.
 const CLOSURE: usize = 512;
 
-/// One rendering's allowance.
+/// The limits and the use of one rendering.
 #[derive(Debug)]
 pub struct RenderLimits {
-    /// Bytes of one value with all that is in it, as often as it is in it.
+    /// The most bytes of one value. A shared inner value counts once per reference.
     max_value: usize,
-    /// Values within one value.
+    /// The most inner values of one value.
     max_nodes: usize,
     all_memory: usize,
-    /// Bytes that may still be made.
+    /// The rest of `all_memory`.
     memory: AtomicUsize,
     all_output: usize,
-    /// Bytes that may still be written.
+    /// The rest of the output bytes.
     output: AtomicUsize,
-    /// Values that may still be looked at.
+    /// The rest of the values that [`size`](RenderLimits::size) may visit.
     work: AtomicUsize,
     end: Clock,
 }
 
-/// What there is in a value.
+/// The size of a value.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Size {
+    /// Bytes of the value and all inner values.
     pub bytes: usize,
+    /// The number of values, the value itself included.
     pub nodes: usize,
-    /// The depths of all nodes together: an indent writes so many of its units.
+    /// The sum of the depths of all values, which is the number of indents in JSON.
     pub depths: usize,
-    /// Bytes of the value itself, without what it refers to.
+    /// Bytes of the value without inner values.
     own: usize,
 }
 
 impl RenderLimits {
-    /// For a conversation and a template of so many bytes together.
+    /// Returns the limits for a conversation and a template of `input` bytes together.
     pub fn new(input: usize) -> RenderLimits {
         let (all_memory, all_output) = ((256 << 20) + 64 * input, (16 << 20) + 16 * input);
         RenderLimits {
@@ -73,8 +74,8 @@ impl RenderLimits {
         }
     }
 
-    /// Checks a new value and takes its memory from the allowance. `is_copy` says that all within it is new; else only the list or
-    /// the text itself is. A value that makes its elements when asked becomes a list, so that it cannot make them twice.
+    /// Checks a new value, counts its memory and returns the value. With `is_copy` all inner values are new; else only the list or the text
+    /// itself is. A lazy iterable becomes a list, so that its elements are made only once.
     pub fn made(&self, value: Value, is_copy: bool) -> Result<Value, Error> {
         self.in_time()?;
         let value = if value.kind() == ValueKind::Iterable && value.downcast_object_ref::<Range>().is_none() {
@@ -85,25 +86,22 @@ impl RenderLimits {
         };
         let size = self.size(&value)?;
         take(&self.memory, if is_copy { size.bytes + size.nodes * ENTRY } else { size.own }, || {
-            format!("expected a template that uses at most {} MB, found one that uses more", self.all_memory >> 20)
+            format!("the template uses more than {} MB", self.all_memory >> 20)
         })?;
         Ok(value)
     }
 
-    /// Checks that a text or a list of this size may be made.
+    /// Checks the size of a text or a list before an instruction makes it.
     pub fn may_make(&self, bytes: usize) -> Result<(), Error> {
         if bytes > self.max_value { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// Takes what is written from the allowance.
+    /// Counts output.
     pub fn written(&self, bytes: usize) -> Result<(), Error> {
-        take(&self.output, bytes, || {
-            format!("expected a template that writes at most {} MB, found one that writes more", self.all_output >> 20)
-        })
+        take(&self.output, bytes, || format!("the template writes more than {} MB", self.all_output >> 20))
     }
 
-    /// # Errors
-    /// When the time is up.
+    /// Checks the time limit.
     pub fn in_time(&self) -> Result<(), Error> {
         if self.end.is_over() {
             return Err(limit(ENDLESS));
@@ -111,7 +109,7 @@ impl RenderLimits {
         Ok(())
     }
 
-    /// Looks at a value and all that is in it.
+    /// Returns the size of a value.
     pub fn size(&self, value: &Value) -> Result<Size, Error> {
         let mut size = Size::default();
         self.add(value, 0, &mut size)?;
@@ -125,25 +123,25 @@ impl RenderLimits {
         let own = match value.kind() {
             ValueKind::String => value.as_str().map_or(0, str::len),
             ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
-            // Its numbers are made when asked, all of them where it is written.
+            // The numbers of a range are lazy, but output and JSON write all of them.
             ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
                 let n = value.len().unwrap_or_default();
                 size.nodes += n;
                 size.bytes += n * NUMBER;
                 ENTRY
             }
-            // A macro and its closure. A loop that a namespace held would hold the namespace.
+            // A macro and its closure. A loop within a namespace could contain the namespace.
             ValueKind::Plain if depth > 0 && type_name(value).contains("loop_object") => {
-                return Err(limit("expected a template that keeps a loop in no other value, found one that does"));
+                return Err(limit("the template stores a loop in another value"));
             }
             ValueKind::Plain => CLOSURE,
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-                // Mappings for assignments could hold themselves.
+                // A namespace could contain itself.
                 if depth > 0 && is_namespace(value) {
-                    return Err(limit("expected a template that keeps a namespace in a variable, found one within another value"));
+                    return Err(limit("the template stores a namespace in another value"));
                 }
                 if depth == MAX_DEPTH {
-                    return Err(limit(&format!("expected a template whose values are nested at most {MAX_DEPTH} deep, found deeper ones")));
+                    return Err(limit(&format!("the template's values are nested more than {MAX_DEPTH} deep")));
                 }
                 let is_map = value.kind() == ValueKind::Map;
                 let mut n = 0;
@@ -165,28 +163,29 @@ impl RenderLimits {
         if size.bytes > self.max_value || size.nodes > self.max_nodes { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// The value of an assignment to a namespace: none that has a namespace in it, or is one.
+    /// Checks a value before its assignment to a namespace: the value must not be or contain a namespace.
     pub fn assigned(&self, value: Value) -> Result<Value, Error> {
         self.add(&value, 1, &mut Size::default())?;
         Ok(value)
     }
 
     fn too_large(&self) -> Error {
-        limit(&format!("expected a template whose values have at most {} MB, found a larger one", self.max_value >> 20))
+        limit(&format!("a value of the template has more than {} MB", self.max_value >> 20))
     }
 }
 
-/// An error of a limit.
+/// Returns an error of a limit.
 pub fn limit(message: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{PREFIX}{message}"))
 }
 
-/// An error in the source, with its line.
+/// Returns an error in the source, with its line.
 pub fn broken(message: &str, line: Option<usize>) -> Error {
     let line = line.map_or(String::new(), |line| format!(" (in chat_template:{line})"));
     Error::new(ErrorKind::SyntaxError, format!("{message}{line}"))
 }
 
+/// Subtracts `n` from `allowance`, or fails with `message` if the rest is less.
 fn take(allowance: &AtomicUsize, n: usize, message: impl Fn() -> String) -> Result<(), Error> {
     let left = allowance.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(n));
     left.map(drop).map_err(|_| limit(&message()))
@@ -200,7 +199,7 @@ fn type_name(value: &Value) -> &'static str {
     value.as_object().map_or("", |object| object.type_name())
 }
 
-/// A time limit, where there is a clock: a browser has none here.
+/// The time limit; without effect in a browser, which has no clock here.
 #[derive(Debug)]
 struct Clock {
     #[cfg(not(target_arch = "wasm32"))]

@@ -1,7 +1,7 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The engine's own limit counts instructions only. A check follows each instruction that makes a text or a list; others come before
-//! what must not be tried (`*`) or cannot be seen later (an assignment to a namespace). Jumps are moved along.
+//! The engine's own limit counts instructions only. A check follows each instruction that makes a text or a list. Checks precede a product,
+//! which must not run if it is too large, and an assignment to a namespace, which leaves no result. Jump targets are relocated.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;
@@ -11,7 +11,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, Value};
 use std::collections::BTreeMap;
 
-/// Names of filters, functions and methods whose result is a list of what they were given. The lists of others are full of new values.
+/// Filters, functions and methods whose results refer to their arguments' values. The results of all others contain new values.
 const REFERRING: [&str; 27] = [
     "range",
     "list",
@@ -42,15 +42,17 @@ const REFERRING: [&str; 27] = [
     "safe",
 ];
 
-/// A template without blocks, ready to be run.
+/// A compiled template.
 pub struct Code<'s> {
     pub instructions: Instructions<'s>,
-    /// None: templates with blocks are refused.
+    /// Always empty: templates with blocks are refused. The engine needs the map.
     pub blocks: BTreeMap<&'s str, Instructions<'s>>,
 }
 
+/// Compiles a template.
+///
 /// # Errors
-/// Where the source is no template, past a bound, or wants other templates.
+/// If the source is not a template, exceeds a limit of `scan.rs` or refers to other templates.
 pub fn compile<'s>(source: &'s str, name: &'s str, syntax: SyntaxConfig) -> Result<Code<'s>, Error> {
     scan::check(source, syntax.clone())?;
     let tree = parse(source, name, syntax)?;
@@ -58,15 +60,16 @@ pub fn compile<'s>(source: &'s str, name: &'s str, syntax: SyntaxConfig) -> Resu
     generator.compile_stmt(&tree);
     let (plain, blocks) = generator.finish();
     if !blocks.is_empty() {
-        return Err(broken("expected a template on its own, found blocks", None));
+        return Err(broken("blocks are not supported", None));
     }
     Ok(Code { instructions: metered(&plain, name, source)?, blocks })
 }
 
+/// Returns the instructions with checks.
 fn metered<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Result<Instructions<'s>, Error> {
     let old: Vec<&Instruction<'s>> = (0..).map_while(|at| plain.get(at)).collect();
     let mut parts = Vec::with_capacity(old.len());
-    // Where each old instruction went, and the end.
+    // The new position of each old instruction, and of the end.
     let mut moved = Vec::with_capacity(old.len() + 1);
     let mut at = 0;
     for &instruction in &old {
@@ -86,39 +89,40 @@ fn metered<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Resu
     Ok(new)
 }
 
-/// An instruction and the checks around it.
+/// Returns an instruction with the checks around it.
 fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>, Error> {
     use Instruction as I;
     let this = instruction.clone();
     let made = |name: &str| if REFERRING.contains(&name) { check(MADE) } else { check(COPIED) };
     Ok(match instruction {
-        // What is written goes through the formatter, which counts it.
+        // The formatter counts output, so raw text goes through the formatter.
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
-        // A pair, so that the check sees both factors.
+        // The check receives both factors as a pair.
         I::Mul => vec![I::BuildTuple(Some(2)), check(GUARD_MUL), I::UnpackList(2), I::Swap, this, check(MADE)],
         I::Add | I::StringConcat | I::Slice | I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::EndCapture | I::CallObject(_) => {
             vec![this, check(MADE)]
         }
-        I::CallMethod("cycle", Some(1)) => return Err(broken("expected what cycle goes through, found nothing", None)),
-        I::PushAutoEscape => return Err(broken("expected a template of plain text, found one that escapes for HTML", None)),
+        I::CallMethod("cycle", Some(1)) => return Err(broken("cycle needs an argument", None)),
+        I::PushAutoEscape => return Err(broken("HTML escapes are not supported", None)),
         I::ApplyFilter(name, ..) | I::CallFunction(name, _) | I::CallMethod(name, _) => vec![this, made(name)],
-        // Each is a closure that stays until the end.
+        // A macro is a closure that exists until the end.
         I::BuildMacro(..) => vec![this, check(MADE)],
         I::Iterate(_) => vec![this, check(TICK)],
-        // The namespace is above the value.
+        // The namespace is above the value on the stack.
         I::SetAttr(_) => vec![I::Swap, check(ASSIGNED), I::Swap, this],
         I::LoadBlocks | I::Include(_) | I::CallBlock(_) | I::ExportLocals | I::FastSuper => {
-            return Err(broken("expected a template on its own, found one that includes another", None));
+            return Err(broken("a template cannot include another template", None));
         }
         _ => vec![this],
     })
 }
 
-/// A filter of one value. It is not among the few whose places the engine remembers.
+/// Returns an instruction that applies a filter to one value. `!0` is the engine's index of a filter that it does not cache.
 fn check(name: &'static str) -> Instruction<'static> {
     Instruction::ApplyFilter(name, Some(1), !0)
 }
 
+/// Returns an instruction with new jump targets.
 fn relocated<'s>(instruction: Instruction<'s>, moved: &[u32]) -> Instruction<'s> {
     use Instruction as I;
     let to = |at: u32| moved[at as usize];

@@ -1,10 +1,10 @@
-//! `range(…)` of templates.
+//! The function `range` of templates.
 
 use minijinja::value::{Enumerator, Object, ObjectRepr};
 use minijinja::{Error, ErrorKind, Value};
 use std::sync::Arc;
 
-/// The numbers of `range(…)`, made when asked.
+/// A lazy range of numbers.
 #[derive(Debug)]
 pub struct Range {
     start: i64,
@@ -13,13 +13,14 @@ pub struct Range {
 }
 
 impl Range {
+    /// The most numbers of a range.
     const MAX: usize = 100_000;
 
-    /// As Python's `range`.
+    /// Returns a range like Python's `range`. Fails if the step is 0 or the range is too long.
     pub fn value(lower: i64, upper: Option<i64>, step: Option<i64>) -> Result<Value, Error> {
         let (start, stop, step) = (if upper.is_some() { lower } else { 0 }, upper.unwrap_or(lower), step.unwrap_or(1));
         if step == 0 {
-            return Err(Error::new(ErrorKind::InvalidOperation, "range: expected a step, found 0"));
+            return Err(Error::new(ErrorKind::InvalidOperation, "range: the step must not be 0"));
         }
         let span = if step > 0 { i128::from(stop) - i128::from(start) } else { i128::from(start) - i128::from(stop) };
         let step_size = i128::from(step.unsigned_abs());

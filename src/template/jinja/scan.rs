@@ -1,28 +1,28 @@
-//! Bounds on the source of a template, checked before it is parsed.
+//! Limits on the source of a template, checked before parsing.
 //!
-//! The parser and the compiler of templates recurse into nested code and compute constant expressions at once. The bounds keep the
-//! first within the stack of the thread that renders, and the second within some memory.
+//! The engine's parser and compiler recurse into nested code and evaluate constant expressions. The limits keep the recursion within the stack
+//! of the rendering thread, and the constants within some memory.
 
 use super::limits::broken;
 use minijinja::Error;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The largest published templates have some 30 KB.
+/// The most bytes of a source. The largest published templates have some 30 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
-/// Tokens of one `{{ … }}` or `{% … %}`: the depth of an expression is at most their number.
+/// The most tokens of one `{{ … }}` or `{% … %}`. An expression is never deeper than its number of tokens.
 const MAX_TAG: usize = 4096;
-/// Brackets of one tag that are open at once.
+/// The most nested brackets of one tag.
 const MAX_BRACKETS: usize = 64;
-/// Blocks that are open at once. Each `elif` counts as one: it is parsed as an `if` within an `else`.
+/// The most nested blocks. Each `elif` counts, because the parser makes it an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
-/// Bytes of all constants that a `*` between constants may make.
+/// The most bytes that products of constants may make.
 const MAX_REPEATED: u64 = 1 << 20;
 
 /// The statements that an `end…` closes. `set` opens a block only without a `=`.
 const BLOCKS: [&str; 9] = ["for", "if", "macro", "call", "filter", "with", "set", "autoescape", "block"];
 
-/// What one tag has in it.
+/// The content of one tag.
 #[derive(Default)]
 struct Tag {
     is_statement: bool,
@@ -30,18 +30,20 @@ struct Tag {
     n_open: usize,
     first: String,
     assigns: bool,
-    /// Bytes of texts, and elements of lists.
+    /// Bytes of texts and of lists' elements.
     n_literal: u64,
-    /// At least what the numbers of the tag can make by sums and products. A power is past all bounds.
+    /// An upper bound of the sums and products of the tag's numbers; the largest `u64` after a power.
     factor: u64,
     multiplies: bool,
 }
 
+/// Checks a source. The parser reports other errors of the source later.
+///
 /// # Errors
-/// With the line, where the source is past a bound. Source that is no template is the parser's to refuse.
+/// With the line, if the source exceeds a limit.
 pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
     if source.len() > MAX_SOURCE {
-        return Err(broken(&format!("expected at most {MAX_SOURCE} bytes, found {}", source.len()), None));
+        return Err(broken(&format!("the template has {} bytes, at most {MAX_SOURCE} are allowed", source.len()), None));
     }
     let (mut n_blocks, mut n_repeated, mut n_elif) = (0usize, 0u64, 0usize);
     let mut tag = Tag::default();
@@ -58,7 +60,7 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
                     n_repeated = n_repeated.saturating_add(tag.n_literal.saturating_mul(tag.factor));
                 }
                 if n_repeated > MAX_REPEATED {
-                    return Err(past(format!("expected texts repeated to at most {MAX_REPEATED} bytes, found more")));
+                    return Err(past(format!("repeated constants have more than {MAX_REPEATED} bytes")));
                 }
                 if tag.is_statement {
                     n_elif += usize::from(tag.first == "elif");
@@ -68,7 +70,7 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
                         n_blocks = n_blocks.saturating_sub(1);
                     }
                     if n_blocks + n_elif > MAX_BLOCKS {
-                        return Err(past(format!("expected at most {MAX_BLOCKS} blocks within each other, found more")));
+                        return Err(past(format!("more than {MAX_BLOCKS} blocks are nested")));
                     }
                 }
                 continue;
@@ -76,16 +78,17 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
             _ => tag.count(&token),
         }
         if tag.n_tokens > MAX_TAG {
-            return Err(past(format!("expected at most {MAX_TAG} words in one pair of braces, found more")));
+            return Err(past(format!("a tag has more than {MAX_TAG} tokens")));
         }
         if tag.n_open > MAX_BRACKETS {
-            return Err(past(format!("expected at most {MAX_BRACKETS} brackets within each other, found more")));
+            return Err(past(format!("more than {MAX_BRACKETS} brackets are nested")));
         }
     }
     Ok(())
 }
 
 impl Tag {
+    /// Adds a token.
     fn count(&mut self, token: &Token<'_>) {
         let times = |n: u64| self.factor.saturating_mul(n.saturating_add(1));
         match token {

@@ -1,29 +1,30 @@
-//! Hides what a special token could be made of while a template runs: every special token has a `|` or a `]`, and of these only the
-//! template's own are left.
+//! Hides `|` and `]` of messages while a template runs. Every special token contains one of them, so all special tokens in the output are the
+//! template's own.
 
 use super::super::Message;
 use super::super::part::MARKS;
 use crate::error::{Error, Result};
 use serde_json::Value;
 
-/// Two characters that stand for `|` and `]`.
+/// Two characters that replace `|` and `]`.
 pub struct Veil {
     stand_ins: [char; 2],
+    /// A message contains `|` or `]`.
     hides: bool,
 }
 
 impl Veil {
-    /// For a template and a conversation: characters for private use that neither has.
+    /// Chooses two private-use characters that neither the template nor the messages contain.
     ///
     /// # Errors
-    /// `Input` when they have them all.
+    /// `Input` if there are no such characters.
     pub fn new(template: &str, messages: &[Message]) -> Result<Veil> {
         let text = serde_json::to_string(messages).expect("messages are plain data");
         let mut free = ('\u{100000}'..='\u{10fffd}').filter(|&c| !text.contains(c) && !template.contains(c));
         let (Some(first), Some(second)) = (free.next(), free.next()) else {
-            return Err(Error::input("expected a conversation without characters for private use, found nearly all of them"));
+            return Err(Error::input("the conversation contains nearly all private-use characters of Unicode"));
         };
-        // JSON has brackets of its own: look at what is hidden, not at the text
+        // JSON's own brackets do not count, so compare the values before and after.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
         let mut veil = Veil { stand_ins: [first, second], hides: false };
         let before = json.clone();
@@ -32,12 +33,12 @@ impl Veil {
         Ok(veil)
     }
 
-    /// Whether a message has something to hide.
+    /// Returns `true` if a message contains `|` or `]`.
     pub fn hides_something(&self) -> bool {
         self.hides
     }
 
-    /// In every text of a value, keys included.
+    /// Replaces the characters in every text of a value and in keys.
     pub fn hide(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.hidden(text),
@@ -59,6 +60,7 @@ impl Veil {
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
+    /// Restores the characters.
     pub fn reveal(&self, text: &str) -> String {
         text.chars().map(|c| self.stand_ins.iter().position(|&s| s == c).map_or(c, |i| MARKS[i])).collect()
     }

@@ -1,4 +1,4 @@
-//! Which tokens each command reads: the texts of the original, encoded by hand.
+//! The tokens of each command: the original's texts, encoded by hand.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_message_reads_a_turn_and_keeps_the_reply() {
     assert_eq!(answered.n_prompt, encode(turn).len());
     assert_eq!(tokens(&chat, "chat_pre"), encoded(&[FIRST, turn]));
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n"]));
-    // The next turn follows, and another reply takes the place of its own.
+    // The next turn, and another reply that replaces the first.
     script.says_text(" A\n\n");
     answer(&mut chat, "two");
     script.says_text(" B\n\n");
@@ -25,7 +25,7 @@ fn a_message_reads_a_turn_and_keeps_the_reply() {
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n", "Bob: two\n\nAlice:", " B\n\n"]));
     chat.reset();
     assert_eq!(chat.tokens(), encode(FIRST));
-    // As in the original, the question before it can still be answered.
+    // As in the original, the question before the reset can still be answered.
     script.says_text(" C\n\n");
     answer(&mut chat, "+");
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n", "Bob: two\n\nAlice:", " C\n\n"]));
@@ -43,21 +43,21 @@ fn free_generations_read_their_prompts() {
         ("+qq Why?", "\nQ: Why?\nA:", false),
         ("+qa Why?", "Bob: Why?\n\nAlice:", true),
     ];
-    for (line, prompt, behind_first) in cases {
+    for (line, prompt, after_first) in cases {
         let mut chat = bob_and_alice();
         let script = Script::of(&mut chat);
         let before = encoded(&[FIRST, "Bob: x\n\nAlice:", " y\n\n"]);
         script.says_text(" y\n\n");
         answer(&mut chat, "x");
-        // It ends at the end of the text, which is not read.
+        // The answer ends at the end-of-text token, which is not prefilled.
         script.says(&[encode(" because\n\nof it"), vec![0]].concat());
         let answered = answer(&mut chat, line);
         assert_eq!((answered.text.as_str(), answered.finish), (" because\n\nof it", Finish::Eos), "{line}");
-        let gen_0 = if behind_first { encoded(&[FIRST, prompt]) } else { encode(prompt) };
+        let gen_0 = if after_first { encoded(&[FIRST, prompt]) } else { encode(prompt) };
         let gen_1 = [gen_0.clone(), encode(" because\n\nof it")].concat();
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), gen_1.clone()), "{line}");
-        assert_eq!((chat.tokens(), answered.n_prompt), (before.as_slice(), encode(prompt).len()), "the conversation is as it was");
-        // Another one from the same place, and more of that.
+        assert_eq!((chat.tokens(), answered.n_prompt), (before.as_slice(), encode(prompt).len()), "the conversation is unchanged");
+        // Another answer from the same place, and a continuation.
         script.says(&[encode(" no"), vec![0]].concat());
         assert_eq!(answer(&mut chat, "++").text, " no");
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), [gen_0.clone(), encode(" no")].concat()));
@@ -69,12 +69,8 @@ fn free_generations_read_their_prompts() {
 }
 
 #[test]
-fn there_may_be_nothing_to_answer() {
+fn lines_have_no_tools() {
     let mut chat = bob_and_alice();
-    for line in ["+", "++", "+++"] {
-        assert!(draw(&mut chat, line, &mut quiet).unwrap().is_none(), "{line}");
-    }
-    assert_eq!(chat.tokens(), encode(FIRST));
     assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("tools need a model with a chat template"));
     assert!(chat.set_tools(Vec::new()).is_err());
 }
@@ -88,14 +84,14 @@ fn a_free_generation_ends_at_its_length_with_a_whole_character() {
     script.says(&[x; 300]);
     assert_eq!(answer(&mut chat, "+gen x").tokens, [x; 5], "the token at the length is the last");
     script.next.lock().unwrap().clear();
-    // A character of which each byte is a token: it is completed, but not without end.
+    // Each byte of the character is a token. The character is completed, within a limit.
     let byte = |b: u8| (0..2048).find(|&id| Vocab::tiny().token(id) == [b]).unwrap();
     let rocket: Vec<u32> = "🚀".bytes().map(byte).collect();
     script.says(&[vec![x; 3], rocket.clone(), vec![x; 300]].concat());
     let answered = answer(&mut chat, "+gen x");
     assert_eq!((answered.tokens, answered.text.as_str()), ([vec![x; 3], rocket.clone()].concat(), "xxx🚀"));
     script.next.lock().unwrap().clear();
-    // It never becomes a character: where a byte shows that, a mark stands for the bytes before it.
+    // Bytes that never become a character: each becomes a replacement character when the next byte shows that.
     script.says(&[rocket[0]; 300]);
     let answered = answer(&mut chat, "+gen x");
     assert_eq!((answered.tokens.len(), answered.finish), (104, Finish::Length));
@@ -119,7 +115,7 @@ fn another_format_begins_another_conversation() {
     assert_eq!(chat.tokens(), encoded(&[first, "Q - 3\n\nA -", " 4\n\n"]));
     chat.reset();
     assert_eq!(chat.tokens(), encode(first));
-    // What is wrong changes nothing.
+    // Invalid settings change nothing.
     let wrong = Settings { chunk_len: 3, sampling: Sampling { temperature: -1.0, ..Sampling::greedy(0) }, ..Settings::default() };
     chat.set_format(format.clone(), wrong).unwrap_err();
     assert_eq!((chat.settings().chunk_len, chat.tokens()), (256, encode(first).as_slice()));

@@ -1,4 +1,4 @@
-//! How tokens are drawn: newlines by schedule, characters that do not repeat, no end of the text, penalties.
+//! Sampling: the newline schedule, characters that do not repeat, no end of the text, penalties.
 
 use super::super::schedule::{BANNED, Schedule};
 use super::*;
@@ -14,14 +14,14 @@ fn newlines_are_scheduled() {
     }
 }
 
-/// The model's own logits after tokens.
+/// Returns the model's own logits after tokens.
 fn logits_after(tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(&model(), 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
-/// Checks what was changed of the model's logits after these tokens: ids and by how much, but for changes by nothing.
+/// Checks the changes of the model's logits after `tokens`. `want` has tokens and changes; changes of 0 are ignored.
 fn assert_changed(tokens: &[u32], seen: &[f32], want: &[(u32, f32)], what: &str) {
     let own = logits_after(tokens);
     let mut want: Vec<(u32, f32)> = want.iter().copied().filter(|(_, by)| *by != 0.0).collect();
@@ -64,7 +64,7 @@ fn free_generations_change_less() {
         chat.set(name, value).unwrap();
     }
     let made = [x, comma, x];
-    // What is added to a newline's logit after the prompt and after each token. The state after `+qa` keeps the change, as in the original.
+    // The bias of newlines after the prompt and after each token. The state after `+qa` keeps the bias, as in the original.
     let cases =
         [("+gen a,", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("++", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("+++", -2.0, 0.0), ("+++", 0.0, 0.0)];
     for (line, first, after) in cases {
@@ -80,7 +80,7 @@ fn free_generations_change_less() {
     }
 }
 
-/// The loop of the original in floats: the likeliest token after penalties, which are those of this command alone.
+/// The original's loop in floats: the most probable token after the penalties of one command.
 fn by_hand(prompt: &[u32], n: usize, change: impl Fn(usize, &mut [f32])) -> Vec<u32> {
     let mut session = Session::new(&model(), 1).unwrap();
     let slot = session.open().unwrap();
@@ -102,7 +102,7 @@ fn by_hand(prompt: &[u32], n: usize, change: impl Fn(usize, &mut [f32])) -> Vec<
 }
 
 #[test]
-fn penalties_are_those_of_one_command() {
+fn penalties_count_one_command() {
     let mut chat = bob_and_alice();
     chat.set("preset", "chat").unwrap();
     for (name, value) in [("temperature", "0"), ("FREE_GEN_LEN", "20")] {
@@ -120,7 +120,7 @@ fn penalties_are_those_of_one_command() {
         });
         assert_eq!(decode(&answered.tokens), decode(&want), "{line}");
         assert!(answered.tokens.len() > 5, "{answered:?}");
-        assert_eq!(answer(&mut chat, "+").tokens, want, "nothing is left of the penalties");
+        assert_eq!(answer(&mut chat, "+").tokens, want, "penalties restart");
     }
     let answered = answer(&mut chat, "+gen And it came to pass 10 10 10");
     let want = by_hand(&tokens(&chat, "gen_0"), answered.tokens.len(), |_, _| ());
@@ -129,7 +129,7 @@ fn penalties_are_those_of_one_command() {
 }
 
 #[test]
-fn the_random_stream_goes_on_from_answer_to_answer() {
+fn the_random_stream_continues_from_answer_to_answer() {
     let said = |seed: &str| {
         let mut chat = bob_and_alice();
         for (name, value) in [("preset", "chat"), ("temperature", "1.5"), ("seed", seed), ("FREE_GEN_LEN", "5"), ("CHAT_LEN_MAX", "6")] {
@@ -143,7 +143,7 @@ fn the_random_stream_goes_on_from_answer_to_answer() {
     assert_eq!(first, said("1"));
     assert!(first[0] != first[1] && first[2] != first[3], "{first:?}");
     assert_ne!(first, said("2"));
-    // The same seed again begins its stream again.
+    // Setting the same seed restarts its stream.
     let mut chat = bob_and_alice();
     let mut first = || {
         for (name, value) in [("temperature", "1.5"), ("seed", "1"), ("FREE_GEN_LEN", "5")] {

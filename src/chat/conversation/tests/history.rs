@@ -1,14 +1,14 @@
-//! What stays of a turn: interruptions, thoughts, turns taken back, branches, files.
+//! The history after interruptions, thoughts, undo, branches and files.
 
 use super::*;
 use std::sync::atomic::Ordering;
 
 #[test]
-fn an_answer_that_is_broken_off_ends_with_a_blank_line() {
+fn a_stopped_answer_ends_with_a_blank_line() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     let turn = "Bob: x\n\nAlice:";
-    // By the one who listens, by the stop flag, and by its length.
+    // Stopped by its length, by `on_part` and by the stop flag.
     let cases: [(&str, &str); 3] = [(" one two three", "\n\n"), (" one\ntwo", "\n\n"), (" one two\n", "\n")];
     for (text, blank_line) in cases {
         chat.reset();
@@ -34,7 +34,7 @@ fn an_answer_that_is_broken_off_ends_with_a_blank_line() {
     let broken = encoded(&[FIRST, turn, " one two", "\n\n"]);
     assert_eq!(chat.tokens(), broken);
 
-    // The flag counts after the token in flight; the next turn is in the format.
+    // The flag stops the answer after the current token. The next turn has the format's form.
     script.next.lock().unwrap().clear();
     script.says_text(" yes no");
     let stop = chat.stop_flag();
@@ -49,14 +49,14 @@ fn an_answer_that_is_broken_off_ends_with_a_blank_line() {
 }
 
 #[test]
-fn of_nothing_nothing_stays() {
+fn an_answer_without_text_is_taken_back() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     script.says_text(" y\n\n");
     answer(&mut chat, "x");
     let before = chat.tokens().to_vec();
     let stop = chat.stop_flag();
-    // The flag is set while the first token is drawn, which is a blank that nobody sees.
+    // The flag is set before the first token, which is a blank and is not shown.
     chat.set_processor(Some(Box::new(move |_, logits| {
         stop.store(true, Ordering::Relaxed);
         logits.fill(-10.0);
@@ -65,7 +65,7 @@ fn of_nothing_nothing_stays() {
     let answered = answer(&mut chat, "z");
     assert_eq!((answered.text.as_str(), answered.finish, answered.tokens), ("", Finish::Interrupted, encode(" ")));
     assert_eq!((chat.tokens(), chat.stats().n_turns), (before.as_slice(), 1));
-    // It can be asked again.
+    // The question can be asked again.
     let script = Script::of(&mut chat);
     script.says_text(" now\n\n");
     answer(&mut chat, "+");
@@ -73,7 +73,7 @@ fn of_nothing_nothing_stays() {
     assert_eq!(chat.stats().n_turns, 2);
     chat.undo().unwrap();
     assert_eq!(chat.tokens(), before);
-    // A reply that the model ends at once is one all the same.
+    // A reply that the model ends at once is kept.
     script.says_text("\n\n");
     let answered = answer(&mut chat, "z");
     assert_eq!((answered.text.as_str(), answered.finish), ("", Finish::Stop));
@@ -81,7 +81,7 @@ fn of_nothing_nothing_stays() {
 }
 
 #[test]
-fn a_thought_is_told_and_not_kept() {
+fn a_thought_is_shown_and_not_kept() {
     let mut chat = chat_in("g1-think");
     let script = Script::of(&mut chat);
     script.says_text(">\n one\n\ntwo </think>\n\nIt is so.\n\nAnd so.\n\nUser:");
@@ -100,7 +100,7 @@ fn a_thought_is_told_and_not_kept() {
     assert_eq!(tokens(&chat, "chat_pre"), encode("User: why\nso\n\nAssistant: <think"));
     let kept = encoded(&["User: why\nso\n\nAssistant:", " It is so.\n\nAnd so.\n\n"]);
     assert_eq!(chat.tokens(), kept);
-    // An end of the text ends it too; a thought alone is no answer.
+    // The end-of-text token ends the answer, too. A thought alone is not an answer.
     script.says(&[encode(">hm</think>Yes"), vec![0]].concat());
     let answered = answer(&mut chat, "and");
     assert_eq!((answered.text.as_str(), answered.finish), ("Yes", Finish::Eos));
@@ -120,7 +120,7 @@ fn replies_of_several_paragraphs_end_where_the_model_says() {
     let answered = answer(&mut chat, "a");
     assert_eq!((answered.text.as_str(), answered.finish), ("One.\n\nTwo.", Finish::Eos));
     let kept = encoded(&["User: a\n\nAssistant:", " One.\n\nTwo.", "\n\n"]);
-    assert_eq!(chat.tokens(), kept, "what was drawn is not read again");
+    assert_eq!(chat.tokens(), kept, "sampled tokens are not prefilled again");
     script.says_text(" Three.\n\nUser: b");
     assert_eq!(answer(&mut chat, "b").text, "Three.");
     let kept = [kept, encoded(&["User: b\n\nAssistant:", " Three.\n\n"])].concat();
@@ -151,7 +151,7 @@ fn turns_are_taken_back() {
     let mut states = vec![exported(&mut chat, "chat")];
     for line in ["light", "water", "fire"] {
         answer(&mut chat, line);
-        // In the place of the first: one turn all the same.
+        // Another answer replaces the first: still one turn.
         chat.override_next(Overrides { temperature: Some(1.0), top_p: None });
         answer(&mut chat, "+");
         states.push(exported(&mut chat, "chat"));
@@ -160,13 +160,13 @@ fn turns_are_taken_back() {
     for (n, state) in states.iter().enumerate().take(3).rev() {
         chat.undo().unwrap();
         assert_eq!((&exported(&mut chat, "chat"), chat.stats().n_turns), (state, n));
-        assert!(chat.retry(&mut quiet).unwrap().is_none(), "the question went with the answer");
+        assert!(chat.retry(&mut quiet).unwrap().is_none(), "the question was taken back, too");
     }
     chat.undo().unwrap_err();
 }
 
 #[test]
-fn branches_go_on_by_themselves() {
+fn branches_are_independent() {
     let mut chat = bob_and_alice();
     answer(&mut chat, "light");
     let begun = exported(&mut chat, "chat");
@@ -217,12 +217,12 @@ fn a_conversation_is_one_file() {
     assert_eq!((exported(&mut other, "chat"), exported(&mut other, "chat_init")), (state.clone(), init));
     assert_eq!((other.tokens(), other.stats().n_turns, other.format().bot()), (read.as_slice(), 2, "Alice"));
     assert_eq!(other.settings(), chat.settings());
-    assert_eq!(answer(&mut other, "fire").text, next, "drawn by the same numbers");
+    assert_eq!(answer(&mut other, "fire").text, next, "the random stream continues");
     other.undo().unwrap();
     assert_eq!(exported(&mut other, "chat"), state);
     assert!(other.undo().unwrap_err().to_string().starts_with("the state before the last turn is no longer"));
 
-    // What is none changes nothing.
+    // Other files change nothing.
     let before = exported(&mut other, "chat");
     let n_free = other.stats().n_free;
     let state_only = folder.path().join("state");
@@ -258,7 +258,7 @@ fn a_conversation_is_one_file() {
 }
 
 #[test]
-fn what_was_said_is_known_by_turns_and_reading_is_heard() {
+fn the_transcript_has_turns_and_prefill_reports_progress() {
     let mut chat = bob_and_alice();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();

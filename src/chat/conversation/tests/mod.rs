@@ -1,4 +1,4 @@
-//! Conversations with the embedded model, whose words are put in its mouth by a processor where a test needs certain ones.
+//! Conversations with the embedded model. A processor forces the model's tokens where a test needs them.
 #![cfg(feature = "embedded-model")]
 
 mod commands;
@@ -27,7 +27,7 @@ fn greedy() -> Settings {
     Settings { sampling: Sampling::greedy(0), ..Settings::default() }
 }
 
-/// A conversation in a format, always with the likeliest token.
+/// A conversation in a format, with greedy sampling.
 fn chat_in(format: &str) -> Conversation {
     let model = model();
     let format = Format::named(format, &model).unwrap();
@@ -47,7 +47,7 @@ fn ids(text: &str, end: &str) -> Vec<u32> {
     [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
 }
 
-/// Between Bob and Alice, with a short first prompt.
+/// A short first prompt between Bob and Alice.
 const FIRST: &str = "\nBob: hi\n\nAlice: hello\n\n";
 
 fn prompt(user: &str, bot: &str, interface: &str, init_prompt: &str) -> InitialPrompt {
@@ -65,7 +65,7 @@ fn encode(text: &str) -> Vec<u32> {
     Vocab::tiny().encode(text.as_bytes()).unwrap()
 }
 
-/// Each text encoded by itself.
+/// Returns the tokens of texts that are encoded separately.
 fn encoded(texts: &[&str]) -> Vec<u32> {
     texts.iter().flat_map(|text| encode(text)).collect()
 }
@@ -74,7 +74,7 @@ fn decode(tokens: &[u32]) -> String {
     String::from_utf8(Vocab::tiny().decode(tokens)).unwrap()
 }
 
-/// What the model is to say next, and the logits that it had for each of it before it was made to.
+/// The next tokens of the model, and the model's own logits before each token.
 #[derive(Clone, Default)]
 struct Script {
     next: Arc<Mutex<VecDeque<u32>>>,
@@ -82,7 +82,7 @@ struct Script {
 }
 
 impl Script {
-    /// Takes the words out of the model's mouth; where there are none it says what it likes.
+    /// Forces the model's tokens. Without a next token, the model samples freely.
     fn of(chat: &mut Conversation) -> Script {
         let script = Script::default();
         let Script { next, seen } = script.clone();
@@ -104,13 +104,13 @@ impl Script {
         self.says(&encode(text));
     }
 
-    /// The logits since it was last asked.
+    /// Returns the logits since the last call.
     fn seen(&self) -> Vec<Vec<f32>> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
 
-/// Draws what one of ChatRWKV's commands asks for.
+/// Samples the answer to a message or to one of ChatRWKV's commands.
 fn draw(chat: &mut Conversation, line: &str, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
     let (word, text) = line.split_once(' ').unwrap_or((line, ""));
     match word {
@@ -125,7 +125,7 @@ fn draw(chat: &mut Conversation, line: &str, on_part: &mut OnPart<'_>) -> Result
     }
 }
 
-/// The answer to it; what was shown of it adds up to it.
+/// Returns the answer to a line, and checks that its parts add up to its text.
 fn answer(chat: &mut Conversation, line: &str) -> Answer {
     let mut shown = String::new();
     let answer = draw(chat, line, &mut |part| {
@@ -139,22 +139,22 @@ fn answer(chat: &mut Conversation, line: &str) -> Answer {
     answer
 }
 
-/// Hears nothing.
+/// Ignores parts.
 fn quiet(_: AnswerPart<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// What went wrong with it.
+/// Returns the error of a line.
 fn refusal(chat: &mut Conversation, line: &str) -> Error {
     draw(chat, line, &mut quiet).unwrap_err()
 }
 
-/// The tokens of a kept state.
+/// Returns the tokens of a kept state.
 fn tokens(chat: &Conversation, name: &str) -> Vec<u32> {
     chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.tokens.clone()
 }
 
-/// A kept state as a file has it: every bit of the state and of the logits.
+/// Returns a kept state as the bytes of its file: every bit of the state and the logits.
 fn exported(chat: &mut Conversation, name: &str) -> Vec<u8> {
     let slot = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1.slot;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Answers that follow grammars, in every format and after every command that draws.
+//! Grammars in every format and with every command that samples.
 #![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 
 use super::*;
@@ -66,7 +66,7 @@ fn json_may_have_blank_lines() {
 }
 
 #[test]
-fn rules_are_lifted_and_wrong_ones_change_nothing() {
+fn a_constraint_is_removed_and_a_failing_constraint_changes_nothing() {
     let mut chat = chat_in("tiny");
     let free = answer(&mut chat, "light").text;
     chat.set_grammar(Some(&Grammar::gbnf(ANIMAL).unwrap())).unwrap();
@@ -76,7 +76,7 @@ fn rules_are_lifted_and_wrong_ones_change_nothing() {
     let wrong = Grammar::json_schema(&wrong).unwrap();
     assert!(chat.set_grammar(Some(&wrong)).is_err());
     assert_eq!(answer(&mut chat, "+").text, held);
-    // Rules that fail leave the conversation where it stood, before an answer and amid it.
+    // A constraint that fails before or within an answer leaves the conversation unchanged.
     let before = chat.tokens().to_vec();
     chat.set_constraint(Some(Box::new(|lead| {
         assert_eq!(lead, " ");
@@ -91,7 +91,7 @@ fn rules_are_lifted_and_wrong_ones_change_nothing() {
     assert_eq!(answer(&mut chat, "+").text, free);
 }
 
-/// Allows everything a few times.
+/// A constraint that allows all tokens a few times, then fails.
 struct Fails {
     left: usize,
     ids: Vec<u32>,
@@ -108,13 +108,13 @@ impl Constraint for Fails {
 }
 
 #[test]
-fn more_of_a_text_goes_on_within_its_rules() {
+fn a_continued_text_continues_its_constraint() {
     let mut chat = chat_in("tiny");
     chat.set_grammar(Some(&Grammar::gbnf(r#"root ::= "one " "two " "three " "four " "five""#).unwrap())).unwrap();
     chat.set("FREE_GEN_LEN", "2").unwrap();
     let mut whole = answer(&mut chat, "+gen Count:").text;
     let second = answer(&mut chat, "+++").text;
-    assert_eq!(answer(&mut chat, "++").text, second, "another try goes on from the same place");
+    assert_eq!(answer(&mut chat, "++").text, second, "another answer begins at the same place");
     whole += &second;
     while whole.len() < 23 {
         let more = answer(&mut chat, "+++");
@@ -127,7 +127,7 @@ fn more_of_a_text_goes_on_within_its_rules() {
 }
 
 #[test]
-fn a_text_that_is_whole_where_it_may_be_no_longer_is_whole() {
+fn a_complete_text_at_the_length_limit_ends_with_eos() {
     let mut chat = chat_in("tiny");
     chat.set_grammar(Some(&Grammar::gbnf(r#"root ::= "verily""#).unwrap())).unwrap();
     let n = answer(&mut chat, "light").tokens.len();

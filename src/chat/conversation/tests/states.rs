@@ -1,9 +1,9 @@
-//! Kept states: coming back is exact, and what is kept is what was read.
+//! Kept states: returning to a state is exact to the bit.
 
 use super::*;
 
 #[test]
-fn coming_back_is_exact_to_the_bit() {
+fn returning_to_a_state_is_exact_to_the_bit() {
     let mut chat = bob_and_alice();
     chat.set("preset", "chat").unwrap();
     chat.set("FREE_GEN_LEN", "8").unwrap();
@@ -14,7 +14,7 @@ fn coming_back_is_exact_to_the_bit() {
     answer(&mut chat, "light");
     let (asked, pre) = (first_logits(&script), exported(&mut chat, "chat_pre"));
     let replies: Vec<Vec<u32>> = (0..3).map(|_| answer(&mut chat, "+").tokens).collect();
-    assert!(replies.iter().any(|tokens| *tokens != replies[0]), "they are drawn");
+    assert!(replies.iter().any(|tokens| *tokens != replies[0]), "answers are sampled");
     assert_eq!(first_logits(&script), asked);
     assert_eq!(exported(&mut chat, "chat_pre"), pre);
 
@@ -23,7 +23,7 @@ fn coming_back_is_exact_to_the_bit() {
     assert_ne!(gen_0, gen_1);
     script.seen();
     answer(&mut chat, "+++");
-    assert_eq!(exported(&mut chat, "gen_0"), gen_1, "more goes on where the last one ended");
+    assert_eq!(exported(&mut chat, "gen_0"), gen_1, "a continuation begins at the end of the last answer");
     let more = first_logits(&script);
     answer(&mut chat, "++");
     assert_eq!((first_logits(&script), exported(&mut chat, "gen_0")), (more, gen_1));
@@ -55,7 +55,7 @@ fn few_slots_are_enough() {
         }
         assert_eq!((chat.stats().n_turns, chat.stats().n_tokens), (i + 1, chat.tokens().len()));
     }
-    // A turn that is kept can be taken back, and a branch shares all that it can.
+    // A kept turn can be taken back, and a branch shares states.
     script.says(&[encode(" yes"), vec![0]].concat());
     answer(&mut chat, "light");
     chat.undo().unwrap();
@@ -67,7 +67,7 @@ fn few_slots_are_enough() {
         script.says(&[encode(" yes"), vec![0]].concat());
         let n_free = chat.stats().n_free;
         if let Err(e) = chat.say("light", &mut quiet) {
-            assert_eq!(chat.stats().n_free, n_free, "no state was given up in vain");
+            assert_eq!(chat.stats().n_free, n_free, "no state was given up");
             break e;
         }
     };
@@ -82,7 +82,7 @@ fn few_slots_are_enough() {
 }
 
 #[test]
-fn reading_is_chunked_and_can_be_interrupted() {
+fn prefill_is_chunked_and_can_be_interrupted() {
     let mut chat = bob_and_alice();
     chat.set("CHUNK_LEN", "3").unwrap();
     chat.set_system("").unwrap();
@@ -100,5 +100,5 @@ fn reading_is_chunked_and_can_be_interrupted() {
     chat.core.close(saved);
     chat.core.on_read = Box::new(|_, _| ());
     chat.set("CHUNK_LEN", "256").unwrap();
-    answer(&mut chat, "what was said before does not count");
+    answer(&mut chat, "the stop flag was cleared");
 }

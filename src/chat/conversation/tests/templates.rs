@@ -1,4 +1,4 @@
-//! The same conversations in messages, through GLM-4's template.
+//! Conversations in messages, through GLM-4's template.
 
 use super::*;
 use crate::template::{Glm4, Version};
@@ -18,11 +18,11 @@ fn chat(version: Version) -> Option<Conversation> {
     messages.template = Arc::new(Glm4(version));
     let (session, settings) = (Session::new(&model, Conversation::slots(&model)).unwrap(), format.settings());
     let refused = Conversation::new(session, format.clone(), settings.clone(), Box::new(|_, _| ())).err().unwrap().to_string();
-    assert!(refused.contains("special token [gMASK]"), "the tiny model's own vocabulary has no special tokens: {refused}");
+    assert!(refused.contains("no special token [gMASK]"), "the tiny model's own vocabulary has no special tokens: {refused}");
     Some(in_messages(&model, format, settings))
 }
 
-/// What the template makes of a conversation so far.
+/// Returns the conversation's tokens as text, with special tokens.
 fn rendered(chat: &Conversation) -> String {
     let vocab = small();
     let special = |id: &u32| crate::vocab::GLM4_SPECIAL.iter().find(|text| vocab.special(text) == Some(*id)).map(|text| text.to_string());
@@ -40,7 +40,7 @@ fn a_conversation_has_a_history() {
     assert_eq!(rendered(&chat), "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello");
     script.says(&ids("\nA", "<|user|>"));
     let second = answer(&mut chat, "two");
-    assert!(second.n_prompt < 10, "what was read is not read again");
+    assert!(second.n_prompt < 10, "the common beginning is not prefilled again");
     script.says(&ids("\nB", "<|user|>"));
     answer(&mut chat, "+");
     let history = "[gMASK]<sop><|user|>\nhi\n\nyou<|assistant|>\nhello<|user|>\ntwo<|assistant|>\nB";
@@ -49,7 +49,7 @@ fn a_conversation_has_a_history() {
     let said = [Message::user("hi\n\nyou"), Message::assistant("hello"), Message::user("two"), Message::assistant("B")];
     assert_eq!(chat.transcript(), said);
 
-    // The tokens are those of the branch, before its next answer, too.
+    // An undo and a switch change the tokens at once.
     let n_tokens = chat.tokens().len();
     chat.fork("other").unwrap();
     chat.undo().unwrap();
@@ -67,10 +67,10 @@ fn a_conversation_has_a_history() {
     assert_eq!(rendered(&chat), format!("{history}<|user|>\nfour<|assistant|>\nD"));
     chat.remove("other").unwrap();
 
-    // Apart from the conversation, and once more.
+    // Outside the conversation, twice.
     chat.set_system("Be brief.").unwrap();
     assert_eq!(chat.stats().n_turns, 0);
-    // All is read but `[gMASK]<sop>`, which the slot holds; then the last token of the same prompt.
+    // The slot keeps `[gMASK]<sop>` of the first prompt, and all but the last token of the second.
     let n_aside = ["\nBe brief.", "\nwhy"].iter().map(|text| small().encode(text.as_bytes()).unwrap().len() + 1).sum::<usize>() + 1;
     for (line, n_prompt) in [("+qa why", n_aside), ("++", 1)] {
         script.says(&ids("\nso", "<|user|>"));

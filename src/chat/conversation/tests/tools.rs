@@ -1,4 +1,4 @@
-//! Conversations in messages with the embedded model, whose vocabulary is a small one of GLM-4's kind: tools, and how answers end.
+//! Conversations in messages with the embedded model and a small vocabulary of GLM-4's kind: tools, and ends of answers.
 
 use super::*;
 use crate::chat::format::Messages;
@@ -38,23 +38,23 @@ fn a_conversation_goes_through_a_tool() {
     let call = called.call.as_ref().unwrap();
     assert_eq!((call.name.as_str(), chat.format().parameters(call).unwrap()["city"].as_str()), ("get_weather", Some("x")));
     assert_eq!((called.finish, called.text.as_str(), called.n_guarded), (Finish::Eos, "", 0));
-    assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the id that ended it is none of its tokens");
+    assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the answer's tokens do not include the stop token");
     assert_eq!(chat.transcript(), [Message::user("?"), Message::call("get_weather", "{\"city\": \"x\"}")]);
     let read = chat.tokens().to_vec();
-    // What was said is the beginning of what is said next, in the same turn.
+    // The next prompt begins with the tokens so far, in the same turn.
     script.says(&ids("\n7 degrees", "<|user|>"));
     let answer = chat.observe("7", &mut quiet).unwrap();
     assert!(answer.text == "7 degrees" && answer.call.is_none());
     assert!(chat.tokens().starts_with(&read));
     let said = chat.transcript();
     assert_eq!((said.len(), &said[2..], chat.stats().n_turns), (4, &[Message::observation("7"), Message::assistant("7 degrees")][..], 1));
-    // Another answer to the observation, and the whole turn taken back; the tools stay.
+    // Another answer to the observation; then the whole turn is taken back, and the tools stay.
     script.says(&ids("\nwarm", "<|user|>"));
     chat.retry(&mut quiet).unwrap().unwrap();
     assert_eq!((chat.transcript().len(), chat.transcript()[3].content.as_str(), chat.stats().n_turns), (4, "warm", 1));
     chat.undo().unwrap();
     assert_eq!((chat.transcript().len(), chat.stats().n_turns), (0, 0));
-    // Without tools a first line is text.
+    // Without tools, the first line is text.
     chat.set_tools(Vec::new()).unwrap();
     script.says(&ids("f\nx", "<|user|>"));
     assert_eq!(chat.say("?", &mut quiet).unwrap().text, "f\nx");
@@ -73,7 +73,7 @@ fn an_answer_ends_at_an_id_a_text_or_its_length() {
     script.says(&ids("\nabcdef", "<|user|>"));
     let answered = answer(&mut chat, "x");
     assert_eq!((answered.finish, answered.text.as_str(), answered.tokens.len()), (Finish::Length, "abc", 4));
-    // Ids and texts of the configuration.
+    // Stop tokens and stop texts of the configuration.
     let b = small().encode(b"b").unwrap();
     let generation = GenerationConfig { eos: b, stop_strings: vec!["d e".into()], ..GenerationConfig::glm() };
     let mut chat = chat_with(&model(), generation);
@@ -97,7 +97,7 @@ fn the_repetition_penalty_counts_the_prompt() {
         let n = chat.tokens().len() - made.len();
         (made, chat.tokens()[..n].to_vec())
     };
-    // No token of the prompt, and none twice.
+    // No token of the prompt and no token twice.
     let (mut made, prompt) = tokens(Sampling { repeat_penalty: 1e6, order: crate::sample::Order::Hf, ..Sampling::greedy(0) });
     made.sort_unstable();
     made.dedup();
@@ -105,7 +105,7 @@ fn the_repetition_penalty_counts_the_prompt() {
 }
 
 #[test]
-fn the_guard_keeps_a_text_going_and_counts() {
+fn the_guard_replaces_tokens_and_counts_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = chat_with(&failing(&folder.path().join("failing.safetensors")), GenerationConfig::glm());
     chat.set("CHAT_LEN_MAX", "3").unwrap();
@@ -113,7 +113,7 @@ fn the_guard_keeps_a_text_going_and_counts() {
     assert_eq!((answered.tokens, answered.n_guarded, answered.finish), (vec![198; 3], 3, Finish::Length));
 }
 
-/// The embedded model with a NaN in its head.
+/// Returns the embedded model with a NaN in its head.
 fn failing(path: &std::path::Path) -> Model {
     let checkpoint = crate::session::embedded().unwrap();
     let entry = |name: &str| {

@@ -1,5 +1,4 @@
-//! What a typed line asks for: a message, one of ChatRWKV's commands with a plus, or a command with a slash. Texts of commands are read here
-//! and nowhere else.
+//! Parses typed lines: messages, ChatRWKV's commands with a plus, and commands with a slash.
 
 mod plus;
 mod slash;
@@ -11,7 +10,7 @@ use crate::chat::Overrides;
 use crate::error::Result;
 use std::path::PathBuf;
 
-/// What is after a command.
+/// The kind of a command's argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     Nothing,
@@ -21,16 +20,16 @@ pub enum Takes {
     Text,
 }
 
-/// A line, taken apart.
+/// A parsed line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Something that the model answers, and settings for this answer alone.
+    /// A prompt for the model, and settings for its answer only.
     Draw(Draw, Overrides),
     /// `+reset`
     Reset,
     /// `+prompt FILE`
     Prompt(PathBuf),
-    /// Nothing that could be done; what to tell the user, in the words of the original.
+    /// A line that cannot be obeyed; the error in ChatRWKV's words.
     Wrong(String),
     Help,
     Save(PathBuf),
@@ -40,45 +39,44 @@ pub enum Command {
     Switch(Option<String>),
     Forget(String),
     Undo,
-    /// Forgets the conversation, as `+reset` does.
+    /// Restarts the conversation, as `+reset` does.
     Clear,
     Stats,
-    /// A name and a value. `None` lists all settings; a name without a value shows one.
+    /// A name and a value. `None` lists all settings; a name without a value shows the setting.
     Set(Option<(String, Option<String>)>),
-    /// Empty takes it away.
+    /// A system message; an empty text removes it.
     System(String),
     History,
-    /// `None` tells which there is.
+    /// `None` shows the current grammar.
     Grammar(Option<String>),
     Exit,
 }
 
-/// What the model answers.
+/// A prompt for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draw {
     /// The next message.
     Say(String),
     /// `+`: another answer to the last message.
     Retry,
-    /// `+gen TEXT`: goes on with a text.
+    /// `+gen TEXT`: continues a text.
     Text(String),
     /// `+i TEXT`: follows an instruction.
     Instruct(String),
-    /// `+qq TEXT`: answers a question without any context.
+    /// `+qq TEXT`: answers a question without the first prompt.
     Ask(String),
     /// `+qa TEXT`: answers a question after the first prompt.
     AskAfterPrompt(String),
-    /// `++`: another try at the last of these four.
+    /// `++`: another answer to the last of these four.
     RetryText,
-    /// `+++`: goes on with it.
+    /// `+++`: continues that answer.
     ContinueAnswer,
 }
 
-/// Reads a line.
+/// Parses a line.
 ///
 /// # Errors
-/// `Input` at an unknown command with a slash, with the nearest there is, and at one without what it takes; `Usage` where `-temp=` or
-/// `-top_p=` has no number.
+/// `Input` if a command with a slash is unknown or its argument is missing or wrong, `Usage` if `-temp=` or `-top_p=` has no number.
 pub fn parse(line: &str) -> Result<Command> {
     if line.starts_with('/') { slash::parse(line) } else { plus::parse(line) }
 }

@@ -1,4 +1,4 @@
-//! Messages, ChatRWKV's commands, and settings for one answer within them.
+//! Messages and ChatRWKV's commands, with settings for one answer within them.
 
 use super::{Command, Draw, Takes};
 use crate::chat::Overrides;
@@ -10,18 +10,18 @@ pub struct Plus {
     pub takes: Takes,
     pub argument: &'static str,
     pub meaning: &'static str,
-    /// From the text after the name, trimmed; empty for a command that takes none.
+    /// Makes the command from its argument, trimmed; the argument is empty for commands without one.
     make: fn(String) -> Command,
 }
 
 pub const PLUS: &[Plus] = &[
     Plus { name: "+", takes: Takes::Nothing, argument: "", meaning: "another answer to the same message", make: |_| draw(Draw::Retry) },
-    Plus { name: "+reset", takes: Takes::Nothing, argument: "", meaning: "begin the chat again", make: |_| Command::Reset },
+    Plus { name: "+reset", takes: Takes::Nothing, argument: "", meaning: "restart the chat", make: |_| Command::Reset },
     Plus {
         name: "+prompt",
         takes: Takes::File,
         argument: "FILE",
-        meaning: "begin again with a prompt file (.toml, or ChatRWKV's .py)",
+        meaning: "restart the chat with a prompt file (.toml, or ChatRWKV's .py)",
         make: |text| Command::Prompt(text.into()),
     },
     Plus {
@@ -36,34 +36,34 @@ pub const PLUS: &[Plus] = &[
         name: "+qq",
         takes: Takes::Text,
         argument: "TEXT",
-        meaning: "answer a question, without the chat",
+        meaning: "answer a question, without the chat and its first prompt",
         make: |text| draw(Draw::Ask(text)),
     },
     Plus {
         name: "+qa",
         takes: Takes::Text,
         argument: "TEXT",
-        meaning: "the same, after the chat's prompt",
+        meaning: "answer a question, after the chat's first prompt",
         make: |text| draw(Draw::AskAfterPrompt(text)),
     },
     Plus {
         name: "++",
         takes: Takes::Nothing,
         argument: "",
-        meaning: "another try at the last +gen, +i, +qq or +qa",
+        meaning: "another answer to the last +gen, +i, +qq or +qa",
         make: |_| draw(Draw::RetryText),
     },
-    Plus { name: "+++", takes: Takes::Nothing, argument: "", meaning: "go on with it", make: |_| draw(Draw::ContinueAnswer) },
+    Plus { name: "+++", takes: Takes::Nothing, argument: "", meaning: "continue that answer", make: |_| draw(Draw::ContinueAnswer) },
 ];
 
 fn draw(what: Draw) -> Command {
     Command::Draw(what, Overrides::default())
 }
 
-/// Takes a line apart. A backslash and an `n` are a newline; words of commands may be in capitals, but for `+reset`. `-temp=X` and
-/// `-top_p=X` are taken out wherever they are, within the bounds of the original.
+/// Parses a line. `\n` becomes a newline. Names of commands with an argument ignore case. `-temp=X` and `-top_p=X` are removed anywhere in the
+/// line, and their values are clamped as in ChatRWKV.
 pub fn parse(line: &str) -> Result<Command> {
-    // The name of a file keeps its backslashes.
+    // A path keeps its backslashes.
     let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
     let mut text = if is_file { line.to_string() } else { line.replace("\\n", "\n") }.trim().to_string();
     let temperature = take(&mut text, "-temp=")?.map(|x| x.clamp(0.2, 5.0));
@@ -83,20 +83,20 @@ fn command(text: &str) -> Command {
     }
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     match PLUS.iter().find(|plus| plus.takes != Takes::Nothing && plus.name.eq_ignore_ascii_case(word)) {
-        Some(plus) if rest.trim().is_empty() => Command::Wrong(format!("Error: {} wants a text behind it", plus.name)),
+        Some(plus) if rest.trim().is_empty() => Command::Wrong(format!("Error: {} needs {}", plus.name, plus.argument)),
         Some(plus) => (plus.make)(rest.trim().to_string()),
         None => draw(Draw::Say(text.to_string())),
     }
 }
 
-/// Takes the numbers after a mark out of a text, mark and all; returns the last of them.
+/// Removes every `mark` and its number from a text. Returns the last number, or `None` if the text has no mark.
 fn take(text: &mut String, mark: &str) -> Result<Option<f32>> {
     let mut last = None;
     while let Some(from) = text.find(mark) {
         let value = text[from + mark.len()..].split(char::is_whitespace).next().unwrap_or_default();
         let number: f32 = value.parse().ok().filter(|x: &f32| !x.is_nan()).ok_or_else(|| {
-            let e = Error::usage(format!("expected a number behind it, found {:?}", short(value, 40))).at(mark);
-            e.hint(format!("as in {mark}0.8"))
+            let e = Error::usage(format!("expected a number, found {:?}", short(value, 40))).at(mark);
+            e.hint(format!("example: {mark}0.8"))
         })?;
         let to = from + mark.len() + value.len();
         text.replace_range(from..to, "");
@@ -132,8 +132,8 @@ mod tests {
             ("1 + 1", say("1 + 1")),
             (" /etc/passwd", say("/etc/passwd")),
             ("  ", Command::Wrong("Error: please say something".into())),
-            ("+gen", Command::Wrong("Error: +gen wants a text behind it".into())),
-            ("+QA  ", Command::Wrong("Error: +qa wants a text behind it".into())),
+            ("+gen", Command::Wrong("Error: +gen needs TEXT".into())),
+            ("+QA  ", Command::Wrong("Error: +qa needs TEXT".into())),
         ];
         for (line, want) in cases {
             assert_eq!(parse(line).unwrap(), want, "{line:?}");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_for_one_answer_are_taken_out_as_they_stand() {
+    fn settings_for_one_answer_are_removed_from_the_line() {
         let cases: [(&str, &str, Option<f32>, Option<f32>); 9] = [
             ("hi -temp=0.80 there", "hi  there", Some(0.8), None),
             ("hi -temp=1 -temp=2", "hi", Some(2.0), None),
@@ -159,8 +159,7 @@ mod tests {
         let hot = Overrides { temperature: Some(1.0), top_p: None };
         assert_eq!(parse("+qa x -temp=1").unwrap(), Command::Draw(Draw::AskAfterPrompt("x".into()), hot));
         assert_eq!(parse("+ -temp=1").unwrap(), Command::Draw(Draw::Retry, hot));
-        for (line, want) in
-            [("-temp=hot", "-temp=: expected a number behind it, found \"hot\""), ("-top_p=", "-top_p=: "), ("-temp=nan", "-temp=: ")]
+        for (line, want) in [("-temp=hot", "-temp=: expected a number, found \"hot\""), ("-top_p=", "-top_p=: "), ("-temp=nan", "-temp=: ")]
         {
             let said = parse(line).unwrap_err().to_string();
             assert!(said.starts_with(want) && !said.contains('\n'), "{said}");

@@ -1,4 +1,4 @@
-//! Commands that begin with a slash: one table, which the parser, `/help` and Tab walk.
+//! Commands that begin with a slash: one table for the parser, `/help` and Tab.
 
 use super::plus::{self, PLUS};
 use super::{Command, Takes};
@@ -12,38 +12,44 @@ pub struct Slash {
     /// As `/help` shows it.
     argument: &'static str,
     meaning: &'static str,
-    /// From the text after the name, trimmed; `None` if the command does not take that.
+    /// Makes the command from the text after its name, trimmed. `None` if the argument is missing or wrong.
     make: fn(&str) -> Option<Command>,
 }
 
 pub const COMMANDS: &[Slash] = &[
-    Slash { name: "/help", takes: Takes::Nothing, argument: "", meaning: "this list (also /?)", make: |rest| alone(rest, Command::Help) },
+    Slash {
+        name: "/help",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "show this list (also /?)",
+        make: |rest| alone(rest, Command::Help),
+    },
     Slash {
         name: "/save",
         takes: Takes::File,
         argument: "FILE",
-        meaning: "keep the chat in a file",
+        meaning: "save the chat to a file",
         make: |rest| some(rest).map(|name| Command::Save(name.into())),
     },
     Slash {
         name: "/load",
         takes: Takes::File,
         argument: "FILE",
-        meaning: "go on with one that was kept",
+        meaning: "continue a saved chat",
         make: |rest| some(rest).map(|name| Command::Load(name.into())),
     },
     Slash {
         name: "/fork",
         takes: Takes::Text,
         argument: "NAME",
-        meaning: "go on in a branch of that name; the old one stays as it is",
+        meaning: "copy the chat to a new branch and continue there",
         make: |rest| some(rest).map(|name| Command::Fork(name.into())),
     },
     Slash {
         name: "/switch",
         takes: Takes::Branch,
         argument: "[NAME]",
-        meaning: "go to another branch; without a name: list them",
+        meaning: "switch to another branch; without a name: list the branches",
         make: |rest| Some(Command::Switch(some(rest).map(Into::into))),
     },
     Slash {
@@ -64,28 +70,28 @@ pub const COMMANDS: &[Slash] = &[
         name: "/retry",
         takes: Takes::Nothing,
         argument: "[-temp=X]",
-        meaning: "another answer to the last message, as +",
+        meaning: "another answer to the last message, like +",
         make: |rest| plus::parse("+").ok().filter(|_| rest.is_empty()),
     },
     Slash {
         name: "/clear",
         takes: Takes::Nothing,
         argument: "",
-        meaning: "forget the chat and begin again; settings stay, as with +reset",
+        meaning: "restart the chat and keep the settings, like +reset",
         make: |rest| alone(rest, Command::Clear),
     },
     Slash {
         name: "/stats",
         takes: Takes::Nothing,
         argument: "",
-        meaning: "tokens and speed so far",
+        meaning: "show turns, tokens and speed",
         make: |rest| alone(rest, Command::Stats),
     },
     Slash {
         name: "/set",
         takes: Takes::Setting,
         argument: "[NAME [X]]",
-        meaning: "change a setting: /set temperature 0.8; without X: show it; alone: list all",
+        meaning: "change a setting: /set temperature 0.8; without X: show it; without a name: list all",
         make: |rest| match some(rest) {
             None => Some(Command::Set(None)),
             Some(text) => {
@@ -98,21 +104,21 @@ pub const COMMANDS: &[Slash] = &[
         name: "/system",
         takes: Takes::Text,
         argument: "[TEXT]",
-        meaning: "begin again with this said to the model first; alone: with nothing",
+        meaning: "restart the chat with a system message; without a text: with none",
         make: |rest| Some(Command::System(rest.to_string())),
     },
     Slash {
         name: "/history",
         takes: Takes::Nothing,
         argument: "",
-        meaning: "the chat so far, as the model has read it",
+        meaning: "show the chat as the model has read it",
         make: |rest| alone(rest, Command::History),
     },
     Slash {
         name: "/grammar",
         takes: Takes::File,
         argument: "[FILE]",
-        meaning: "answers follow a grammar (GBNF; a schema where its name ends with .json); json: a JSON object; value: any JSON value; none: no grammar",
+        meaning: "constrain answers: a GBNF or .json schema file, json (an object), value (any JSON), none; alone: show it",
         make: |rest| Some(Command::Grammar(some(rest).map(Into::into))),
     },
     Slash {
@@ -124,30 +130,30 @@ pub const COMMANDS: &[Slash] = &[
     },
 ];
 
-/// What other programs call our commands.
+/// Names of the same commands in other programs.
 pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 const KEYS: &[(&str, &str)] = &[
-    ("-temp=X -top_p=X", "in a message: for its answer only"),
-    ("\\ at the end, Alt-Enter", "go on in a new line (\\n in the text is one, too)"),
+    ("-temp=X -top_p=X", "in a message: settings for its answer only"),
+    ("\\ at the end, Alt-Enter", "continue the message in a new line (\\n in a message is a new line, too)"),
     ("Ctrl-C", "stop the answer; clear the line; twice on an empty line: leave"),
     ("Ctrl-D", "leave"),
 ];
 
-/// What a line that begins with a slash asks for.
+/// Parses a line that begins with a slash.
 ///
 /// # Errors
-/// `Input` at an unknown command, with the nearest there is, and at one without what it takes.
+/// `Input` if the command is unknown, with the most similar command, or its argument is missing or wrong.
 pub fn parse(line: &str) -> Result<Command> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let lower = name.trim_end().to_lowercase();
     let lower = ALIASES.iter().find(|(alias, _)| *alias == lower).map_or(lower, |(_, name)| name.to_string());
     let Some(slash) = COMMANDS.iter().find(|c| c.name == lower) else {
         let e = Error::input(format!("there is no command {}", lower.escape_debug()));
-        let else_say = "to say it to the model, put a space before it";
+        let as_message = "/help lists the commands; a space before the slash makes it a message";
         return Err(match nearest(&lower) {
-            Some(name) => e.hint(format!("{name}? /help lists them; {else_say}")),
-            None => e.hint(format!("/help lists them; {else_say}")),
+            Some(name) => e.hint(format!("{name}? {as_message}")),
+            None => e.hint(as_message),
         });
     };
     let rest = rest.trim();
@@ -156,12 +162,12 @@ pub fn parse(line: &str) -> Result<Command> {
     }
     match (slash.make)(rest) {
         Some(command) => Ok(command),
-        None if rest.is_empty() => Err(Error::input(format!("expected {} {}", slash.name, slash.argument))),
-        None => Err(Error::input(format!("expected {}, found {:?} after it", usage(slash.name, slash.argument), rest))),
+        None if rest.is_empty() => Err(Error::input(format!("{} needs an argument: {0} {}", slash.name, slash.argument))),
+        None => Err(Error::input(format!("expected {}, found the argument {:?}", usage(slash.name, slash.argument), rest))),
     }
 }
 
-/// The command that is spelled most like `name`, if any is; one of ChatRWKV's where that is called so.
+/// Returns the command with the most similar spelling, ChatRWKV's commands included. `None` if no command is similar.
 fn nearest(name: &str) -> Option<&'static str> {
     let word = |name: &'static str| &name[1..];
     let likeness = |known: &&'static str| (strsim::jaro_winkler(word(known), &name[1..]) * 1e3) as u32;
@@ -173,7 +179,7 @@ fn usage(name: &str, argument: &str) -> String {
     format!("{name} {argument}").trim_end().to_string()
 }
 
-/// What `/help` says.
+/// Returns the text of `/help`.
 pub fn help() -> String {
     let commands = COMMANDS.iter().map(|c| (usage(c.name, c.argument), c.meaning));
     let plus = PLUS.iter().map(|p| (usage(p.name, p.argument), p.meaning));
@@ -193,7 +199,7 @@ fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// A setting for one answer.
+/// Returns `true` for a setting of one answer.
 fn is_override(word: &str) -> bool {
     ["-temp=", "-top_p="].iter().any(|mark| word.starts_with(mark))
 }
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_said_in_a_line() {
+    fn unknown_commands_and_wrong_arguments_are_errors() {
         let said = |line: &str| parse(line).unwrap_err().to_string();
         assert!(said("/hlep").contains("/help?"), "{}", said("/hlep"));
         assert!(said("/sav x").contains("/save?"), "{}", said("/sav x"));

@@ -1,8 +1,8 @@
-//! The prompts that are part of the program.
+//! The built-in prompt files.
 
 use super::{Language, PromptFile};
 
-/// Ours, in the two styles of ChatRWKV's stock set: questions and answers (1), and two people who talk (2).
+/// Names and texts, in the two styles of ChatRWKV's prompt files: questions and answers (1), and a conversation of two people (2).
 const PROMPTS: [(&str, &str); 6] = [
     ("English-1", include_str!("../../../../assets/prompts/English-1.toml")),
     ("English-2", include_str!("../../../../assets/prompts/English-2.toml")),
@@ -18,5 +18,5 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 pub fn named(name: &str) -> Option<PromptFile> {
     let (_, text) = PROMPTS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-    Some(PromptFile::parse(text.as_bytes(), Language::Toml).expect("a built-in prompt parses; a test holds it"))
+    Some(PromptFile::parse(text.as_bytes(), Language::Toml).expect("a test parses every built-in prompt file"))
 }

@@ -1,24 +1,24 @@
-//! Python's string literals, as prompt files have them: every kind of quotes, raw ones, and f-strings over names.
+//! Python's string literals in prompt files: all kinds of quotes, raw strings, and f-strings with names.
 //!
-//! Reads, evaluates nothing: only a name may be in braces.
+//! Evaluates no code: braces can hold names only.
 
 use crate::vocab::unescape_text;
 
 /// The most bytes of one text: a text can grow by doubling itself.
 pub const MAX_TEXT: usize = 8 << 20;
 
-/// A literal that was cut out of its file.
+/// A string literal.
 #[derive(Debug, Clone, Copy)]
 pub struct Literal<'a> {
-    /// Backslashes are backslashes: prefix `r`.
+    /// Has the prefix `r`: backslashes are text.
     pub is_raw: bool,
-    /// Braces hold names: prefix `f`.
+    /// Has the prefix `f`: braces hold names.
     pub is_format: bool,
-    /// Between the quotes.
+    /// The text between the quotes.
     pub inner: &'a str,
 }
 
-/// What a literal's text is, with the values of names. The error says what is wrong and at which byte of the inner text.
+/// Returns a literal's text, with the values of names. The error has a message and its byte offset in the inner text.
 pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>) -> Result<String, (String, usize)> {
     let mut out = String::new();
     let text = literal.inner;
@@ -33,19 +33,19 @@ pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>
             }
             '{' if literal.is_format => {
                 let inner = rest.split('}').next().filter(|inner| inner.len() < rest.len());
-                let inner = inner.ok_or_else(|| ("a { that is never closed; {{ stands for a brace".to_string(), at))?;
+                let inner = inner.ok_or_else(|| ("a { without a }; write {{ for a brace".to_string(), at))?;
                 let name = inner.trim();
                 if !is_name(name) {
-                    return Err((format!("the expression {{{}}}, which would have to be run", crate::error::short(inner, 40)), at));
+                    return Err((format!("the expression {{{}}}; only names are allowed", crate::error::short(inner, 40)), at));
                 }
                 let value = values(name).ok_or_else(|| (format!("{{{name}}}, a name without a value"), at))?;
                 if out.len() + value.len() > MAX_TEXT {
-                    return Err((format!("one of more than {MAX_TEXT} bytes"), at));
+                    return Err((format!("a text of more than {MAX_TEXT} bytes"), at));
                 }
                 out.push_str(value);
                 inner.len() + 2
             }
-            '}' if literal.is_format => return Err(("a single }; }} stands for a brace".into(), at)),
+            '}' if literal.is_format => return Err(("a single }; write }} for a brace".into(), at)),
             c => {
                 out.push(c);
                 c.len_utf8()
@@ -55,6 +55,7 @@ pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>
     Ok(out)
 }
 
+/// Returns `true` if a text is a Python name.
 pub fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(|c| c.is_alphabetic() || c == '_') && chars.all(|c| c.is_alphanumeric() || c == '_')

@@ -1,6 +1,6 @@
-//! Prompt files: who talks to whom, and the conversation before the first line.
+//! Prompt files: the names of user and bot, and the conversation before the first message.
 //!
-//! ChatRWKV's are Python. They are read here and never run: see [`python`]. Ours are TOML.
+//! ChatRWKV's prompt files are Python code, which is parsed and never run: see [`python`]. wingbeat's prompt files are TOML.
 
 mod built_in;
 mod literal;
@@ -12,28 +12,28 @@ use crate::error::{Error, Result};
 use crate::template::read_whole;
 use std::path::Path;
 
-/// What a prompt file says.
+/// The content of a prompt file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFile {
     pub prompt: InitialPrompt,
-    /// Settings by name, of a file in TOML.
+    /// Names and values of settings, from a TOML file.
     pub settings: Vec<(String, String)>,
 }
 
 impl PromptFile {
-    /// Opens a file; where there is none of that name, the one that is built in: `English-2`. One whose name ends with `.py` is
-    /// ChatRWKV's, any other ours.
+    /// Reads a prompt file: Python if the name ends with `.py`, else TOML. Without such a file, returns the built-in prompt file of that name,
+    /// such as `English-2`.
     ///
     /// # Errors
-    /// `File` at one that is not there or is not what it should be, with the line.
+    /// `File`, with the line, if the file is invalid, or if there is no file and no built-in prompt file of that name.
     pub fn find(path: &Path) -> Result<PromptFile> {
         let bytes = match read_whole(path)? {
             Some(bytes) => bytes,
             None => {
                 let name = path.to_str().unwrap_or_default();
                 return Self::built_in(name).ok_or_else(|| {
-                    let e = Error::file("expected a prompt file or the name of a built-in one, found neither").at(path.display());
-                    e.hint(format!("built in are {}", Self::names().join(", ")))
+                    let e = Error::file("there is no such file and no such built-in prompt file").at(path.display());
+                    e.hint(format!("built-in prompt files: {}", Self::names().join(", ")))
                 });
             }
         };
@@ -41,17 +41,17 @@ impl PromptFile {
         Self::parse(&bytes, if is_python { Language::Python } else { Language::Toml }).map_err(|e| e.at(path.display()))
     }
 
-    /// One that is part of the program.
+    /// Returns the built-in prompt file of that name, or `None`.
     pub fn built_in(name: &str) -> Option<PromptFile> {
         built_in::named(name)
     }
 
-    /// Names of those that are built in.
+    /// Returns the names of the built-in prompt files.
     pub fn names() -> Vec<&'static str> {
         built_in::names().collect()
     }
 
-    /// Reads one from its text.
+    /// Parses a prompt file.
     fn parse(bytes: &[u8], language: Language) -> Result<PromptFile> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let line = 1 + bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
@@ -66,29 +66,28 @@ impl PromptFile {
         Ok(file)
     }
 
-    /// A format and settings with what the file says of them.
+    /// Returns a format and settings with the file's names, first prompt and settings.
     ///
     /// # Errors
-    /// `Input` where the format has no place for a prompt; `Usage` at a name of a setting that there is not, and at a value that it cannot
-    /// have.
+    /// `Input` if the format is a template, `File` if a name is invalid, `Usage` if a setting is unknown or its value is invalid.
     pub fn over(&self, format: &Format, settings: &Settings) -> Result<(Format, Settings)> {
         let (format, mut settings) = (format.clone().with_prompt(&self.prompt)?, settings.clone());
         self.set(&mut settings)?;
         Ok((format, settings))
     }
 
-    /// Settings with what the file says of them.
+    /// Applies the file's settings.
     ///
     /// # Errors
-    /// `Usage` at a name that there is not, and at a value that it cannot have.
+    /// `Usage` if a setting is unknown or its value is invalid.
     pub fn set(&self, settings: &mut Settings) -> Result<()> {
-        // The file has the setting, not a flag.
+        // The error names the setting in the file, not a flag.
         let in_file = |e: Error| Error { place: e.location(), field: None, ..e };
         self.settings.iter().try_for_each(|(name, value)| settings.set(name, value).map_err(in_file))
     }
 }
 
-/// What a prompt file is written in.
+/// The language of a prompt file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Python,

@@ -1,8 +1,7 @@
-//! ChatRWKV's prompt files: Python that only assigns texts to names, read without a Python.
+//! ChatRWKV's prompt files: Python code that assigns texts to names, parsed without Python.
 //!
-//! What is read: `name = …` and `name += …`, where the right side is string literals of any kind, names that were assigned before, `+`
-//! between them and parentheses around them; comments; texts that stand alone; and `print(…)` of such texts, which does nothing here.
-//! Everything else is refused with its line.
+//! The parser accepts `name = …` and `name += …`; the right side has string literals, names with a value, `+` and parentheses. It skips
+//! comments, texts without an assignment, and `print(…)` of a text. All other code is an error with its line.
 
 use super::PromptFile;
 use super::literal::{self, Literal, MAX_TEXT};
@@ -10,21 +9,25 @@ use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// And all that are made on the way, each time that they are.
+/// The most bytes of all texts together, intermediate texts included.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
-/// How deep parentheses may lie in each other.
+/// The most levels of nested parentheses.
 const MAX_DEPTH: usize = 64;
 
+/// Parses a prompt file.
+///
+/// # Errors
+/// `File`, with the line, if the text has other code or lacks an assignment to `user`, `bot` or `init_prompt`.
 pub fn parse(text: &str) -> Result<PromptFile> {
-    // As Python does before it looks at anything.
+    // Python normalises line ends first.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new(), made: 0 };
     while reader.statement()? {}
     let mut take = |name: &str| reader.values.remove(name);
     let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
     let interface = take("interface").unwrap_or_else(|| ":".into());
-    let missing = |name: &str| Error::file(format!("expected an assignment to {name}, found none"));
+    let missing = |name: &str| Error::file(format!("there is no assignment to {name}"));
     let prompt = InitialPrompt {
         user: user.ok_or_else(|| missing("user"))?,
         bot: bot.ok_or_else(|| missing("bot"))?,
@@ -38,11 +41,11 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
-    /// Bytes of all texts that were made so far.
+    /// Bytes of all texts so far.
     made: usize,
 }
 
-/// Whether a newline ends the line, or is a blank like any other: within parentheses.
+/// The meaning of a newline: the end of a statement, or a blank within parentheses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Newlines {
     End,
@@ -58,7 +61,7 @@ impl<'a> Reader<'a> {
         self.rest().chars().next()
     }
 
-    /// Skips blanks, comments and newlines behind a backslash.
+    /// Skips blanks, comments and newlines after a backslash.
     fn blanks(&mut self, newlines: Newlines) {
         loop {
             let rest = self.rest();
@@ -73,13 +76,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// If `token` follows, consumes it and returns `true`.
     fn takes(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
         self.at += if is_next { token.len() } else { 0 };
         is_next
     }
 
-    /// A name, if one is next.
+    /// Consumes and returns a name, or returns `None` if no name follows.
     fn name(&mut self) -> Option<&'a str> {
         let rest = self.rest();
         let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -90,7 +94,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// One statement, or an empty line; none at the end.
+    /// Consumes a statement or an empty line. Returns `false` at the end.
     fn statement(&mut self) -> Result<bool> {
         let line_start = self.at == 0 || self.text[..self.at].ends_with('\n');
         let from = self.at;
@@ -108,7 +112,7 @@ impl<'a> Reader<'a> {
         }
         let from = self.at;
         if self.literal()?.is_some() {
-            // A text that stands alone says something to people.
+            // A text without an assignment is a comment.
             self.at = from;
             self.sum(0, Newlines::End)?;
         } else {
@@ -121,13 +125,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `name = …`, `name += …` or `print(…)`.
+    /// Consumes `name = …`, `name += …` or `print(…)`.
     fn assignment(&mut self, from: usize) -> Result<()> {
         const EXPECTED: &str = "an assignment of a text to a name";
         let name = self.name().ok_or_else(|| self.refuse(EXPECTED, from))?;
         self.blanks(Newlines::End);
         if name == "print" && self.rest().starts_with('(') {
-            return self.sum(0, Newlines::End).map(|text| log::info!("a prompt file says: {}", text.trim()));
+            return self.sum(0, Newlines::End).map(|text| log::info!("the prompt file prints: {}", text.trim()));
         }
         let adds = self.takes("+=");
         if !adds && (self.rest().starts_with("==") || !self.takes("=")) {
@@ -135,7 +139,7 @@ impl<'a> Reader<'a> {
         }
         let before = match self.values.get(name) {
             Some(before) if adds => before.clone(),
-            None if adds => return Err(self.refuse(&format!("{name} to have a value that something can be added to"), from)),
+            None if adds => return Err(self.refuse(&format!("{name} to have a value before +="), from)),
             _ => String::new(),
         };
         let text = before + &self.sum(0, Newlines::End)?;
@@ -151,7 +155,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Texts with `+` between them.
+    /// Consumes texts with `+` between them and returns the sum.
     fn sum(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
         let mut sum = self.operand(depth, newlines)?;
         loop {
@@ -168,7 +172,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Literals that stand side by side, a name, or a sum in parentheses.
+    /// Consumes adjacent literals, a name, or a sum in parentheses, and returns the text.
     fn operand(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
         self.blanks(newlines);
         let from = self.at;
@@ -192,11 +196,11 @@ impl<'a> Reader<'a> {
         let name = self.name().ok_or_else(|| self.refuse("a text in quotes", from))?;
         match self.values.get(name) {
             Some(value) => Ok(value.clone()),
-            None => Err(self.refuse("a text in quotes, or a name that has a value by now", from)),
+            None => Err(self.refuse("a text in quotes or a name with a value", from)),
         }
     }
 
-    /// The next literal, if one is next, and where its inner text begins.
+    /// Consumes a literal. Returns the literal and the offset of its inner text, or `None` if no literal follows.
     fn literal(&mut self) -> Result<Option<(Literal<'a>, usize)>> {
         let from = self.at;
         let rest = self.rest();
@@ -208,7 +212,7 @@ impl<'a> Reader<'a> {
             return Err(self.refuse("a text with no prefix but r or f", from));
         }
         let quotes = &rest[n_prefix..];
-        let quote = [r#"""""#, "'''", "\"", "'"].into_iter().find(|q| quotes.starts_with(q)).expect("a quote is what was found");
+        let quote = [r#"""""#, "'''", "\"", "'"].into_iter().find(|q| quotes.starts_with(q)).expect("the text begins with a quote");
         let inner_at = from + n_prefix + quote.len();
         let inner = &self.text[inner_at..];
         let mut len = 0;
@@ -217,7 +221,7 @@ impl<'a> Reader<'a> {
             let ended = match chars.next() {
                 None => true,
                 Some('\n') => quote.len() == 1,
-                // What is behind a backslash never ends a literal, not even a raw one.
+                // A character after a backslash never ends a literal, not even a raw literal.
                 Some('\\') => chars.next().is_none(),
                 Some(_) => false,
             };
@@ -231,14 +235,15 @@ impl<'a> Reader<'a> {
         Ok(Some((literal, inner_at)))
     }
 
-    /// What was expected, and the line's text from there on.
+    /// Returns an error with the expected item and the rest of the line.
     fn refuse(&self, expected: &str, at: usize) -> Error {
         let found = self.text[at..].lines().next().unwrap_or_default();
         let found = if found.is_empty() { "the end".to_string() } else { format!("{:?}", short(found, 40)) };
         let e = self.at_line(Error::file(format!("expected {expected}, found {found}")), at);
-        e.hint("a prompt file is read and never run: it assigns texts to user, bot, interface and init_prompt")
+        e.hint("a prompt file is not run; it can assign texts to user, bot, interface and init_prompt")
     }
 
+    /// Adds the line of a byte offset to an error.
     fn at_line(&self, e: Error, at: usize) -> Error {
         e.at(format!("line {}", 1 + self.text[..at].matches('\n').count()))
     }

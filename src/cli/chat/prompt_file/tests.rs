@@ -1,4 +1,4 @@
-//! The constructs that ChatRWKV's files have, and what a hostile one may try.
+//! Prompt files: the constructs of ChatRWKV's files, and hostile files.
 
 use super::*;
 use crate::chat::first_prompt;
@@ -7,7 +7,7 @@ fn python(text: &str) -> PromptFile {
     PromptFile::parse(text.as_bytes(), Language::Python).unwrap()
 }
 
-/// What the assignments before it make of an expression.
+/// Returns the value of an expression after the assignments `before`.
 fn value(before: &str, expression: &str) -> String {
     python(&format!("user = \"U\"\nbot = 'B'\n{before}\ninit_prompt = {expression}\n")).prompt.init_prompt
 }
@@ -81,15 +81,15 @@ fn what_would_have_to_run_is_refused_with_its_line() {
     let cases = [
         ("import os\n", "line 1: expected an assignment of a text to a name, found \"import os\""),
         ("\n\nfrom os import *", "line 3: expected an assignment"),
-        ("user = open('/etc/passwd').read()", "line 1: expected a text in quotes, or a name that has a value by now, found \"open"),
-        ("user = 'a' + str(1)", "line 1: expected a text in quotes, or a name"),
+        ("user = open('/etc/passwd').read()", "line 1: expected a text in quotes or a name with a value, found \"open"),
+        ("user = 'a' + str(1)", "line 1: expected a text in quotes or a name"),
         ("user = 'a'.upper()", "line 1: expected nothing more in this line, found \".upper()\""),
         ("user = 'a' * 1000000000", "line 1: expected nothing more in this line"),
         ("user = 'a' % 'b'", "line 1: expected nothing more in this line"),
         ("user = f'{__import__(\"os\")}'", "line 1: expected a text, found the expression {__import__"),
         ("user = f'a\\n{user!r}'", "line 1: expected a text, found the expression {user!r}"),
         ("user = f'''\n{user}'''", "line 2: expected a text, found {user}, a name without a value"),
-        ("user = f'{'", "line 1: expected a text, found a { that is never closed"),
+        ("user = f'{'", "line 1: expected a text, found a { without a }"),
         ("user = f'}'", "line 1: expected a text, found a single }"),
         ("user = f'{}'", "line 1: expected a text, found the expression {}"),
         ("user = b'a'", "line 1: expected a text with no prefix but r or f"),
@@ -110,13 +110,13 @@ fn what_would_have_to_run_is_refused_with_its_line() {
         ("x = 'a'\n  user = 'b'", "line 2: expected an assignment at the beginning of its line"),
         ("if True:\n    user = 'a'", "line 1: expected an assignment"),
         ("def f(): pass", "line 1: expected an assignment"),
-        ("print(user)", "line 1: expected a text in quotes, or a name"),
+        ("print(user)", "line 1: expected a text in quotes or a name"),
         ("exec('user = 1')", "line 1: expected an assignment"),
-        ("user = lambda: 'a'", "line 1: expected a text in quotes, or a name"),
+        ("user = lambda: 'a'", "line 1: expected a text in quotes or a name"),
         ("\0", "line 1: expected an assignment"),
-        ("bot = 'a'\ninit_prompt = ''", "expected an assignment to user, found none"),
-        ("user = 'a'\ninit_prompt = ''", "expected an assignment to bot, found none"),
-        ("user = 'a'\nbot = 'b'", "expected an assignment to init_prompt, found none"),
+        ("bot = 'a'\ninit_prompt = ''", "there is no assignment to user"),
+        ("user = 'a'\ninit_prompt = ''", "there is no assignment to bot"),
+        ("user = 'a'\nbot = 'b'", "there is no assignment to init_prompt"),
         ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name in one line as user, found \" \""),
         ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name in one line as bot"),
     ];
@@ -133,17 +133,17 @@ fn a_text_cannot_grow_without_end() {
     let doubled = format!("x = 'aaaaaaaa'\n{}", "x += x\n".repeat(64));
     assert!(refusal(&doubled).contains("expected texts of at most 8388608 bytes"), "{}", refusal(&doubled));
     let listed = format!("x = 'aaaaaaaaaaaaaaaa'\n{}", "x = f'{x}{x}{x}{x}'\n".repeat(30));
-    assert!(refusal(&listed).contains("one of more than 8388608 bytes"), "{}", refusal(&listed));
+    assert!(refusal(&listed).contains("a text of more than 8388608 bytes"), "{}", refusal(&listed));
     let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
     assert!(refusal(&sum).contains("expected texts of at most"));
     // Many texts, each of them allowed; and many references in one.
     let long = format!("x = '{}'\n", "a".repeat(1 << 20));
     let copies = format!("{long}{}", (0..100).map(|i| format!("a{i} = x\n")).collect::<String>());
     assert!(refusal(&copies).contains("bytes together"), "{}", refusal(&copies));
-    assert!(refusal(&format!("{long}y = f'{}'", "{x}".repeat(10_000))).contains("one of more than"));
-    assert!(refusal(&format!("a = ''\n{}", "a = a\n".repeat(200_000))).starts_with("expected an assignment to user"));
+    assert!(refusal(&format!("{long}y = f'{}'", "{x}".repeat(10_000))).contains("a text of more than"));
+    assert!(refusal(&format!("a = ''\n{}", "a = a\n".repeat(200_000))).starts_with("there is no assignment to user"));
     assert!(refusal(&format!("x = {}'a'", "(".repeat(100_000))).starts_with("line 1: expected a text in quotes"));
-    assert!(refusal(&"\\\n".repeat(100_000)).starts_with("expected an assignment to user"));
+    assert!(refusal(&"\\\n".repeat(100_000)).starts_with("there is no assignment to user"));
 }
 
 #[test]
@@ -193,10 +193,7 @@ fn built_in_prompts_are_there_and_files_come_first() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let said = PromptFile::find(&at("none.py")).unwrap_err().to_string();
-    assert!(
-        said.contains("none.py: expected a prompt file or the name of a built-in one, found neither (built in are English-1, "),
-        "{said}"
-    );
+    assert!(said.contains("none.py: there is no such file and no such built-in prompt file (built-in prompt files: English-1, "), "{said}");
     assert_eq!(PromptFile::find(Path::new("english-2")).unwrap(), PromptFile::built_in("English-2").unwrap());
     std::fs::write(at("a.PY"), "user = 'a'\nbot = 'b'\ninit_prompt = 'c'").unwrap();
     assert_eq!(PromptFile::find(&at("a.PY")).unwrap().prompt.init_prompt, "c");

@@ -22,17 +22,21 @@ fn colon() -> String {
     ":".into()
 }
 
+/// Parses a prompt file.
+///
+/// # Errors
+/// `File`, with the line, if the text is not TOML or has a missing or unknown key.
 pub fn parse(text: &str) -> Result<PromptFile> {
     let File { user, bot, interface, init_prompt, settings } = toml::from_str(text).map_err(|e| {
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         Error::file(e.message()).at(format!("line {}", 1 + before.matches('\n').count()))
     })?;
-    let settings = settings.into_iter().map(|(name, value)| said(&name, value)).collect::<Result<_>>()?;
+    let settings = settings.into_iter().map(|(name, value)| as_text(&name, value)).collect::<Result<_>>()?;
     Ok(PromptFile { prompt: InitialPrompt { user, bot, interface, init_prompt }, settings })
 }
 
-/// A setting as text.
-fn said(name: &str, value: Value) -> Result<(String, String)> {
+/// Returns a setting's value as text.
+fn as_text(name: &str, value: Value) -> Result<(String, String)> {
     let value = match value {
         Value::String(text) => text,
         Value::Integer(n) => n.to_string(),

@@ -1,4 +1,4 @@
-//! Checkpoints' templates against the built-in ones, what a message cannot do to them, and what they cannot do to us.
+//! Checkpoints' templates: the same output as the built-in templates, hostile messages, hostile templates.
 
 mod bombs;
 
@@ -89,7 +89,7 @@ fn a_template_may_change_what_it_is_given_but_not_by_what_is_hidden() {
     ];
     for template in decides {
         let said = jinja(template).render(&[Message::user("a|b]")]).unwrap_err().to_string();
-        assert!(said.contains("decides by, a \"|\"") && said.contains("built-in"), "{template}: {said}");
+        assert!(said.contains("depends on a \"|\"") && said.contains("built-in"), "{template}: {said}");
         jinja(template).render(&[Message::user("plain")]).unwrap();
     }
     let all: String = ('\u{100000}'..='\u{10fffd}').collect();
@@ -130,14 +130,14 @@ fn what_goes_wrong_is_one_line() {
             Err(e) => e.to_string(),
             Ok(parsed) => parsed.run(&[], None).unwrap_err().to_string(),
         };
-        assert!(said.starts_with("expected a template") && said.contains("chat_template:1") && !said.contains('\n'), "{said}");
+        assert!(said.starts_with("the chat template") && said.contains("chat_template:1") && !said.contains('\n'), "{said}");
     }
     let failed = |template: &str| jinja(template).run(&[Message::user("x")], None).unwrap_err().to_string();
     assert_eq!(failed("{{ raise_exception('only\nusers') }}"), "the chat template refuses the conversation: only\\nusers");
     for template in
         ["{{ x.y }}", "{{ x | tojson }}", "{{ 1 | tojson(indent=1000000000) }}", "{{ strftime_now('%!') }}", "{{ messages.foo() }}"]
     {
-        assert!(failed(template).starts_with("expected a template that renders"), "{template}");
+        assert!(failed(template).starts_with("the chat template cannot render"), "{template}");
     }
 }
 
@@ -150,9 +150,10 @@ fn the_settings_of_a_tokenizer_name_templates() {
         assert_eq!(read(several, name).unwrap().unwrap().run(&[], None).unwrap(), want);
     }
     let said = read(several, Some("rag")).unwrap_err().to_string();
-    assert!(said.contains("called rag, found tool_use, default"), "{said}");
+    assert!(said.contains("no template rag; the templates are tool_use, default"), "{said}");
     for json in ["[]", "{", r#"{"chat_template": 7}"#] {
-        assert!(read(json, None).unwrap_err().to_string().contains("expected"), "{json}");
+        let said = read(json, None).unwrap_err().to_string();
+        assert!(said.starts_with("tokenizer settings must be") || said.starts_with("chat_template: expected a text"), "{json}: {said}");
     }
     let own = read(
         r#"{"chat_template": "{{ eos_token }}{{ bos_token }}", "eos_token": "E", "bos_token": {"content": "B", "lstrip": false}}"#,
