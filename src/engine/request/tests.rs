@@ -58,12 +58,12 @@ fn hostile_fields_are_refused() {
 }
 
 #[test]
-fn a_request_says_what_its_text_has_to_follow() {
+fn rules_are_read_from_their_fields() {
     let schema = |text: &str| Some(Follows::Rules(Rules::Schema(text.into())));
     for (fields, want) in [
         (r#""grammar":null"#, None),
         (r#""grammar":"root ::= \"a\"""#, Some(Follows::Rules(Rules::Gbnf(r#"root ::= "a""#.into())))),
-        // Properties come in the order of the schema.
+        // A schema keeps the order of its properties.
         (r#""json_schema":{"properties":{"b":1,"a":2}}"#, schema(r#"{"properties":{"b":1,"a":2}}"#)),
         (r#""json_schema":" {\"properties\": {}}","json_object":false"#, schema(r#" {"properties": {}}"#)),
         (r#""json_object":true"#, Some(Follows::Rules(Rules::Object))),
@@ -76,7 +76,7 @@ fn a_request_says_what_its_text_has_to_follow() {
 }
 
 #[test]
-fn what_a_request_does_not_say_is_as_the_defaults_have_it() {
+fn unset_fields_come_from_the_defaults() {
     let defaults = Request::text("not this").max_tokens(7).set("top_p", 0.5).set("temperature", 0.3).set("ban", 4);
     let defaults = Request { stop: Some(vec!["x".into()]), follows: Some(Follows::Rules(Rules::Object)), n: 3, ..defaults };
     let merged = read(r#"{"prompt":"this","temperature":1}"#).unwrap().over(&defaults);
@@ -84,7 +84,7 @@ fn what_a_request_does_not_say_is_as_the_defaults_have_it() {
     assert_eq!(settings(&merged), ["top-p=0.5", "ban=4", "temperature=1"]);
     assert_eq!((merged.input, merged.n, merged.max_tokens, merged.stop), (Input::Text("this".into()), 1, Some(7), Some(vec!["x".into()])));
     assert_eq!(merged.follows, defaults.follows);
-    // A preset wins over all that a preset could set.
+    // A preset replaces every default that presets have.
     assert_eq!(settings(&read(r#"{"prompt":"","preset":"greedy"}"#).unwrap().over(&defaults)), ["ban=4", "preset=greedy"]);
     let follows = |json: &str, defaults: &Request| read(json).unwrap().over(defaults).follows;
     assert_eq!(follows(r#"{"prompt":"","json_object":false}"#, &defaults), None);
@@ -93,7 +93,7 @@ fn what_a_request_does_not_say_is_as_the_defaults_have_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said_at_the_field() {
+fn errors_name_the_field() {
     for (line, want) in [
         ("{", "expected an object of JSON, found \"{\""),
         ("[1]", "expected an object of JSON"),
