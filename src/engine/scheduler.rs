@@ -26,6 +26,7 @@ use web_time::Instant;
 pub(super) enum Command {
     Submit(Box<Submission>),
     /// Sends a message when all requests are complete.
+    #[cfg(not(target_arch = "wasm32"))]
     Drain(SyncSender<()>),
 }
 
@@ -181,6 +182,7 @@ impl Scheduler {
                 let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
                 self.waiting.insert(at, *submission);
             }
+            #[cfg(not(target_arch = "wasm32"))]
             Command::Drain(done) => self.draining.push(done),
         }
     }

@@ -1,7 +1,9 @@
 //! The tier of files: one state file per entry, written by a thread of its own.
 
 use crate::error::{Error, Result};
-use crate::session::{Model, Snapshot, StateExtras, saved_tokens};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::session::StateExtras;
+use crate::session::{Model, Snapshot, saved_tokens};
 use async_channel::{Receiver, Sender};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -35,6 +37,8 @@ pub struct Left {
     modified: SystemTime,
 }
 
+// A browser has no folder, and no thread that reads the fields.
+#[cfg_attr(target_arch = "wasm32", expect(dead_code))]
 struct Job {
     entry: u64,
     path: PathBuf,
