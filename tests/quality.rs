@@ -98,7 +98,7 @@ fn the_distance_of_another_model_agrees_with_a_plain_computation() {
 }
 
 #[test]
-fn what_cannot_be_compared_says_why_and_leaves_no_slot_behind() {
+fn an_impossible_comparison_is_refused_and_leaves_no_slot() {
     let model = tiny(&options("cpu"));
     let tokens = golden().tokens;
     let error = |tokens: &[u32], len| compare(&model, &model, &Windows { start: &[], tokens, len }).unwrap_err().to_string();

@@ -6,7 +6,7 @@
 //! attention                                                                             Tape::norm_linear
 //!   q = W_q x̂ + b_q    k = W_k x̂ + b_k    v = W_v x̂ + b_v
 //!                                                                                         Tape::attention, per query head
-//!   q ← rotary(q)    k ← rotary(k)                       at the token's position; k and v are appended to the cache
+//!   q ← rotary(q)    k ← rotary(k)                       the first rotary_size channels, by the position; k and v enter the cache
 //!   y = Σ_t softmax_t(q · k_t / √head_size) v_t          over the tokens so far; query heads share key heads in groups
 //!                                                                                         Tape::linear_add
 //!   x ← x + W_o y

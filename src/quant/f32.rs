@@ -17,7 +17,7 @@ impl Codes for F32 {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of the function.
         unsafe { std::arch::x86_64::_mm256_loadu_ps(unit.cast()) }
     }
 }

@@ -182,9 +182,9 @@ impl Checkpoint {
             _ => metadata.get(layout::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };
-        let said = config.as_deref().map(config::read).transpose()?;
-        let is_tied = said.as_ref().is_some_and(|said| said.is_tied());
-        let glm = match (said.as_ref().and_then(|said| said.glm()), metadata.get(GLM)) {
+        let settings = config.as_deref().map(config::read).transpose()?;
+        let is_tied = settings.as_ref().is_some_and(|settings| settings.is_tied());
+        let glm = match (settings.as_ref().and_then(|settings| settings.glm()), metadata.get(GLM)) {
             (Some(glm), _) => Some(("config.json", glm.clone())),
             (None, Some(json)) => Some(("metadata", Glm::parse(json).map_err(|e| e.at(GLM))?)),
             (None, None) => None,
@@ -193,8 +193,8 @@ impl Checkpoint {
         for (name, slot) in &slots {
             slot.view(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
         }
-        if let Some(said) = said {
-            metadata.extend(config::metadata(said.as_ref(), &slots).map_err(|e| e.at("config.json"))?);
+        if let Some(settings) = settings {
+            metadata.extend(config::metadata(settings.as_ref(), &slots).map_err(|e| e.at("config.json"))?);
         }
         if let Some((whose, glm)) = glm {
             glm.check_tensors(&slots).map_err(|e| e.at(whose))?;

@@ -70,10 +70,10 @@ impl Parts {
                 let text = format!("expected a {} shard like the first, found {}", expected.name(), kind.name());
                 return Err(at(Error::file(text)));
             }
-            let (mut found, said) = list(&map, kind).map_err(at)?;
+            let (mut found, values) = list(&map, kind).map_err(at)?;
             found.iter_mut().for_each(|t| t.file = file);
             tensors.append(&mut found);
-            for (key, value) in said {
+            for (key, value) in values {
                 metadata.entry(key).or_insert(value);
             }
             maps.push(Arc::new(map));

@@ -261,7 +261,7 @@ fn a_classifier_returns_classes_and_no_tokens() {
 }
 
 #[test]
-fn another_base_turns_other_angles() {
+fn another_base_rotates_by_other_angles() {
     let mut options = options("cpu");
     let Some(model) = tiny(&options) else { return };
     options.rope_theta = Some(10_000.0);

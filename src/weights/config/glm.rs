@@ -71,18 +71,18 @@ impl GlmConfig {
         // The first ChatGLM-6B has the type `chatglm`, too, and GLM-10B the type `glm`. Both have other formulas.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
-        let said = match keys.text("model_type")? {
+        let config = match keys.text("model_type")? {
             Some("chatglm") => chatglm(keys),
             Some(other) => transformers(keys, other, rope),
             None => Err(missing("model_type")),
         }?;
-        Ok(GlmConfig { glm: said.glm.check()?, ..said })
+        Ok(GlmConfig { glm: config.glm.check()?, ..config })
     }
 
     /// Checks that the tensors have the sizes of this configuration.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
         let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
-        let is = |Size(key, said): Size, found: Option<usize>, place: &str| agree(key, Some(said as u64), found, place);
+        let is = |Size(key, configured): Size, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
         let table = shapes.matrix(emb);
         is(self.width, table.map(|s| s[1]), emb)?;
         is(self.vocab, table.map(|s| s[0]), emb)?;

@@ -95,10 +95,10 @@ impl Shapes<'_> {
 }
 
 /// Checks that the configuration's value of `key` is equal to the size found in the tensors. A missing value agrees with any size.
-fn agree(key: &str, said: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
-    match (said, found) {
-        (Some(said), Some(found)) if said != found as u64 => {
-            let message = format!("the configuration has {key} {said}, but {place} has {found}");
+fn agree(key: &str, configured: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
+    match (configured, found) {
+        (Some(configured), Some(found)) if configured != found as u64 => {
+            let message = format!("the configuration has {key} {configured}, but {place} has {found}");
             Err(Error::model(message).hint("this config.json belongs to another model: download both again"))
         }
         _ => Ok(()),

@@ -166,10 +166,10 @@ impl Values<'_> {
             ("vocab_size", shape("model.embed_tokens.weight").map(|s| s[0])),
         ];
         for (key, found) in sizes {
-            if let (Some(said), Some(found)) = (self.get::<usize>(key)?, found)
-                && said != found
+            if let (Some(configured), Some(found)) = (self.get::<usize>(key)?, found)
+                && configured != found
             {
-                return Err(Error::file(format!("the metadata have {} {said}, but the tensors have {found}", self.key(key))));
+                return Err(Error::file(format!("the metadata have {} {configured}, but the tensors have {found}", self.key(key))));
             }
         }
         Ok(())

@@ -233,7 +233,7 @@ fn strided_rows_are_split_and_stay_inside_their_storage() {
 }
 
 #[test]
-fn a_lost_rope_ratio_is_warned_of() {
+fn a_lost_rope_ratio_gives_a_warning() {
     let of = |model_type: &str, rope_theta, max_context| Glm { rope_theta, max_context, ..glm(model_type) }.warnings();
     let warnings = of("glm", 1e4, 131072);
     assert!(warnings.len() == 1 && !warnings[0].contains('\n'), "{warnings:?}");
