@@ -1,8 +1,9 @@
 //! The JSON of the verb `batch`: one line per prompt, and a summary.
 
 use super::ErrorBody;
-use crate::engine::{Call, Completion};
+use crate::engine::Completion;
 use crate::session::Logprobs;
+use crate::template::ToolCall;
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::AddAssign;
@@ -84,8 +85,8 @@ pub struct BatchCall<'a> {
     pub arguments: &'a str,
 }
 
-impl<'a> From<&'a Call> for BatchCall<'a> {
-    fn from(call: &'a Call) -> BatchCall<'a> {
+impl<'a> From<&'a ToolCall> for BatchCall<'a> {
+    fn from(call: &'a ToolCall) -> BatchCall<'a> {
         BatchCall { name: &call.name, arguments: &call.arguments }
     }
 }
