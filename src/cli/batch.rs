@@ -148,7 +148,7 @@ pub fn run(mut args: Args) -> Outcome {
 }
 
 /// Reads the request of a line.
-#[cfg(fuzzing)]
+#[cfg(any(all(test, target_os = "linux"), fuzzing))]
 pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
     line::request(&line::fields(line)?.1)
 }

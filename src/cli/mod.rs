@@ -45,6 +45,9 @@ mod tokenize;
 mod values;
 mod variables;
 mod version;
+// Errors of files have the words of the system.
+#[cfg(all(test, target_os = "linux"))]
+mod wording;
 
 pub use memory::Allocator;
 

@@ -1,0 +1,46 @@
+//! All help texts. An option that several verbs share is printed with the first of these verbs, and named with the others.
+
+use crate::cli::command;
+use crate::cli::help::Shows;
+use clap::{Arg, Command};
+use std::collections::HashSet;
+
+/// Columns of the terminal.
+const WIDTH: usize = 100;
+
+/// Returns the texts of the program and its verbs.
+pub fn all() -> Vec<(String, String)> {
+    let mut program = command(Shows::All).term_width(WIDTH);
+    program.build();
+    let mut seen = HashSet::new();
+    let mut texts = vec![text(program.clone(), &mut seen)];
+    let verbs = program.get_subcommands().filter(|verb| verb.get_name() != "help");
+    texts.extend(verbs.map(|verb| text(verb.clone(), &mut seen)));
+    let basics = command(Shows::Basics);
+    texts.extend(basics.get_subcommands().map(basic_options));
+    texts
+}
+
+/// Returns what `--help-all` prints, without the options that an earlier text has.
+fn text(command: Command, seen: &mut HashSet<String>) -> (String, String) {
+    let shared: Vec<String> =
+        command.get_arguments().filter(|arg| !seen.insert(rendered(arg))).map(|arg| arg.get_id().to_string()).collect();
+    let name = command.get_display_name().unwrap_or(command.get_name()).replace('-', " ");
+    let shorter = command.mut_args(|arg| if shared.contains(&arg.get_id().to_string()) { arg.hide(true) } else { arg });
+    let mut text = shorter.term_width(WIDTH).render_help().to_string();
+    if !shared.is_empty() {
+        text = format!("{text}\nAs above: {}", shared.join(", "));
+    }
+    (format!("{name} --help-all"), text)
+}
+
+fn rendered(arg: &Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    format!("{arg} {help} {:?} {:?}", arg.get_default_values(), arg.get_help_heading())
+}
+
+/// Returns the options that the shorter `--help` of a verb shows.
+fn basic_options(verb: &Command) -> (String, String) {
+    let shown = verb.get_arguments().filter(|arg| !arg.is_hide_short_help_set() && !arg.is_hide_set());
+    (format!("wingbeat {} --help shows", verb.get_name()), shown.map(|arg| arg.get_id().to_string()).collect::<Vec<_>>().join(", "))
+}

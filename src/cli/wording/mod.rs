@@ -1,0 +1,75 @@
+//! The words that users read: every help text and a provoked error of every kind, compared with `tests/snapshots/wording.txt`.
+//!
+//! A change of a text is then a change of that file, which a reviewer reads. `WINGBEAT_BLESS=1` rewrites the file.
+
+mod commands;
+mod files;
+mod help;
+mod library;
+mod requests;
+
+use crate::cli::style::explained;
+use crate::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+
+const SNAPSHOT: &str = "tests/snapshots/wording.txt";
+
+/// How many lines that differ are shown.
+const SHOWN: usize = 20;
+
+const HEAD: &str = "\
+All help texts and a sample of every kind of error, as the program prints them. Written by
+  WINGBEAT_BLESS=1 cargo test --lib cli::wording
+DIR is a folder of files made for the errors.
+";
+
+/// Returns an error as the program prints it on a terminal.
+fn printed(e: &Error) -> String {
+    explained(e, true).join("\n")
+}
+
+/// Adds a chapter: each case by its name, then what is printed, indented.
+fn chapter(to: &mut String, title: &str, cases: impl IntoIterator<Item = (String, String)>) {
+    write!(to, "\n\n===== {title} =====\n").expect("a string takes everything");
+    for (name, text) in cases {
+        let text: String = text.trim_end().lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect();
+        write!(to, "\n{name}\n{text}").expect("a string takes everything");
+    }
+}
+
+#[test]
+fn every_text_is_as_reviewed() {
+    let files = files::Files::make();
+    let mut found = String::from(HEAD);
+    chapter(&mut found, "Help", help::all());
+    chapter(&mut found, "Errors of flags", commands::refused());
+    chapter(&mut found, "Errors of commands", commands::failing(&files));
+    chapter(&mut found, "Errors of lines of batch and of requests", requests::all(&files));
+    chapter(&mut found, "Errors of the library", library::all(&files));
+    let found = files.without_names(&found);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
+    if std::env::var_os("WINGBEAT_BLESS").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == reviewed,
+        "{SNAPSHOT} differs:\n{}\nIf the texts are right: WINGBEAT_BLESS=1 cargo test --lib cli::wording",
+        difference(&reviewed, &found)
+    );
+}
+
+/// Returns the lines that only one of the texts has: `-` before a line of `old`, `+` before a line of `new`.
+fn difference(old: &str, new: &str) -> String {
+    let only = |mark: &str, a: &str, b: &str| {
+        let b: std::collections::HashSet<&str> = b.lines().collect();
+        a.lines().filter(|line| !b.contains(line)).map(|line| format!("{mark} {line}\n")).take(SHOWN).collect::<String>()
+    };
+    only("-", old, new) + &only("+", new, old)
+}
+
+#[test]
+fn a_difference_shows_lines_of_both_texts() {
+    assert_eq!(difference("a\nb\n", "a\nc\n"), "- b\n+ c\n");
+}
