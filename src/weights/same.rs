@@ -1,6 +1,8 @@
 //! One model in every file format: names, shapes and numbers must be identical. And folders that contradict themselves.
 
-use super::sets::{C, Made, N_LAYER, V, VERSIONS, Words, as_pth, fla, hugging_face, official, write_plain, write_sharded};
+use super::sets::{
+    C, Made, N_LAYER, V, VERSIONS, Words, as_pth, decoder, fla, hugging_face, official, prefixed, write_plain, write_sharded,
+};
 use super::testing::put;
 use super::*;
 use crate::tensor::DType;
@@ -99,6 +101,37 @@ fn every_form_holds_the_same() {
             let one = Checkpoint::open(&one).unwrap();
             check(&one, &official("v7"), "converted");
             assert_eq!(one.metadata()[GROUP_NORM_EPS], "0.00008", "no config.json is beside it");
+        }
+    }
+}
+
+#[test]
+fn folders_of_2026_hold_the_same() {
+    let config_of_2026 = json!({"model_type": "rwkv", "architectures": ["RwkvForCausalLM"], "architecture_version": "rwkv7", "head_dim": null,
+        "head_size": 4, "num_attention_heads": 2, "intermediate_size": 12, "context_length": 8192, "layer_norm_epsilon": 1e-5,
+        "decay_low_rank_dim": 3, "a_low_rank_dim": 8, "v_low_rank_dim": 2, "gate_low_rank_dim": 3, "wkv_state_dtype": "float32"});
+    let forms = [
+        ("decoder", decoder(false)),
+        ("decoder", decoder(true)),
+        ("official", prefixed("model.", "lm_head.weight")),
+        ("official", prefixed("model.", "head.weight")),
+        ("official", prefixed("_orig_mod.", "_orig_mod.head.weight")),
+        ("official", prefixed("rwkv7.", "rwkv7.head.weight")),
+    ];
+    for (layout, tensors) in forms {
+        let dir = tempdir().unwrap();
+        write_sharded(dir.path(), &tensors, false);
+        config(&dir, config_of_2026.clone());
+        let opened = Checkpoint::open(dir.path()).unwrap();
+        assert_eq!(opened.layout(), layout, "{}", tensors[0].name);
+        check(&opened, &official("v7"), &tensors[0].name);
+        assert!(!opened.metadata().contains_key(GROUP_NORM_EPS), "the ε of layer norms does not change the 64e-5 of group norms");
+        for (key, wrong) in [("num_attention_heads", 4), ("decay_low_rank_dim", 4), ("v_low_rank_dim", 8), ("head_size", 8)] {
+            let mut other = config_of_2026.clone();
+            other[key] = json!(wrong);
+            config(&dir, other);
+            let text = Checkpoint::open(dir.path()).unwrap_err().to_string();
+            assert!(text.contains(&format!("the configuration has {key} {wrong}, but ")), "{text}");
         }
     }
 }

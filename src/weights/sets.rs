@@ -198,6 +198,48 @@ pub fn fla(stacked: bool) -> Vec<Made> {
     out
 }
 
+/// Returns RWKV-7 as Hugging Face folders of 2026 have it: decoder layers, vectors of one dimension. `is_late` selects the later
+/// converter's names of the ffn's matrices.
+pub fn decoder(is_late: bool) -> Vec<Made> {
+    let [key, value] = if is_late { ["up_proj", "down_proj"] } else { ["key", "value"] };
+    let rename = |name: &str| -> String {
+        let Some((layer, part)) = name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) else {
+            return match name {
+                "emb.weight" => "model.embed_tokens.weight".into(),
+                "head.weight" => "lm_head.weight".into(),
+                _ => name.replace("ln_out.", "model.norm."),
+            };
+        };
+        let at = |part: String| format!("model.layers.{layer}.{part}");
+        match part.split_once('.') {
+            Some(("ln0", end)) => format!("model.embedding_norm.{end}"),
+            Some(("ln1", end)) => at(format!("input_layernorm.{end}")),
+            Some(("ln2", end)) => at(format!("post_attention_layernorm.{end}")),
+            Some(("ffn", "key.weight")) => at(format!("mlp.{key}.weight")),
+            Some(("ffn", "value.weight")) => at(format!("mlp.{value}.weight")),
+            Some(("ffn", end)) => at(format!("mlp.{end}")),
+            Some((_, "receptance.weight")) => at("linear_attn.r_proj.weight".into()),
+            Some((_, "output.weight")) => at("linear_attn.o_proj.weight".into()),
+            Some((_, "key.weight")) => at("linear_attn.k_proj.weight".into()),
+            Some((_, "value.weight")) => at("linear_attn.v_proj.weight".into()),
+            Some((_, end)) => at(format!("linear_attn.{}", end.replace("ln_x.", "g_norm."))),
+            None => at(part.into()),
+        }
+    };
+    official("v7").into_iter().map(|t| (rename(&t.name), t)).map(|(name, t)| squeezed(t).named(name)).collect()
+}
+
+/// Reshapes a tensor [1, 1, C] to [C]. Returns any other tensor unchanged.
+fn squeezed(t: Made) -> Made {
+    if t.shape[..] == [1, 1, C] { t.flat() } else { t }
+}
+
+/// Returns RWKV-7 with the official names after a prefix, and vectors of one dimension. `head` is the name of the output matrix.
+pub fn prefixed(prefix: &str, head: &str) -> Vec<Made> {
+    let rename = |name: &str| if name == "head.weight" { head.to_string() } else { format!("{prefix}{name}") };
+    official("v7").into_iter().map(|t| (rename(&t.name), t)).map(|(name, t)| squeezed(t).named(name)).collect()
+}
+
 /// Returns the tensors as a `.pth`.
 pub fn as_pth(tensors: &[Made]) -> Vec<u8> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| singles(&t.numbers)).collect();

@@ -17,6 +17,11 @@ pub(in crate::low_level::weights) struct RwkvConfig {
     head_size_divisor: Option<u64>,
     attention_hidden_size: Option<u64>,
     intermediate_size: Option<u64>,
+    num_attention_heads: Option<u64>,
+    decay_low_rank_dim: Option<u64>,
+    a_low_rank_dim: Option<u64>,
+    v_low_rank_dim: Option<u64>,
+    gate_low_rank_dim: Option<u64>,
     norm_eps: Option<f64>,
     layer_norm_epsilon: Option<f64>,
     tie_word_embeddings: Option<bool>,
@@ -59,6 +64,18 @@ impl ModelConfig for RwkvConfig {
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);
         }
         agree("head_dim", self.head_dim.or(self.head_size), r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
+        if r_k.is_some() {
+            agree("num_attention_heads", self.num_attention_heads, r_k.map(|s| s[0]), "blocks.0.att.r_k")?;
+            let ranks = [
+                ("decay", self.decay_low_rank_dim, 0, "w1"),
+                ("a", self.a_low_rank_dim, 0, "a1"),
+                ("gate", self.gate_low_rank_dim, 0, "g1"),
+            ];
+            for (name, said, layer, pair) in ranks.into_iter().chain([("v", self.v_low_rank_dim, 1, "v1")]) {
+                let tensor = format!("blocks.{layer}.att.{pair}");
+                agree(&format!("{name}_low_rank_dim"), said, shapes.matrix(&tensor).map(|s| s[1]), &tensor)?;
+            }
+        }
         if let (Some([_, head_size]), Some(eps)) = (r_k, self.norm_eps) {
             metadata.insert(GROUP_NORM_EPS.to_string(), number(head_size as f64 * eps)?);
         }

@@ -3,6 +3,7 @@
 //! This module knows names, and shapes only if a name depends on them. `orient` decides which tensors are stored transposed. An unknown name
 //! stays unchanged.
 
+mod decoder;
 mod fla;
 pub(super) mod glm;
 mod hf;
@@ -25,6 +26,8 @@ pub(super) enum Style {
     WebRwkv,
     /// `transformers`: whole words and the official orientation.
     Hf,
+    /// RWKV-7 in Hugging Face folders of 2026: decoder layers with `linear_attn`.
+    Decoder,
     /// flash-linear-attention's RWKV-7: low-rank pairs are two Linear layers.
     Fla,
     /// ChatGLM's own code: q, k and v are one fused tensor.
@@ -38,6 +41,7 @@ impl Style {
             Style::Official => "official",
             Style::WebRwkv => "web-rwkv",
             Style::Hf => "hf",
+            Style::Decoder => "decoder",
             Style::Fla => "fla",
             Style::ChatGlm => "chatglm",
         }
@@ -45,9 +49,9 @@ impl Style {
 }
 
 /// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) add to every name.
-const PREFIXES: [&str; 6] = ["model.", "module.", "rwkv.", "_forward_module.", "_orig_mod.", "base_model."];
+const PREFIXES: [&str; 7] = ["model.", "module.", "rwkv.", "rwkv7.", "_forward_module.", "_orig_mod.", "base_model."];
 /// Prefixes within a block that only RWKV's files have. `layers.0.mlp` belongs to other models.
-const BLOCK_PARTS: [&str; 5] = ["att.", "ffn.", "attention.", "feed_forward.", "attn."];
+const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
 /// The vectors of RWKV-7 that the official file stores as [1, 1, C].
@@ -79,6 +83,9 @@ pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm
 /// Gives the tensors of an RWKV their canonical names.
 pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
     strip_prefixes(&mut tensors);
+    if decoder::recognises(&tensors) {
+        return Ok((decoder::slots(tensors), Style::Decoder));
+    }
     if fla::recognises(&tensors) {
         return Ok((fla::slots(tensors)?, Style::Fla));
     }
@@ -86,6 +93,13 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot
         return Ok((hf::slots(tensors), Style::Hf));
     }
     let renamed = web::to_official(&mut tensors);
+    for t in &mut tensors {
+        // Hugging Face folders with the official names in the blocks: vectors are [C], and the head may have its usual name there.
+        restore_row(t);
+        if t.name == "lm_head.weight" {
+            t.name = "head.weight".into();
+        }
+    }
     let swapped = orient::swapped(&tensors, renamed, facts);
     let style = if renamed || swapped.contains(&true) { Style::WebRwkv } else { Style::Official };
     Ok((zip(tensors, swapped), style))
@@ -108,7 +122,7 @@ fn strip_prefixes(tensors: &mut [Located]) {
 
 /// Returns a name without wrappers' prefixes and without the prefixes `more`.
 fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
-    while let Some(shorter) = PREFIXES.iter().chain(more).find_map(|p| name.strip_prefix(p)) {
+    while let Some(shorter) = PREFIXES.iter().chain(more).find_map(|p| name.strip_prefix(*p)) {
         name = shorter;
     }
     name
@@ -123,13 +137,13 @@ fn block_and_part(name: &str) -> Option<(&str, &str)> {
 /// Returns the official name of a tensor outside of blocks, from Hugging Face's name.
 fn outside(name: &str) -> String {
     let name = match name {
-        "embeddings.weight" => "emb.weight",
+        "embeddings.weight" | "embed_tokens.weight" => "emb.weight",
         "lm_head.weight" => "head.weight",
         "norm.weight" => "ln_out.weight",
         "norm.bias" => "ln_out.bias",
         other => other,
     };
-    match name.strip_prefix("pre_ln.").or_else(|| name.strip_prefix("pre_norm.")) {
+    match ["pre_ln.", "pre_norm.", "embedding_norm."].iter().find_map(|p| name.strip_prefix(*p)) {
         Some(end) => format!("blocks.0.ln0.{end}"),
         None => name.to_string(),
     }

@@ -1,0 +1,83 @@
+//! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`): decoder layers with `linear_attn` and `mlp`.
+//!
+//! Values and orientations are those of the official `.pth`. Vectors have the shape [C] in place of [1, 1, C].
+
+use super::{block_and_part, outside, restore_row, zip};
+use crate::weights::Slot;
+use crate::weights::located::Located;
+
+/// Parts of a layer's names, and their official spelling. The first that matches counts.
+const PARTS: [(&str, &str); 13] = [
+    ("input_layernorm.", "ln1."),
+    ("post_attention_layernorm.", "ln2."),
+    ("linear_attn.r_proj.", "att.receptance."),
+    ("linear_attn.k_proj.", "att.key."),
+    ("linear_attn.v_proj.", "att.value."),
+    ("linear_attn.o_proj.", "att.output."),
+    ("linear_attn.g_norm.", "att.ln_x."),
+    ("linear_attn.", "att."),
+    ("mlp.key.", "ffn.key."),
+    ("mlp.value.", "ffn.value."),
+    ("mlp.up_proj.", "ffn.key."),
+    ("mlp.down_proj.", "ffn.value."),
+    ("mlp.", "ffn."),
+];
+
+/// Returns whether a layer has a projection or a lerp of RWKV under `linear_attn`. Other models have `linear_attn`, too (Qwen3-Next), with
+/// other parts. Prefixes are already stripped.
+pub(super) fn recognises(tensors: &[Located]) -> bool {
+    let is_ours = |part: &str| part.starts_with("linear_attn.r_proj.") || part == "linear_attn.x_r";
+    tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| is_ours(part)))
+}
+
+/// Returns the tensors under their canonical names.
+pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
+    for t in &mut tensors {
+        t.name = official(&t.name);
+        restore_row(t);
+    }
+    let swapped = vec![false; tensors.len()];
+    zip(tensors, swapped)
+}
+
+/// Returns the official name of a decoder-style name without prefixes. An unknown name stays as it is.
+fn official(name: &str) -> String {
+    let Some((number, part)) = block_and_part(name) else { return outside(name) };
+    let renamed = PARTS.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", part.strip_prefix(theirs)?)));
+    format!("blocks.{number}.{}", renamed.as_deref().unwrap_or(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{names, tensor};
+    use super::*;
+
+    #[test]
+    fn parts_get_their_official_names() {
+        for (theirs, ours) in [
+            ("embed_tokens.weight", "emb.weight"),
+            ("embedding_norm.bias", "blocks.0.ln0.bias"),
+            ("layers.3.input_layernorm.weight", "blocks.3.ln1.weight"),
+            ("layers.3.post_attention_layernorm.bias", "blocks.3.ln2.bias"),
+            ("layers.11.linear_attn.r_proj.weight", "blocks.11.att.receptance.weight"),
+            ("layers.11.linear_attn.g_norm.weight", "blocks.11.att.ln_x.weight"),
+            ("layers.11.linear_attn.w1", "blocks.11.att.w1"),
+            ("layers.2.mlp.x_k", "blocks.2.ffn.x_k"),
+            ("layers.2.mlp.key.weight", "blocks.2.ffn.key.weight"),
+            ("layers.4.mlp.up_proj.weight", "blocks.4.ffn.key.weight"),
+            ("layers.4.mlp.down_proj.weight", "blocks.4.ffn.value.weight"),
+            ("norm.weight", "ln_out.weight"),
+            ("lm_head.weight", "head.weight"),
+            ("optimizer.step", "optimizer.step"),
+        ] {
+            assert_eq!(official(theirs), ours);
+        }
+    }
+
+    #[test]
+    fn other_models_with_linear_attention_are_not_ours() {
+        assert!(!recognises(&[tensor("layers.0.linear_attn.in_proj_qkvz.weight", &[8, 8])]));
+        let (found, style) = names(&[("model.layers.0.linear_attn.x_r", &[8]), ("model.embedding_norm.bias", &[8])]);
+        assert_eq!((found, style), (vec!["blocks.0.att.x_r".into(), "blocks.0.ln0.bias".into()], "decoder"));
+    }
+}
