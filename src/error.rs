@@ -74,7 +74,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Error {
-    /// Who can act on the error.
+    /// The kind of the error: who can act on it.
     pub kind: Kind,
     /// The fault, or what was expected and found.
     pub message: String,

@@ -23,6 +23,7 @@ mod layers;
 mod looks;
 mod outputs;
 mod parts;
+mod prose;
 mod quality;
 mod resume;
 mod rules;

@@ -1,6 +1,6 @@
 //! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`): decoder layers with `linear_attn` and `mlp`.
 //!
-//! Values and orientations are those of the official `.pth`. Vectors have the shape [C] in place of [1, 1, C].
+//! Values and orientations equal the official `.pth`. Vectors have the shape [C] in place of [1, 1, C].
 
 use super::{block_and_part, outside, restore_row, zip};
 use crate::weights::Slot;
