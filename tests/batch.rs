@@ -147,7 +147,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
         (r#"{"id":"value","prompt":"x","top_p":7}"#, "from 0 to 1"),
         (r#"{"id":"none"}"#, "one of prompt, messages and tokens"),
-        (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "observation"),
+        (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "tool results"),
         (r#"{"id":"ban","prompt":"x","ban":[99999999]}"#, "size of the vocabulary"),
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
@@ -360,7 +360,7 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let path = put(&folder, "in.jsonl", text.as_bytes());
     let path = path.to_str().unwrap();
     refused(&run(&["batch", path, "-o", path]), 2, "is the file of the prompts");
-    refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: expected a file");
+    refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: --json and --retry-errors need a file");
     let output = run(&["batch", path, "-o", "-"]);
     assert_eq!((lines(&String::from_utf8(output.stdout).unwrap()).len(), Path::new("-").exists()), (2, false));
     let other = put(&folder, "other.jsonl", text.as_bytes());
