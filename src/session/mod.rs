@@ -116,8 +116,10 @@ impl Session {
     /// # Errors
     /// `Input` if there are no slots, more than 1024 slots, or a context that the device does not support; `Memory` if the device has no room.
     pub fn with_idle(model: &Model, n_slots: usize, idle: Idle) -> Result<Session> {
-        if n_slots == 0 || n_slots + idle.slots > MAX_SLOTS {
-            return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {}", n_slots + idle.slots)));
+        let n_all = n_slots.saturating_add(idle.slots);
+        if n_slots == 0 || n_all > MAX_SLOTS {
+            let found = if n_slots == 0 { 0 } else { n_all };
+            return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {found}")));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
         let n_listed = n_slots;
