@@ -1,4 +1,5 @@
-//! A model in several parts, each on its own device. The parts play a step in order; each passes the activations that later layers read.
+//! A model in several parts, each on its own device. The parts play a step in order. Each part passes its carried variables
+//! (`Tape::carried`) to the next part: later layers read these activations.
 //!
 //! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of them.
 
@@ -23,7 +24,7 @@ pub struct Link {
 }
 
 impl Chain {
-    /// Chains parts that hold the sections that [`Section::cut`] returns.
+    /// Creates a chain of parts. Their sections must be the sections that [`Section::cut`] returns for their layers.
     ///
     /// # Errors
     /// `Usage` if `links` is empty, or if the sections do not make up the tape.
@@ -94,23 +95,24 @@ struct ChainExecutor {
     tape: Arc<Tape>,
     players: Vec<Player>,
     begun: Begun,
-    /// The last step that was begun.
+    /// The step that was begun last.
     step: Step,
-    /// Input of the part that plays: for each variable in `tape.carried`, its rows as the previous part left them.
+    /// The input of the part that plays: the rows of each variable in `tape.carried`, as the previous part left them. Empty for the first
+    /// part.
     handed: Vec<Vec<f32>>,
 }
 
 /// The work that was begun and not finished.
 enum Begun {
     Nothing,
-    /// A step. The part with this index plays now.
+    /// A step, which the part with this index plays now.
     Part(usize),
-    /// A readback. Has the index of the owning part for each excerpt.
+    /// A readback: the index of the part that each excerpt is read from.
     Read(Vec<usize>),
 }
 
 impl ChainExecutor {
-    /// Calls `play` for each part in order, and copies the carried variables from each part to the next. Returns the results of `play`.
+    /// Calls `play` for each part in order, and copies the carried variables from each part to the next. Returns each part's result.
     fn play<T>(&mut self, step: &Step, mut play: impl FnMut(&mut dyn Executor) -> Result<T>) -> Result<Vec<T>> {
         let (mut results, mut handed) = (Vec::new(), Vec::new());
         let last = self.players.len() - 1;
@@ -154,7 +156,7 @@ impl ChainExecutor {
         self.start(i + 1)
     }
 
-    /// Returns the index of the part that owns a state or a cache. Variables belong to the last part.
+    /// Returns the index of the part that owns the state or the cache of an excerpt. Variables are read from the last part.
     fn owner_of(&self, excerpt: &Excerpt<'_>) -> usize {
         let has = |own: &Extent| match excerpt {
             Excerpt::State(state, _) => own.states.contains(&state.0),
@@ -170,7 +172,7 @@ impl ChainExecutor {
 }
 
 impl ChainExecutor {
-    /// Plays the remaining parts of a step whose result was dropped: the slots already count its tokens.
+    /// Plays the remaining parts of the step that was begun. Its result is dropped, but the slots already count its tokens as read.
     fn play_out(&mut self) -> Result<()> {
         match self.begun {
             Begun::Part(i) if i + 1 < self.players.len() => self.wait(),
@@ -186,7 +188,7 @@ impl Executor for ChainExecutor {
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let shares = self.play(step, |executor| executor.sparsity(step))?;
-        // Each part returns the mean of its words, so it is weighted by the number of its words.
+        // Each part returns the mean of its words with a sparse input. The number of these words is the weight of that mean.
         let n_words =
             |p: &Player| self.tape.words[p.own.words.clone()].iter().filter(|w| w.sparse_input(&self.tape).is_some()).count() as f64;
         let found: Vec<(f64, f64)> = self.players.iter().zip(shares).filter_map(|(p, share)| Some((n_words(p), share?))).collect();
@@ -227,7 +229,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Reads variables from the last part. There only the carried variables and the variables of its own words have values.
+    /// Begins to read each excerpt from the part that owns it. Variables are read from the last part, where only the carried variables and
+    /// the variables of that part's own words have values.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

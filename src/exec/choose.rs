@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The device that layers should run on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The first adapter that is hardware, else the CPU.
+    /// The first hardware adapter, or the CPU if no adapter is hardware. With a named backend, the first adapter of that backend.
     #[default]
     Auto,
     /// The CPU, without a GPU driver.
@@ -76,7 +76,7 @@ pub struct Choice {
     pub why: String,
 }
 
-/// The hint if no adapter was found at all.
+/// The hint of the error that no adapter was found at all.
 const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
 /// Chooses a device among the CPU and the adapters of `backend`.

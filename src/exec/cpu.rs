@@ -1,4 +1,4 @@
-//! Plays a tape on the CPU, by the words' reference implementations (twins). Runs models without a GPU, and is the reference for kernels.
+//! Plays a tape on the CPU with the words' reference implementations (twins). Runs models without a GPU, and is the reference for kernels.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::Stored;
@@ -143,13 +143,16 @@ impl Loaded for CpuModel {
 struct CpuExecutor {
     host: Host,
     section: Section,
-    /// One sampler per run, and a bit per id whose tokens do not count in penalties.
+    /// One sampler per run, as `begin_draws` set them.
     samplers: Vec<Sampler>,
+    /// One bit per id, set if the token does not count in penalties.
     exempt: Vec<u32>,
     begun: Begun,
-    /// The results of the work that was begun: logits of a step, ids of draws, numbers of a readback.
+    /// The result of `begin`.
     logits: Vec<f32>,
+    /// The result of `begin_ahead`.
     ids: Vec<u32>,
+    /// The result of `begin_read`: the numbers of each excerpt.
     read: Vec<Vec<f32>>,
 }
 
@@ -171,7 +174,7 @@ impl Begun {
 }
 
 impl CpuExecutor {
-    /// Makes room for steps of this size. Activations of earlier steps are not kept.
+    /// Makes room for steps of `tokens` tokens and `outputs` outputs. The activations of earlier steps are undefined afterwards.
     fn grow(&mut self, tokens: usize, outputs: usize) {
         self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
@@ -190,7 +193,7 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Plays a step; `logits` becomes `[outputs, vocab]`.
+    /// Plays a step; `logits` becomes `[outputs, vocab]`, or empty if this section is not the last.
     fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {

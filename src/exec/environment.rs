@@ -14,7 +14,7 @@ pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
 pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
 /// Environment variable that keeps the bounds checks of shaders (`1`).
 pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
-/// Environment variable that says where tokens are sampled: `device` or `host`.
+/// Environment variable that sets where tokens are sampled: `device` or `host`.
 pub const DRAWS: &str = "WINGBEAT_DRAWS";
 /// Environment variable that forbids tuning (`0`), or also tunes software adapters (`1`).
 pub const TUNE: &str = "WINGBEAT_TUNE";

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// f16 if every number of the matrix is in the range of f16, otherwise f32.
+    /// f16 if every finite number of the matrix is in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),
@@ -46,20 +46,21 @@ impl FromStr for FloatChoice {
 pub struct QuantPlan {
     /// The text that was parsed; empty if there was none.
     text: String,
-    /// The format without an exception. `None` keeps the file's format, and floats as the option `dtype` says.
+    /// The format of matrices to which no exception applies. `None` keeps the file's quantised formats; the option `dtype` sets the format of
+    /// floats.
     others: Option<Choice>,
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
-    /// Limit on the average bits per weight. Exceptions in `named` that exceed it are left out.
+    /// Limit on the average bits per weight, or `None` for no limit. An exception in `named` is left out if the plan would exceed the limit.
     budget: Option<f64>,
     /// Exceptions of the user; they take precedence over `named`.
     asked: Vec<Exception>,
 }
 
-/// A quantised format. `None` means a float, as the option `dtype` says.
+/// A quantised format. `None` means a float, whose format the option `dtype` sets.
 type Choice = Option<&'static dyn Format>;
 
-/// A format for some matrices. Of several that apply, the last counts.
+/// Some matrices, and their format. If several exceptions apply to a matrix, the last counts.
 type Exception = (Which, Choice);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -69,21 +70,21 @@ enum Which {
     Named(String),
 }
 
-/// The names of kinds of matrices in exceptions.
+/// The kinds of matrices that an exception can name.
 const KINDS: [(&str, Kind); 4] =
     [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
 
-/// Named plans, as base format and exceptions.
+/// Named plans: the name, and the plan as a base format with exceptions.
 const NAMED: [(&str, &str); 2] = [
     // 4 bits, with 8 bits for the most sensitive matrices, up to an average of 5.5 bits per weight. Head and embedding come first, because
-    // every token passes them. The matrices by which the first layer writes to the residual stream follow. The last are the values of
-    // RWKV-7's first layer, which all layers mix into theirs. docs/quantisation.md lists the cost of each.
+    // every token passes them. Matrices of the first layer follow: the ffn's key, attention's values (all layers of RWKV-7 mix these values
+    // into their own), and attention's gate. docs/quantisation.md lists the result.
     (
         "i4-mixed",
         "i4,head=i8,embedding=i8,blocks.0.ffn.key=i8,layers.0.mlp.gate_up_proj=i8,blocks.0.att.value=i8,layers.0.self_attn.v_proj=i8,\
          blocks.0.att.g=i8",
     ),
-    // As the official package quantises.
+    // Quantises the matrices that the official package quantises.
     ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
 ];
 
@@ -111,7 +112,8 @@ impl QuantPlan {
         self
     }
 
-    /// Returns the quantised format of a part, or `None` for a float. Without a rule for the part, this is the format of `source`.
+    /// Returns the quantised format of a part, or `None` for a float. If the plan has no format for the part, returns the quantised format in
+    /// which `source` stores the part.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -121,7 +123,7 @@ impl QuantPlan {
         })
     }
 
-    /// Removes the named exceptions that exceed the budget for these matrices.
+    /// Removes each exception of the named plan with which these matrices would exceed the budget.
     ///
     /// # Errors
     /// `Usage`, at `quant`, if an exception of the user matches no tensor.
@@ -218,8 +220,8 @@ fn unknown(word: &str) -> Error {
     Error::usage(text).field("quant").hint(format!("an exception is NAME=FORMAT; NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
-/// Sets the format of every matrix. A float is f32, f16, or with `Auto` f16 if every number of the stacked matrix is in the range of f16,
-/// otherwise f32.
+/// Sets the format of every matrix. `dtype` sets the format of floats. With `Auto`, the floats of a stacked matrix are f16 if all their finite
+/// numbers are in the range of f16, otherwise f32.
 ///
 /// # Errors
 /// `Usage`, at `quant`, if an exception matches no tensor; the errors of `source`.

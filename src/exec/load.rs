@@ -12,11 +12,11 @@ use rayon::prelude::*;
 /// A callback that takes the bytes done and the total bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Most floats in a block of rows. Loading needs host memory for a few blocks only.
+/// The most floats in a block of rows. Loading needs host memory for a few blocks only.
 const BLOCK_FLOATS: usize = 1 << 18;
-/// Most floats in a block of rows of a transposed tensor.
+/// The most floats in a block of rows of a transposed tensor.
 const TRANSPOSED: usize = 1 << 21;
-/// Rows of a part that one thread transposes: a multiple of the block length of every block type of GGUF.
+/// The number of rows of a part that one thread transposes at a time. A multiple of the block length of every GGUF type.
 const RUN: usize = 256;
 
 /// Computes the scales and offsets of a whole part. Returns `None` unless the format is affine.
@@ -44,7 +44,7 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
 }
 
 /// Encodes rows `first..first + rows` of a part, padded to whole units. Calls `write(first row, encoded)` for consecutive blocks of rows.
-/// Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows, or is all rows. `affine` is the result of [`survey`].
+/// Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows. `affine` is the result of [`survey`].
 pub fn encode_part(
     part: &MatrixPart,
     axis: Axis,
@@ -64,7 +64,7 @@ pub fn encode_part(
     })
 }
 
-/// Writes rows that the file already stores in the format of the part. Returns `false` if it does not.
+/// Writes rows without encoding, if the file already stores them in the format of the part. Otherwise writes nothing and returns `false`.
 fn write_stored(
     part: &MatrixPart,
     axis: Axis,
@@ -107,7 +107,8 @@ fn write_stored(
     Ok(is_stored)
 }
 
-/// Returns the block scales of some rows. Empty for formats without scales and for affine ones, whose scales cover the whole matrix.
+/// Returns the block scales of rows `first..first + rows`. Returns none for formats without scales, and for affine formats, whose scales
+/// cover the whole matrix.
 fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
     match part.format.scaling() {
         Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k)).to_vec(),
@@ -115,14 +116,14 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
     }
 }
 
-/// Returns the number of rows in a block.
+/// Returns the number of rows in a block, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
     // Reading a few columns of a row-major tensor reads whole cache lines, so more rows of the part at once waste less.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }
 
-/// The values of a part that are read.
+/// The kind of values to read from a part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Numbers,
@@ -169,12 +170,13 @@ fn read_part(
     })
 }
 
-/// Reads rows from `first` on of a part, `[n, padded k]`, from a transposed tensor, with several threads.
+/// Reads rows `[n, padded k]` of a part, beginning at row `first`, from a transposed tensor. Uses several threads.
 fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
 
-/// Reads as [`read_transposed`] with one thread. Takes a few of the tensor's rows at a time, so that reads and writes stay nearly sequential.
+/// Does what [`read_transposed`] does, with one thread. Takes a few rows of the tensor at a time, so that memory access stays nearly
+/// sequential.
 fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();
@@ -227,7 +229,7 @@ pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(Sta
     Ok(found)
 }
 
-/// Writes initial states to page 0, which no slot writes to. States with halves take both half pages 0 and 1.
+/// Writes initial states to page 0, which no slot writes to. A state with halves is written to the half pages 0 and 1.
 pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[(State, Vec<f32>)]) -> Result<()> {
     for (state, numbers) in initial {
         let pages = if tape.state_spec(*state).halves { 2 } else { 1 };

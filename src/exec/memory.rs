@@ -8,20 +8,20 @@ pub struct Memory {
     pub free: Option<u64>,
 }
 
-/// Returns the memory of the host. Free memory includes the cache of files, which the system gives up without swapping. A lower limit of
-/// the container or of the process (`ulimit -v`) replaces the host's numbers. `None` if the system does not report its memory.
+/// Returns the memory of the host. Free memory includes the cache of files, which the system gives up without swapping. If the container or
+/// the process (`ulimit -v`) has a lower limit, that limit counts. `None` if the system does not report its memory.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     let host = (system.total_memory() > 0).then(|| Memory { total: system.total_memory(), free: Some(system.available_memory()) })?;
-    // The system drops a container's cached files when it needs memory. So only the memory of its processes counts as used.
+    // The system drops a container's cached files when it needs memory. So only the memory of the container's processes counts as used.
     let limit = system.cgroup_limits().map(|c| Memory { total: c.total_memory, free: Some(c.total_memory.saturating_sub(c.rss)) });
     let own = of_process();
     Some([limit, own].into_iter().flatten().fold(host, Memory::within))
 }
 
-/// Returns the limit on the address space of this process. `None` if it has no limit.
+/// Returns the limit on the address space of this process, and the part that is free. `None` if the process has no limit.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn of_process() -> Option<Memory> {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -51,7 +51,7 @@ pub fn host_memory() -> Option<Memory> {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Memory {
-    /// Returns the lower total and the lower known free memory of both.
+    /// Returns the lower total and the lower free memory of `self` and `limit`. An unknown free memory does not count.
     fn within(self, limit: Memory) -> Memory {
         let free = match (self.free, limit.free) {
             (Some(a), Some(b)) => Some(a.min(b)),

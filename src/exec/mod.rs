@@ -59,11 +59,11 @@ pub trait Loaded: Send + Sync {
     /// of host memory, mapped files included.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the bytes of the matrices of which a token reads only the columns whose input is not zero.
+    /// Returns the bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. 0 on the CPU.
     fn sparse_bytes(&self) -> u64;
 
-    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences: on a GPU, if their buffers fit a
-    /// binding. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference of the device.
+    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences: on one GPU, if the buffers for sampling
+    /// fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference of the device.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.
@@ -86,11 +86,11 @@ pub struct WordTime {
     /// Number of dispatches; 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// Bytes of the matrices that the word reads; of a table, the bytes of one row.
+    /// Bytes of the matrices that the word reads. A table counts with one row.
     pub weight_bytes: u64,
 }
 
-/// Returns the bytes of the matrices that these dispatches read.
+/// Returns the bytes of the matrices that these dispatches read. A table counts with one row.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
@@ -106,13 +106,13 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }
 
-/// Most steps in one submission.
+/// The most steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id instead of a token if the sampler has no candidate.
+/// The id that is returned instead of a token if the sampler has no candidate.
 pub const NOTHING: u32 = u32::MAX;
 
-/// Returns whether the device samples: as the environment says, otherwise `default`.
+/// Returns whether the device samples, by the environment variable [`DRAWS`](environment::DRAWS). Returns `default` if it is not set.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
 }
@@ -133,7 +133,7 @@ fn mean(x: &[f64]) -> Option<f64> {
 pub enum Excerpt<'a> {
     /// One page of a state, or one half page if the state has halves.
     State(State, usize),
-    /// The first `n` tokens of a cache in these blocks, `[n, n_heads, head_size]`.
+    /// The first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
     /// The first `rows` rows of a variable as the last step left them, `[planes, rows, stride]`.
     Var(Var, usize),
@@ -142,8 +142,9 @@ pub enum Excerpt<'a> {
 /// Plays steps on its own states and caches.
 ///
 /// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result.
-/// [`poll_ready`](Self::poll_ready) and [`wait`](Self::wait) report when the result is there. If the next `begin` comes before `finish`,
-/// the work is still played and its result is dropped. Methods without `begin` or `finish` in their name may block.
+/// [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready) and
+/// [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but the
+/// result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
     /// Begins to play a step of the tape.
     ///
@@ -154,7 +155,7 @@ pub trait Executor: Send {
     /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs.
     ///
     /// # Errors
-    /// `Device` if the device failed, or if nothing was begun. In a browser also if the work is not done yet.
+    /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
     /// Plays a step of the tape. Blocks.
@@ -163,15 +164,15 @@ pub trait Executor: Send {
         self.finish(logits)
     }
 
-    /// Sets the samplers of the following steps, one per run. Each sampler is in the state after it has accepted the token that its run reads
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run. Each sampler must have accepted the token that its run reads
     /// next. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` has one token and one output per run. After each step a token is sampled for
-    /// each run, which the next step reads. The tokens sampled last are not read.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` has one token and one output per run. After each step, the device samples one
+    /// token per run, and the next step reads these tokens. The tokens that are sampled after the last step are not read.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
-    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`, with [`NOTHING`] if the sampler had no candidate.
+    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`; an id is [`NOTHING`] if its sampler had no candidate.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -213,8 +214,8 @@ pub trait Executor: Send {
         self.read(Excerpt::Var(var, rows))
     }
 
-    /// Returns `Ready` if a `finish` method would not wait. A browser wakes `context` when that changes. Elsewhere `context` is not woken: poll
-    /// again, or [`wait`](Self::wait).
+    /// Returns `Ready` if a `finish` method would not wait. A browser wakes the task of `context` once the work is done. Elsewhere the task is
+    /// not woken: poll again, or [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
     /// Blocks until a `finish` method would not wait. Every `finish` method calls `wait`.
@@ -232,7 +233,7 @@ pub trait Executor: Send {
     /// `Input` if `values` has another length than the state.
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
 
-    /// Writes the first tokens of a cache, `[n, n_heads, head_size]`, to these blocks.
+    /// Writes the keys or values of tokens, `[n, n_heads, head_size]`, to these blocks of a cache, from the first token on.
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()>;
 
     /// Copies block `from` of every cache to block `to`.
@@ -244,7 +245,7 @@ pub trait Executor: Send {
     /// Writes the first rows of a variable, `[planes, rows, stride]`.
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()>;
 
-    /// Plays a step word by word and returns the time of each word. States and caches change as by [`run`](Self::run). Blocks.
+    /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
     /// Plays a step without the head. Returns the mean fraction of zeros in the inputs that words declare as sparse, or `None` if no word has
@@ -255,7 +256,7 @@ pub trait Executor: Send {
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
 }
 
-/// Returns the error of a `finish` method without its `begin`.
+/// Returns the error of a `finish` method whose `begin` was not called before.
 fn nothing_begun() -> Error {
     Error::device("nothing to finish: no work was begun, or other work began on the device after it")
 }

@@ -33,7 +33,8 @@ impl Products {
         Ok(Timer(self.model.clone().executor(Room::pages(1))?))
     }
 
-    /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must share this device's handle.
+    /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must be the device of [`load`](Self::load) with other
+    /// capabilities.
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
         Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
     }
