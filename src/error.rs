@@ -21,13 +21,13 @@ use std::sync::Arc;
 /// The result type of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of an error, by who can act on it.
+/// The kind of an error. The kind shows who can act on the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// The caller's input: a token out of range, an empty prompt, text that is not UTF-8.
     Input,
-    /// A file: missing, truncated, hostile, or of another kind than its name.
+    /// A file: missing, truncated, hostile, or with a content that does not match its name.
     File,
     /// A well-formed model that cannot run: unknown architecture, wrong shapes.
     Model,
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the exit code of a process that ends with such an error.
+    /// Returns the exit code of a process that ends with an error of this kind.
     pub fn exit_code(self) -> u8 {
         match self {
             Kind::Input | Kind::File | Kind::Model => 1,
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Returns the word for JSON.
+    /// Returns the name of the kind in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Input => "input",
@@ -80,12 +80,12 @@ pub struct Error {
     pub message: String,
     /// The place of the fault: a path, a tensor, a line, a shader and its binding.
     pub place: Option<String>,
-    /// The option or the field of a request that is wrong, by its library name: `top_p`. After `: ` or `, ` the part of its value:
-    /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) is the name alone.
+    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. The faulty part of its value may follow after `: `
+    /// or `, `: `grammar: line 1, column 12`. [`field_name`](Self::field_name) is the name alone.
     pub field: Option<Box<str>>,
     /// The advice. Options and items of the library are between backticks.
     pub hint: Option<String>,
-    /// Two lines: the faulty text, and carets under its faulty part. `Display` omits them.
+    /// Two lines: the faulty text, and carets under its faulty part. `Display` omits both lines.
     pub excerpt: Option<Box<str>>,
     /// The cause, which `source()` returns. Its text is part of the message.
     pub(crate) cause: Option<Arc<Cause>>,
@@ -94,7 +94,7 @@ pub struct Error {
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
-    /// Makes an error. Control characters of `message` are escaped, and a very long message is shortened.
+    /// Creates an error of this kind. Control characters of `message` are escaped, and a very long message is shortened.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         let message = one_line(message.into(), MAX_MESSAGE);
         Error { kind, message, place: None, field: None, hint: None, excerpt: None, cause: None }
@@ -124,8 +124,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place, the outermost last: `tensor blocks.0.att.w1`, then `model.pth` gives `model.pth: tensor …`. A place that is already the
-    /// outermost is not added again.
+    /// Adds a place around the places that were added before: `tensor blocks.0.att.w1`, then `model.pth`, becomes `model.pth: tensor …`. A
+    /// place that is already the outermost is not added again.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         self.place = Some(match self.place.take() {
@@ -136,8 +136,8 @@ impl Error {
         self
     }
 
-    /// Names the wrong option or field. A place that was added before becomes a place in the field's value. A field that was named before
-    /// becomes a field of this field.
+    /// Names the wrong option or field. A field that was named before becomes a field of this field. If no field was named before, a place
+    /// that was added before becomes a place in the field's value.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -166,20 +166,20 @@ impl Error {
         }
     }
 
-    /// Sets the cause, which `source()` returns.
+    /// Sets the cause, which `source()` returns. An earlier cause is kept.
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause.get_or_insert_with(|| Arc::new(Box::new(cause)));
         self
     }
 
-    /// Adds what to do, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
+    /// Adds advice, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
     }
 
-    /// Adds an excerpt with carets under the bytes `part` of a one-line text, or one caret after its end. A long text is shortened around the
-    /// part.
+    /// Adds an excerpt: the one-line text `text`, and carets under its bytes `part`. An empty `part` has one caret. A long text is shortened
+    /// before, in and after the part.
     pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
         const NEAR: usize = 60;
         let shown = |s: &str| s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
@@ -192,12 +192,12 @@ impl Error {
         self
     }
 
-    /// Makes the error of an operation on a file.
+    /// Converts the error of an operation on the file `path`. The kind is `File`, or `Memory` if memory ran out.
     pub fn io(error: std::io::Error, path: &std::path::Path) -> Self {
         Self::of_io(error).at(path.display())
     }
 
-    /// Makes the error of an operation on a file, without a place.
+    /// Converts the error of an operation on a file, without a place. The kind is `File`, or `Memory` if memory ran out.
     pub(crate) fn of_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
@@ -234,9 +234,9 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// The most bytes of a message and of a hint.
+/// The most bytes that a message or a hint may have.
 const MAX_MESSAGE: usize = 1000;
-/// The most bytes of a place: the longest path of a system, and a place in the file.
+/// The most bytes that one place or one field name may have: enough for the longest path of a system and a place in the file.
 const MAX_PLACE: usize = 5000;
 
 /// Escapes control characters, which a message may quote from a hostile file. Removes the middle of a text that is too long: parsers quote

@@ -50,7 +50,7 @@
 //! | save and restore a state | [`session::Session::save`], [`session::Session::load`] | below |
 //! | stream from an engine | [`engine::Engine::submit`] | [`engine::Engine`] |
 //! | run a batch | [`session::Batcher`] | [`session::Batcher`] |
-//! | lead a conversation | [`chat::Conversation::say`] | [`chat::Conversation`] |
+//! | hold a conversation | [`chat::Conversation::say`] | [`chat::Conversation`] |
 //! | tokenize and detokenize | [`vocab::Vocab::encode`], [`vocab::Vocab::decode`] | [`vocab::Vocab`] |
 //! | set sampler options | [`sample::Sampling`], [`sample::Sampling::set`] | [`sample::Sampling`] |
 //! | follow a grammar or a JSON schema | `constrain::Grammar`, [`engine::Request`] | [`constrain`] |
@@ -133,8 +133,9 @@
 //!
 //! # Features
 //!
-//! `cli` (default) is the command line. It implies `embedded-model`: the tiny trained model with its vocabulary, and the World vocabulary.
-//! `grammar` has grammars and JSON schemas. Without `cli` the crate has no argument parser and no logger.
+//! * `cli` (default) adds the command line, with an argument parser and a logger. `cli` turns on `embedded-model` and `grammar`.
+//! * `embedded-model` adds the tiny trained model with its vocabulary, and the World vocabulary.
+//! * `grammar` adds grammars and JSON schemas.
 
 #![deny(missing_docs)]
 

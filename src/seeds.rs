@@ -1,6 +1,6 @@
 //! Writes seeds of the fuzz targets to `fuzz/seeds`, from the small files of other tests. Run the ignored tests of this file.
 //!
-//! Seeds that are text (grammars, templates, lines of `batch`) are written by hand and exist only there.
+//! Seeds that are text (grammars, templates, lines of `batch`) were written by hand: no test writes these files.
 
 use crate::chat::{Conversation, Format};
 use crate::session::{Model, ModelSource, Options, Session};

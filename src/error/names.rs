@@ -7,8 +7,8 @@ pub(super) fn name(path: &str) -> &str {
     path.split([':', ',']).next().unwrap_or(path)
 }
 
-/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. If it returns `None`, the name
-/// stays.
+/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. If `rename` returns `None`,
+/// the name and its backticks stay.
 pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> String {
     let mut parts = text.split('`');
     let mut out = parts.next().unwrap_or_default().to_string();

@@ -1,4 +1,4 @@
-//! Allocates memory whose size a file or a user decides. A failed allocation is an error of kind `Memory`, not the end of the process.
+//! Allocates memory whose size depends on a file or a user. A failed allocation is an error of kind `Memory`, not the end of the process.
 
 use super::{Error, Result, size};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the caller handles a failed allocation of this thread. The program's allocator asks before it reports a failure.
+/// Returns whether this thread handles failed allocations itself. The program's allocator calls this before it reports a failure.
 #[cfg(feature = "cli")]
 pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
@@ -40,10 +40,10 @@ pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Returns `n` copies of `value`. Pages of zeros are taken from the system when they are first written.
+/// Returns `n` copies of `value`. If `value` is zero, the system provides a page only when it is first written.
 ///
 /// # Errors
-/// As [`room`].
+/// `Memory`, as for [`room`].
 pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>> {
     drop(room::<T>(n, what)?);
     Ok(vec![value; n])
@@ -52,7 +52,7 @@ pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>>
 /// Reads all of `from`, at most `limit` bytes.
 ///
 /// # Errors
-/// `Input` if `from` has more than `limit` bytes or cannot be read, `Memory` if the host has no room for them.
+/// `Input` if `from` has more than `limit` bytes, `File` if `from` cannot be read, `Memory` if the host has no room for the bytes.
 #[cfg(feature = "cli")]
 pub(crate) fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u8>> {
     let (mut bytes, mut from) = (Vec::new(), from.take(limit.saturating_add(1)));

@@ -3,21 +3,21 @@
 //! A token has a distance d = max - logit in fixed point, and a mass, 2^31 for the most likely token. A filter orders tokens by (d, id),
 //! finds the last token to keep and drops all tokens after it. A histogram finds the narrow band of distances that holds this token, so
 //! only this band is sorted. The list itself stays in the order of ids. The kernels in `shaders/sample/` find the same tokens by other
-//! means. Must not know settings. Filters that depend on the whole distribution are in `shape`.
+//! means. This module must not know settings. `shape` has the filters that depend on the whole distribution.
 
 mod shape;
 
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// The treatment of tokens that are as likely as the last token a filter keeps.
+/// Determines whether a filter also keeps the tokens that are exactly as likely as the least likely token it needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,
     Drop,
 }
 
-/// The tokens that may still be drawn. Reuses its buffers between calls.
+/// The tokens that may still be drawn. The buffers are reused between calls.
 #[derive(Default)]
 pub(super) struct Shortlist {
     /// Ids, ascending. `[n]`
@@ -28,13 +28,13 @@ pub(super) struct Shortlist {
     masses: Vec<u32>,
     /// The ranks by which `typical` orders tokens. `[n]`
     ranks: Vec<u32>,
-    /// The sums of masses per band of ranks. `[N_BINS]`
+    /// The sum of the masses in each band of ranks. `[N_BINS]`
     bins: Vec<u64>,
-    /// Tokens to sort: rank (high 32 bits) and place in the list (low 32 bits).
+    /// The tokens to sort, in one band of ranks: rank (high 32 bits) and place in the list (low 32 bits).
     edge: Vec<u64>,
 }
 
-/// The number of bands of ranks. All bands have the same width: the least power of two with which they cover every rank.
+/// The number of bands of ranks. All bands have the same width: the least power of two for which the bands cover every rank.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
@@ -59,7 +59,8 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the fewest most likely tokens whose share of the mass is at least `p / 2^32`. 0 keeps the most likely token.
+    /// Keeps the most likely tokens, no more than needed for a share of at least `p / 2^32` of the mass, and at least one token. `ties`
+    /// determines whether tokens that are as likely as the last kept token stay, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
@@ -78,7 +79,8 @@ impl Shortlist {
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the fewest most likely tokens whose masses sum to at least `target`. `target` must be at most the sum of all masses.
+    /// Keeps the most likely tokens, no more than needed for a sum of masses of at least `target`. `ties` determines whether tokens that are
+    /// as likely as the last kept token stay, too. `target` must be at most the sum of all masses.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -88,8 +90,8 @@ impl Shortlist {
         }
     }
 
-    /// Sums the masses by ascending rank, lower ids first among equals. Returns rank and id of the token at which the sum reaches `target`.
-    /// `ranks` has one entry per token of the list.
+    /// Sums the masses by ascending rank, lower ids first among equal ranks. Returns rank and id of the token at which the sum reaches
+    /// `target`, or `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
@@ -122,7 +124,7 @@ impl Shortlist {
         last.map(|&key| ((key >> 32) as u32, self.ids[key as u32 as usize]))
     }
 
-    /// Keeps the tokens for which `keep(id, distance)` is true. Invalidates the masses.
+    /// Keeps the tokens for which `keep(id, distance)` is true. Afterwards the masses are invalid.
     fn retain(&mut self, keep: impl Fn(u32, u32) -> bool) {
         let n_all = self.ids.len();
         let (ids, distances) = (&mut self.ids[..n_all], &mut self.distances[..n_all]);
@@ -136,8 +138,8 @@ impl Shortlist {
         self.distances.truncate(n);
     }
 
-    /// Picks the first token at which the cumulated masses exceed the share `random / 2^64` of `total`, the sum of the masses. Returns its
-    /// id and mass.
+    /// Adds the masses in the order of ids, until their sum exceeds the share `random / 2^64` of `total`. `total` is the sum of all masses.
+    /// Returns id and mass of the token that was added last, or `None` if the list is empty.
     pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;

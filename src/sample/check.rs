@@ -1,11 +1,11 @@
-//! Checks settings from outside.
+//! Checks settings that come from outside the library.
 
 use super::named;
 use super::settings::Sampling;
 use crate::error::{Error, Result};
 
 impl Sampling {
-    /// Checks the range of every value, and that ids are below `n_vocab`, the size of the vocabulary.
+    /// Checks the range of every number, the number of `dry_breakers`, and that all ids are below `n_vocab`, the size of the vocabulary.
     ///
     /// # Errors
     /// `Usage`, with the setting as field.
@@ -26,7 +26,7 @@ impl Sampling {
     }
 }
 
-/// The limit of `dry_breakers`: each text is searched in the whole vocabulary.
+/// The most texts in `dry_breakers`. The limit exists because each text is searched in the whole vocabulary.
 const MAX_BREAKERS: usize = 128;
 
 fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {

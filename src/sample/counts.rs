@@ -2,12 +2,12 @@
 
 use super::fixed::{ONE, Scale};
 
-/// The bit of the kernel's counts that marks an accepted id. The other bits are the count.
+/// The bit that marks an accepted id in the kernel's counts. The other 31 bits are the count.
 pub const SEEN: u32 = 1 << 31;
 
 /// Ids and their counts, in the order of first acceptance. Counts are in units of 2^-20 and below [`SEEN`].
 ///
-/// A list, because every token decays every count.
+/// The counts are a list rather than a map, because every token decays every count.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts(pub Vec<(u32, u32)>);
 
@@ -29,7 +29,7 @@ impl Counts {
     }
 }
 
-/// Converts a count from 0 to 2048 to units of 2^-20. Saturates.
+/// Converts a count to units of 2^-20. Negative counts become 0; counts from 2048 become `SEEN - 1`.
 pub fn count(x: f32) -> u32 {
     ((x * ONE) as u32).min(SEEN - 1)
 }

@@ -1,13 +1,13 @@
 //! DRY ("don't repeat yourself"): penalises a token that would extend a repetition, more for a longer repetition.
 //!
-//! If the last tokens of the text also occur earlier, right before a token t, then drawing t extends the repetition. From p-e-w's
-//! change to text-generation-webui; as in llama.cpp, a breaker itself has no penalty.
+//! If the last tokens of the text also occur earlier, right before a token t, then drawing t extends the repetition. The method is from
+//! p-e-w's change to text-generation-webui. As in llama.cpp, a breaker itself has no penalty.
 
 use super::fixed::quantised;
 use super::settings::Sampling;
 use std::collections::BTreeMap;
 
-/// The largest penalty, in nats: two clamped logits differ by at most as much.
+/// The largest penalty, in nats. Two clamped logits never differ by more than this.
 const ENOUGH: f64 = 4000.0;
 
 /// The settings of DRY.
@@ -16,7 +16,7 @@ pub(super) struct Dry {
     multiplier: f64,
     base: f64,
     allowed_length: usize,
-    /// The number of tokens to look back at.
+    /// The number of last tokens in which to look for repetitions.
     range: usize,
 }
 
@@ -32,12 +32,13 @@ impl Dry {
         (dry.multiplier > 0.0 && dry.range > 0).then_some(dry)
     }
 
-    /// Returns the number of tokens to look back at.
+    /// Returns the number of last tokens in which to look for repetitions.
     pub fn range(&self) -> usize {
         self.range
     }
 
-    /// Returns ids and their penalties in units of 2^-20. `breakers` is ascending.
+    /// Returns the ids that would extend a repetition in `text`, each with its penalty in units of 2^-20. `breakers` are the ids that end a
+    /// repetition, ascending.
     pub fn penalties(&self, text: &[u32], breakers: &[u32]) -> Vec<(u32, i32)> {
         let is_breaker = |id: &u32| breakers.binary_search(id).is_ok();
         // reversed: the last token is first
@@ -54,7 +55,8 @@ impl Dry {
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
     }
 
-    /// Computes multiplier * base^(length - allowed) in units of 2^-20. Multiplies step by step, because `powf` differs between C libraries.
+    /// Returns multiplier * base^(length - allowed_length), but at most [`ENOUGH`] nats, in units of 2^-20. Multiplies step by step, because
+    /// `powf` differs between C libraries.
     fn penalty(&self, length: usize) -> i32 {
         let mut penalty = self.multiplier;
         for _ in self.allowed_length..length {
@@ -70,7 +72,7 @@ impl Dry {
 /// Computes the Z function in linear time: for each suffix of the list, the length of its common prefix with the list.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // the suffix whose match ends furthest right: its start, and the end of its match
+    // start of the suffix whose match ends furthest right, and end of this match
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

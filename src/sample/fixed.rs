@@ -2,7 +2,7 @@
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions. Floats occur only where a logit or a setting is quantised.
 
-/// The fixed-point 1: one nat, one unit of a penalty, one count.
+/// The number 1 in fixed point: one nat, a penalty of 1, or a count of 1.
 pub const ONE: f32 = (1 << 20) as f32;
 
 /// The bound of logits, in nats: logits are clamped to `-LARGEST ..= LARGEST`.
@@ -62,7 +62,7 @@ impl Scale {
     /// The factor 0.
     pub const ZERO: Scale = Scale { mantissa: 0, shift: 0 };
 
-    /// Rounds a factor down to 32 significant bits. Numbers that are not above 0 become 0; numbers from 2^32 become 2^32 - 1.
+    /// Rounds a factor down to 32 significant bits. NaN and factors below 2^-32 become 0; factors from 2^32 become 2^32 - 1.
     pub fn of(factor: f64) -> Scale {
         let bits = factor.to_bits();
         let shift = 31 - ((bits >> 52 & 0x7ff) as i32 - 1023);
@@ -75,7 +75,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor that converts a distance in units of 2^-20 nats to an exponent of [`mass`] in units of 2^-26, at this temperature.
+    /// Returns the factor for a temperature. The factor converts a distance, in units of 2^-20 nats, to the exponent y of [`mass`], in units
+    /// of 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }
@@ -114,12 +115,12 @@ pub fn mass(distance: u32, scale: Scale) -> u32 {
     (u64::from(mantissa) >> (y >> 26)) as u32
 }
 
-/// Returns the least integer that is at least `total * share / 2^32`, and at least 1.
+/// Returns `total * share / 2^32`, rounded up, but at least 1.
 pub fn share_of(total: u64, share: u32) -> u64 {
     (u128::from(total) * u128::from(share)).div_ceil(1 << 32).max(1) as u64
 }
 
-/// Converts a share to units of 2^-32 and saturates. NaN and negative numbers become 0.
+/// Converts a share to units of 2^-32. NaN and negative shares become 0; shares from 1 become `u32::MAX`.
 pub(super) fn share(x: f32) -> u32 {
     (f64::from(x) * 4_294_967_296.0) as u32
 }

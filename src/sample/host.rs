@@ -5,10 +5,10 @@ use super::fixed::share;
 use super::mirostat::Mirostat;
 use super::settings::Sampling;
 
-/// The settings that only the host supports. `None` is off.
+/// The settings that only the host supports. A setting that is `None` is off.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
-    /// The share of the mass, in units of 2^-32.
+    /// The least share of the mass that `typical` keeps, in units of 2^-32.
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
@@ -36,7 +36,7 @@ impl OnHost {
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// Returns the number of tokens to look back at.
+    /// Returns the number of last tokens that DRY and the repeat penalty need: the larger of their two numbers.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

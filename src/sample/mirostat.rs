@@ -27,7 +27,8 @@ impl Mirostat {
         self.tau.saturating_mul(2)
     }
 
-    /// Keeps the tokens whose surprise is at most `mu`, and at least the most likely token. Weighs the rest and returns the sum of its masses.
+    /// Keeps the tokens whose surprise is at most `mu`, and always the most likely token. Weighs the kept tokens and returns the sum of their
+    /// masses.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
         // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
@@ -53,7 +54,8 @@ fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// Finds the largest distance whose product with `scale` is at most `y`, by bisection. The product is monotonic.
+/// Returns the largest distance whose product with `scale` is at most `y`. Finds it by bisection, because the product never falls when the
+/// distance grows.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);
     while dropped - kept > 1 {

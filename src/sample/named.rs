@@ -1,4 +1,4 @@
-//! Settings by name, from text: the registry that flags, JSON fields and `/set` of chat share.
+//! The registry of settings that have a name and can be read from text. Flags, JSON fields and chat's `/set` share it.
 //!
 //! To add a setting, add a field of [`Sampling`], its value in `Sampling::plain`, and an entry in [`SETTINGS`].
 
@@ -219,8 +219,8 @@ impl Sampling {
 
     /// Changes one setting. The names are the same as for flags; `_` and `-` are the same.
     ///
-    /// A list takes items separated by commas; `dry-breaker` takes one text or a JSON array of texts. `preset` changes all settings except
-    /// the seed, the guard, the bans and existing biases.
+    /// A list takes items separated by commas or spaces; `dry-breaker` takes one text or a JSON array of texts. `preset` changes all
+    /// settings except the seed, the guard, the bans and existing biases.
     ///
     /// # Errors
     /// `Usage`, with the name as field, if the name is unknown or the value is invalid. Ids are not checked: see [`check`](Self::check).
@@ -231,7 +231,7 @@ impl Sampling {
     /// Changes one setting from several values. A list takes the items of all values; any other setting takes the last value.
     ///
     /// # Errors
-    /// As `set`.
+    /// As [`set`](Self::set).
     pub fn set_each(&mut self, name: &str, values: &[&str]) -> Result<()> {
         Setting::named(name)?.set(self, values).map_err(|e| e.field(name))
     }
@@ -254,12 +254,12 @@ impl Sampling {
         self.with(&asked)
     }
 
-    /// Applies requested settings, by name and in any order, to these defaults. A preset applies first.
+    /// Applies the settings `asked` to these defaults. Each entry is a name and its values, in any order; `preset` applies first.
     ///
-    /// If a requested setting makes the sampling greedy, all filters and penalties that were not requested are off.
+    /// If an entry other than `preset` makes the sampling greedy, all filters and penalties without an entry are off.
     ///
     /// # Errors
-    /// As `set`.
+    /// As [`set`](Self::set).
     pub fn with(mut self, asked: &[(&str, &[&str])]) -> Result<Sampling> {
         let (presets, rest): (Vec<_>, Vec<_>) = asked.iter().partition(|(name, _)| *name == "preset");
         // An error names the field as JSON has it; the program turns that into a flag.

@@ -48,7 +48,7 @@ const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Returns the settings of RWKV's chat demos: a low `top_p`, and the same value for both penalties.
+/// Returns the settings of RWKV's chat demos: a low `top_p`, and the same value as presence penalty and as frequency penalty.
 fn penalised(top_p: f32, penalty: f32) -> Sampling {
     let plain = Sampling::plain(Order::Pip);
     Sampling { top_p, presence_penalty: penalty, frequency_penalty: penalty, penalty_decay: 0.996, ..plain }
@@ -66,7 +66,8 @@ impl Sampling {
         found.map(|p| (p.sampling)()).ok_or_else(unknown)
     }
 
-    /// Lists each preset: its name, the source of its settings, and the settings that differ from the softmax of the logits.
+    /// Lists each preset: its name, the source of its settings, and the settings that differ from plain sampling. Plain sampling has
+    /// temperature 1, and all filters and penalties are off.
     pub fn presets() -> impl Iterator<Item = (&'static str, &'static str, String)> {
         PRESETS.iter().map(|p| (p.name, p.origin, differences(&(p.sampling)(), &Sampling::plain(Order::Pip))))
     }

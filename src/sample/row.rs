@@ -10,42 +10,42 @@ pub const BANNED: i32 = i32::MIN;
 pub mod flag {
     /// Sampling is greedy: the largest logit wins.
     pub const GREEDY: u32 = 1;
-    /// The filters have the order of transformers, `Order::Hf`.
+    /// The filters and the temperature apply in the order of transformers, `Order::Hf`.
     pub const HF: u32 = 2;
     /// `top_p` is on.
     pub const TOP_P: u32 = 4;
     /// A presence, frequency or repeat penalty is on.
     pub const PENALISES: u32 = 8;
-    /// The guard is on: the kernel draws nothing while a logit is not finite, and the host draws the guard's id.
+    /// The guard is on: if a logit is not finite, the kernel draws nothing, and the host takes the guard's id.
     pub const GUARDS: u32 = 16;
     /// `top_n_sigma` is on.
     pub const SIGMA: u32 = 32;
 }
 
-/// One sampler's settings for `shaders/sample/draw.wgsl`. `struct Settings` there has the same fields in the same order, which a test
-/// checks. Distances, penalties and counts are in units of 2^-20.
+/// One sampler's settings for the kernel. `Settings` in `shaders/sample/settings.wgsl` has the same fields in the same order, which a test
+/// checks. `min_p_distance` and `presence` are in units of 2^-20; the repeat and frequency penalties are factors.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Row {
     /// A sum of bits from [`flag`].
     pub flags: u32,
-    /// The share of the mass that `top_p` keeps, in units of 2^-32.
+    /// The least share of the mass that `top_p` keeps, in units of 2^-32.
     pub top_p: u32,
     /// The number of tokens that `top_k` keeps; 0 is off.
     pub top_k: u32,
-    /// The largest distance from the maximum that `min_p` keeps; `u32::MAX` is off.
+    /// The largest distance below the maximum at which `min_p` keeps a token; `u32::MAX` is off.
     pub min_p_distance: u32,
-    /// The number of standard deviations from the maximum that `top_n_sigma` keeps.
+    /// The largest distance below the maximum at which `top_n_sigma` keeps a token, in standard deviations.
     pub n_sigma: Scale,
-    /// The factor from a distance to the exponent of its mass, in filters.
+    /// The factor that converts a distance to the exponent of its mass, for the filters.
     pub filter_scale: Scale,
-    /// The factor from a distance to the exponent of its mass, in the draw.
+    /// The factor that converts a distance to the exponent of its mass, for the draw.
     pub draw_scale: Scale,
     /// `repeat_penalty`, which multiplies negative logits.
     pub repeat: Scale,
     /// 1 / `repeat_penalty`, which multiplies positive logits.
     pub repeat_inverse: Scale,
-    /// `penalty_decay`, which multiplies all counts after each token.
+    /// `penalty_decay`, which multiplies all penalty counts after each token.
     pub decay: Scale,
     /// `presence_penalty`.
     pub presence: i32,
@@ -96,26 +96,27 @@ impl Row {
         self.flags & flag != 0
     }
 
-    /// Applies all penalties to the logit `x` of an accepted token with this count.
+    /// Returns the logit `x` of an accepted token after the repeat, presence and frequency penalties. `count` is the token's penalty count.
     pub(super) fn penalised(&self, x: i32, count: u32) -> i32 {
         self.counted(self.repeated(x), count)
     }
 
-    /// Applies the repeat penalty to the logit `x`.
+    /// Returns the logit `x` after the repeat penalty.
     pub(super) fn repeated(&self, x: i32) -> i32 {
         if x > 0 { self.repeat_inverse.times_signed(x) } else { self.repeat.times_signed(x) }
     }
 
-    /// Applies the presence and frequency penalties to the logit `x` of an accepted token with this count.
+    /// Returns the logit `x` of an accepted token after the presence and frequency penalties. `count` is the token's penalty count.
     pub(super) fn counted(&self, x: i32, count: u32) -> i32 {
         let frequency = self.frequency_sign * self.frequency.times(count).min(i32::MAX as u32) as i32;
         x.saturating_sub(self.presence.saturating_add(frequency)).max(-i32::MAX)
     }
 }
 
-/// Finds the largest distance whose mass is at least `p` times the full mass. Uses bisection, because `log` differs between C libraries.
+/// Returns the largest distance whose mass is at least `p` times the full mass, or `u32::MAX` if `p` is 0, negative or NaN. Uses bisection,
+/// because `log` differs between C libraries.
 fn last_as_likely(p: f32, scale: Scale) -> u32 {
-    // off
+    // `min_p` is off
     if p.is_nan() || p <= 0.0 {
         return u32::MAX;
     }
@@ -128,7 +129,8 @@ fn last_as_likely(p: f32, scale: Scale) -> u32 {
     kept
 }
 
-/// Returns id and bias in units of 2^-20, ascending by id. Adds the biases of the same id. A banned id has the bias [`BANNED`].
+/// Returns each id of `logit_bias` and `ban` once, with its bias in units of 2^-20, ascending by id. Several biases of one id are added. A
+/// banned id has the bias [`BANNED`].
 pub(super) fn biases(s: &Sampling) -> Vec<(u32, i32)> {
     let biased = s.logit_bias.iter().map(|&(id, x)| (id, if x == f32::NEG_INFINITY { BANNED } else { quantised(x) }));
     let mut all: Vec<(u32, i32)> = biased.chain(s.ban.iter().map(|&id| (id, BANNED))).collect();

@@ -25,7 +25,7 @@ pub struct Sampler {
     on_host: OnHost,
     /// Ids and biases from `logit_bias` and `ban`.
     biases: Vec<(u32, i32)>,
-    /// Ids that break a repetition, ascending. `None` before [`Sampler::break_at`].
+    /// The ids that end a repetition for DRY, ascending. `None` before [`Sampler::break_at`].
     breakers: Option<Arc<[u32]>>,
     counts: Counts,
     /// The last tokens of the text, at least as many as the settings need.
@@ -54,7 +54,7 @@ pub struct Memory {
     pub mu: Option<i32>,
 }
 
-/// Working memory: as long as the vocabulary after the first call, without meaning between calls.
+/// Working memory, kept to save allocations. Its contents have no meaning between calls.
 #[derive(Default)]
 struct Scratch {
     /// Logits after penalties, bias and bans, as ordered integers. `[V]`
@@ -76,9 +76,9 @@ impl std::fmt::Debug for Scratch {
 
 /// The result of the chain of filters.
 enum Outcome {
-    /// Greedy sampling: the id.
+    /// The drawn id, with greedy sampling.
     Certain(u32),
-    /// The sum of the masses in `Scratch::list`, which is filtered and weighed.
+    /// `Scratch::list` is filtered and weighed. The value is the sum of its masses.
     Weighed(u64),
 }
 
@@ -104,15 +104,15 @@ impl Sampler {
         }
     }
 
-    /// Returns the settings, with the seed of the random stream in use.
+    /// Returns the settings. Their seed is the seed of the current random stream.
     pub fn settings(&self) -> &Sampling {
         &self.settings
     }
 
     /// Draws one id from `logits` `[V]`. Takes one number from the random stream, also if the settings are greedy.
     ///
-    /// Only a guard draws an id whose logit is not finite. Penalty counts do not change: see [`accept`](Self::accept). Calls after the
-    /// first allocate nothing as long as the vocabulary.
+    /// An id whose logit is not finite is drawn only if it is the guard's id. Penalty counts do not change: see [`accept`](Self::accept).
+    /// Calls after the first one allocate no memory of the vocabulary's size.
     ///
     /// # Errors
     /// `Model` if no logit is finite. `Usage` if `ban` and `logit_bias` exclude every finite logit.
@@ -145,7 +145,8 @@ impl Sampler {
         Ok(id)
     }
 
-    /// Returns the id that the guard draws from `logits` `[V]`. `None` if all logits are finite or the guard is off.
+    /// Returns the guard's id if a logit in `logits` `[V]` is not finite. `None` if all logits are finite, if the guard is off, or if the
+    /// guard's id is beyond the logits.
     pub fn guarded(&self, logits: &[f32]) -> Option<u32> {
         let id = self.settings.guard.filter(|&id| (id as usize) < logits.len())?;
         // no branch per element, so that the loop vectorises
@@ -179,8 +180,8 @@ impl Sampler {
 
     /// Counts a drawn id: decays all counts, then adds `weight` to the count of `id`. Also calls [`read`](Self::read) with `id`.
     ///
-    /// The weight is 1, or 0 for text that may repeat ([`penalty_weight`](super::penalty_weight)). The presence penalty applies to both.
-    /// Pass the tokens of a prompt to [`read`](Self::read) instead.
+    /// The weight is 1, or 0 for text that may repeat ([`penalty_weight`](super::penalty_weight)). The presence penalty applies with either
+    /// weight. Pass the tokens of a prompt to [`read`](Self::read) instead.
     pub fn accept(&mut self, id: u32, weight: f32) {
         self.counts.accept(id, weight, self.row.decay);
         self.read(&[id]);
@@ -190,7 +191,7 @@ impl Sampler {
     pub fn read(&mut self, tokens: &[u32]) {
         let most = self.on_host.looks_back();
         self.recent.extend_from_slice(&tokens[tokens.len() - tokens.len().min(most)..]);
-        // only when the list has doubled: the cost per token stays constant
+        // drops old tokens only when the list is twice as long as needed, so that the cost per token stays constant
         if self.recent.len() / 2 >= most {
             self.recent.drain(..self.recent.len() - most);
         }
@@ -201,18 +202,18 @@ impl Sampler {
         self.on_host.is_off()
     }
 
-    /// Returns the texts that break repetitions, if DRY still needs the ids that contain them. `None` if DRY is off or
-    /// [`break_at`](Self::break_at) was called.
+    /// Returns `dry_breakers` if DRY needs the ids of the tokens that contain these texts. `None` if DRY is off or if
+    /// [`break_at`](Self::break_at) has set the ids.
     pub fn wants_breakers(&self) -> Option<&[String]> {
         (self.on_host.dry.is_some() && self.breakers.is_none()).then_some(self.settings.dry_breakers.as_slice())
     }
 
-    /// Sets the ids, ascending, that end a repetition for DRY. `Session` calls this.
+    /// Sets the ids that end a repetition for DRY, ascending. `Session` calls this.
     pub fn break_at(&mut self, ids: Arc<[u32]>) {
         self.breakers = Some(ids);
     }
 
-    /// Skips one number of the random stream, which another sampler with the same memory took.
+    /// Skips one number of the random stream. Call this after another sampler with the same memory, such as the GPU's, took this number.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);
     }
@@ -234,7 +235,7 @@ impl Sampler {
         self.mu = memory.mu;
     }
 
-    /// Returns a copy with the same settings and the same text, at the beginning of the random stream that `seed` selects.
+    /// Returns a copy with the same settings and memory, but at the beginning of the random stream that `seed` selects.
     pub fn reseeded(&self, seed: u64) -> Self {
         let mut fork = self.clone();
         fork.restore(Memory { seed, draws: 0, ..self.memory() });
@@ -242,7 +243,7 @@ impl Sampler {
         fork
     }
 
-    /// Returns the settings as the kernel reads them, with the seed of the random stream in use.
+    /// Returns the settings as the kernel reads them. Their seed is the seed of the current random stream.
     pub fn row(&self) -> &Row {
         &self.row
     }
@@ -257,7 +258,7 @@ impl Sampler {
         &self.counts.0
     }
 
-    /// Returns id and bias, ascending by id, each id once. A bias is in units of 2^-20, or [`BANNED`].
+    /// Returns each biased or banned id once, with its bias, ascending by id. A bias is in units of 2^-20, or [`BANNED`].
     pub fn biases(&self) -> &[(u32, i32)] {
         &self.biases
     }

@@ -3,8 +3,8 @@
 /// The order of the filters and the temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps tokens that are as likely as the
-    /// last token it keeps.
+    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps all tokens that are exactly as
+    /// likely as the least likely token it needs.
     Pip,
     /// Applies the temperature before the filters, as transformers does.
     Hf,
@@ -12,24 +12,25 @@ pub enum Order {
 
 /// The sampling settings: how a token is drawn from logits.
 ///
-/// First the logits change: the penalties for generated tokens, the penalty of [DRY](Self::dry_multiplier), `logit_bias`, `ban`. Then
-/// the filters apply one after another, in one of two orders:
+/// First the logits are adjusted: by the penalties for generated tokens, the penalty of [DRY](Self::dry_multiplier), `logit_bias` and
+/// `ban`, in this order. Then the filters apply one after another, in one of two orders:
 ///
 /// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
 /// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
 ///
-/// llama.cpp uses the same order with three differences: llama.cpp applies biases first, `Hf` moves `temperature`, `Pip` moves `top_k`.
-/// With `mirostat`, both orders apply the temperature and then mirostat, and skip all other filters, as in llama.cpp.
+/// llama.cpp's order is `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`, `temperature`: `Hf` differs in the place of `temperature`,
+/// `Pip` in the place of `top_k`. llama.cpp applies biases before the penalties. With `mirostat`, both orders apply the temperature and
+/// then mirostat, and skip all other filters, as in llama.cpp.
 ///
-/// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. With those the host draws instead, which
-/// happens automatically. Host and GPU draw the same ids. All filters ignore logits of negative infinity and never draw their ids.
+/// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. If one of these is on, the host draws
+/// automatically. Host and GPU draw the same ids. An id whose logit is not finite is never drawn, except by the [guard](Self::guard).
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
 /// use wingbeat::sample::{Sampler, Sampling};
 ///
 /// let mut settings = Sampling { temperature: 0.8, top_p: 0.9, seed: 7, ..Sampling::rwkv() };
-/// // The same by name, from text, as flags and JSON fields are read.
+/// // Flags and JSON fields set a field by its name, from text.
 /// settings.set("repeat_penalty", "1.1")?;
 /// settings.check(3)?;
 ///
@@ -42,56 +43,56 @@ pub enum Order {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; values below 1 favour likely tokens. 0 is greedy: takes the largest logit, the lowest id among equals, and skips
-    /// the filters.
+    /// Divides the logits; values below 1 favour likely tokens. 0 is greedy sampling: takes the token with the largest logit, the lowest id
+    /// among equals, and skips the filters.
     pub temperature: f32,
-    /// Keeps the most likely tokens up to this total probability, in 0 ..= 1. 1 is off; 0 keeps the most likely token.
+    /// Keeps the most likely tokens until their total probability reaches this, in 0 ..= 1. 1 is off; 0 keeps the most likely token.
     pub top_p: f32,
     /// Keeps this many of the most likely tokens, the lower id among equals. 0 is off.
     pub top_k: usize,
-    /// Keeps tokens at least this fraction as likely as the most likely one, in 0 ..= 1. 0 is off.
+    /// Keeps the tokens whose probability is at least this fraction of the largest probability, in 0 ..= 1. 0 is off.
     pub min_p: f32,
-    /// Keeps the tokens whose surprise is closest to the entropy, up to this total probability, in 0 ..= 1. May drop the most likely
-    /// token. 1 is off.
+    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy until their total probability reaches this, in 0 ..= 1. May drop
+    /// the most likely token. 1 is off.
     pub typical: f32,
     /// Keeps the tokens whose logit is at most this many standard deviations below the largest logit. 0 is off.
     pub top_n_sigma: f32,
-    /// The surprise per token, in bits, that mirostat 2 aims at. 0 is off.
+    /// The mean surprise per token, in bits, that mirostat 2 aims at. 0 is off.
     pub mirostat: f32,
     /// The learning rate of mirostat, at least 0.
     pub mirostat_rate: f32,
-    /// Subtracted from the logit of every token generated before. 0 is off.
+    /// Is subtracted from the logit of every token that was generated before. 0 is off.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of a token, times the token's count. 0 is off.
+    /// Is multiplied by a token's penalty count, then subtracted from the token's logit. 0 is off.
     pub frequency_penalty: f32,
-    /// Multiplies all counts after each token, in 0 ..= 1. 1 is off.
+    /// Multiplies all penalty counts after each token, in 0 ..= 1. 1 is off.
     pub penalty_decay: f32,
-    /// Divides the positive logits and multiplies the negative logits of tokens generated before. 1 is off.
+    /// For tokens that were generated before: divides a positive logit and multiplies a negative logit. 1 is off.
     pub repeat_penalty: f32,
-    /// The number of tokens, including the prompt, that `repeat_penalty` looks back at; 0 is off. `None`: all generated tokens, without the
-    /// prompt.
+    /// The number of last tokens to which `repeat_penalty` applies; tokens of the prompt count, too. 0 is off. `None`: all generated tokens,
+    /// but no token of the prompt.
     pub repeat_last_n: Option<usize>,
     /// DRY subtracts `multiplier * base^(length - allowed_length)` from the logit of a token that would extend a repetition. `length` is
     /// the length of the repetition in tokens, at least `allowed_length`. 0 is off.
     pub dry_multiplier: f32,
     /// The base of DRY's formula, at least 1.
     pub dry_base: f32,
-    /// Shorter repetitions have no penalty.
+    /// The length in tokens from which a repetition has a penalty. 0 counts as 1.
     pub dry_allowed_length: usize,
-    /// The number of tokens, including the prompt, that DRY looks back at; 0 is off. `None`: all tokens.
+    /// The number of last tokens in which DRY looks for repetitions; tokens of the prompt count, too. 0 is off. `None`: all tokens.
     pub dry_range: Option<usize>,
-    /// A token that contains one of these texts ends a repetition, and has no penalty.
+    /// Texts that end a repetition. A token that contains such a text ends a repetition for DRY and has no DRY penalty.
     pub dry_breakers: Vec<String>,
-    /// Ids and numbers to add to their logits. Negative infinity bans an id.
+    /// Pairs of an id and the number to add to its logit. Negative infinity bans the id.
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub ban: Vec<u32>,
-    /// The id that is drawn while any logit is NaN or infinite, before penalties and bans apply. GLM's reference code has the same guard:
-    /// the text continues although the model's numbers failed. `None`: draws from the finite logits.
+    /// The id to draw if any logit is NaN or infinite. The guard looks at the logits before penalties and bans apply. GLM's reference code
+    /// has the same guard: the text continues although the model's numbers failed. `None`: draws from the finite logits.
     pub guard: Option<u32>,
     /// The order of the filters and the temperature.
     pub order: Order,
-    /// Selects the random stream.
+    /// The seed, which selects the random stream.
     pub seed: u64,
 }
 

@@ -3,9 +3,10 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Returns number `position` of the stream that `seed` selects. `shaders/sample/chacha.wgsl` computes the same function.
+/// Returns the number at `position`, from 0, of the stream that `seed` selects. `shaders/sample/chacha.wgsl` computes the same function.
 ///
-/// The key is the seed in little-endian order and 24 zero bytes; number `n` is words `2 n` (low) and `2 n + 1` (high).
+/// The key is the seed in little-endian order and 24 zero bytes. The number at position `n` consists of the words `2 n` (low half) and
+/// `2 n + 1` (high half) of the keystream.
 pub fn number(seed: u64, position: u64) -> u64 {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());

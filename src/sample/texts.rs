@@ -11,7 +11,7 @@ pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
     text.parse().map_err(|_| refuse(expected, text))
 }
 
-/// Reads a number of tokens to look back at. `None` for all tokens: `all`, or -1 as in llama.cpp.
+/// Reads the number of tokens to look back at. Returns `None`, which means all tokens, for `all`, and for `-1` as in llama.cpp.
 pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),
@@ -33,7 +33,7 @@ pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<V
     text.split([',', ' ']).map(str::trim).filter(|part| !part.is_empty()).map(item).collect()
 }
 
-/// Reads `ID=X`.
+/// Reads an id and its bias from `ID=X`.
 pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
     let parsed = text.split_once('=').and_then(|(id, x)| Some((id.trim().parse().ok()?, x.trim().parse().ok()?)));
     parsed.ok_or_else(|| refuse("ID=X such as 261=-1.5", text))
@@ -51,7 +51,7 @@ pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     if texts.iter().any(String::is_empty) { Err(refuse("texts that are not empty", text)) } else { Ok(texts) }
 }
 
-/// Replaces `\n`, `\t` and `\\` by the characters they name. Other backslashes stay.
+/// Replaces `\n`, `\t` and `\\` by the characters that these escapes stand for. Other backslashes stay.
 fn unescaped(text: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

@@ -1,21 +1,21 @@
-//! The two loops over the whole vocabulary that dominate a sampler's time. On x86-64 with AVX2, detected at run time, the compiler
-//! vectorises them to eight lanes. The results are integers, so every machine computes the same numbers.
+//! The two loops over the whole vocabulary that dominate a sampler's time. For x86-64 the compiler makes a second copy of each loop, with
+//! eight lanes of AVX2, which runs if the CPU has AVX2. The results are integers, so every machine computes the same numbers.
 
 use super::fixed::{Scale, key_of, mass};
 
-/// Writes the keys of all logits to `keys`. `[V]`
+/// Writes the key of each logit to `keys`, and makes `keys` as long as `logits`. `[V]`
 pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
     keys.resize(logits.len(), 0);
     each(logits, keys, Keys)
 }
 
-/// Writes the masses of all distances to `masses`. `[n]`
+/// Writes the mass of each distance to `masses`, and makes `masses` as long as `distances`. `[n]`
 pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     masses.resize(distances.len(), 0);
     each(distances, masses, Masses(scale))
 }
 
-/// A function of one number. A trait instead of a closure, so that `x86::each` compiles its own copy with AVX2.
+/// A function of one number. It is a trait instead of a closure, so that `x86::each` compiles its own copy with AVX2.
 trait Map<T> {
     fn of(&self, x: T) -> u32;
 }

@@ -3,12 +3,12 @@
 use super::super::fixed::{Scale, share_of};
 use super::Shortlist;
 
-/// The bits dropped from distances before squaring, which leaves units of 2^-10: a sum of squares over any vocabulary fits in 64 bits.
-/// The kernel does the same.
+/// The number of low bits that are dropped from a distance before it is squared. The rest is in units of 2^-10, so a sum of squares over
+/// any vocabulary fits in 64 bits. The kernel does the same.
 const COARSE: u32 = 10;
 
 impl Shortlist {
-    /// Keeps the tokens whose logit is at most `n` standard deviations of all logits below the maximum.
+    /// Keeps the tokens whose logit is at most `n` standard deviations below the maximum. The deviation is taken over all logits in the list.
     pub(in super::super) fn top_n_sigma(&mut self, n: Scale) {
         let count = self.distances.len() as u64;
         let coarse = |d: &u32| u64::from(d >> COARSE);
@@ -19,8 +19,8 @@ impl Shortlist {
         self.within(n.times(deviation));
     }
 
-    /// Keeps the fewest tokens with a surprise closest to the entropy whose share of the mass is at least `p / 2^32`, the lower id among
-    /// equals. Afterwards, distances count from the most likely token that remains.
+    /// Keeps the tokens whose surprise is closest to the entropy, no more than needed for a share of at least `p / 2^32` of the mass. Among
+    /// equally close tokens, lower ids come first. Afterwards, a distance is relative to the most likely of the kept tokens.
     pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {
         let total = self.weigh(scale);
         let sum: u128 = self.distances.iter().zip(&self.masses).map(|(&d, &m)| u128::from(d) * u128::from(m)).sum();
