@@ -34,14 +34,15 @@ impl Outcome {
     }
 }
 
-/// Bound of every case on a device with cooperative matrices: they round activations to f16.
+/// The bound of a case on a device with cooperative matrices is at least this: cooperative matrices round activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
-/// Bound of cases with an f16 state: a number between two f16 values may round to either, and later steps start from the rounded value.
+/// The bound of a case with an f16 state is at least this. A number between two f16 values may round to either value, and later steps start
+/// from the rounded value.
 const HALF_STATE_BOUND: f64 = 1e-7;
 
-/// Returns the device without cooperative matrices if their products differ from the twin's. wgpu calls cooperative matrices
-/// experimental, and few drivers have them, so they are compared on every device before a model uses them.
+/// Returns the device. If products by cooperative matrices differ from the twin's products, the device is returned without cooperative
+/// matrices. wgpu calls cooperative matrices experimental, and few drivers have them. So every device is checked before a model uses them.
 pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();
@@ -130,13 +131,13 @@ fn small_model() -> Tape {
     t
 }
 
-/// Rows after the last row of a step that no kernel may write.
+/// The number of rows after a step's last row that are compared: no kernel may write to these rows.
 const GUARD_ROWS: usize = 2;
 
 /// Room for the steps of all cases.
 const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
 
-/// Plays a case on the device and on the CPU, and compares them.
+/// Plays a case on the device and on the CPU, and compares the results.
 pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.store_as(format);
@@ -229,7 +230,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     Ok(worst)
 }
 
-/// Returns rows of seeded random numbers with zeros as padding. In the first column block, a share of `zeros` numbers is zero.
+/// Returns rows of seeded random numbers with zeros as padding. In the first column block, the share `zeros` of the numbers is zero.
 fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
     let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];

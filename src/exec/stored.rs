@@ -6,7 +6,7 @@ use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
 
-/// Returns the bytes of a matrix that the CPU executor reads from the mapped file, without a copy in memory.
+/// Returns how many bytes of a matrix the CPU executor reads from the mapped file, without a copy in memory.
 pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     let of = |part: &MatrixPart| {
         let is_stored = matches!(Stored::of(part, matrix.axis(), source)?, Stored::Floats | Stored::Coded(_));
@@ -62,7 +62,7 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
 /// Reorders the block scales of the transposed matrix for a part.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
-    // Scales per row of the stored matrix, and of the part. Scales along columns include the padding.
+    // The number of scales per row of the stored matrix, and per row of the part. Scales along columns include the padding.
     let (theirs, ours) = match axis {
         Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
         Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),

@@ -25,7 +25,7 @@ pub struct Strategy {
 struct Segment {
     device: Device,
     dtype: DType,
-    /// Name of a weight format in [`FORMATS`](crate::quant::FORMATS).
+    /// Name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
 }
@@ -47,11 +47,11 @@ enum DType {
 /// The number of layers that a segment requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layers {
-    /// No number: the remaining layers are divided among such segments.
+    /// No number. The remaining layers are divided among the segments without a number.
     Share,
     /// `*N`: N layers.
     Fixed(usize),
-    /// `*N+`: N layers stay on the device. The layers that no segment requests are streamed through it.
+    /// `*N+`: N layers stay on the device. The layers that no segment requests are streamed through the device.
     Streamed(usize),
 }
 
@@ -87,10 +87,10 @@ impl FromStr for Strategy {
     }
 }
 
-/// How layers are placed on devices.
+/// A strategy, or the request to choose one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StrategyChoice {
-    /// As the free memory of this machine allows.
+    /// The strategy that suits the free memory of this machine.
     #[default]
     Auto,
     Given(Strategy),

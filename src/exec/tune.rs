@@ -24,8 +24,8 @@ struct Measured {
     cooperative_is_right: bool,
 }
 
-/// Opens an adapter, with the measured sizes in the folder `cache` if there are any. Cooperative matrices are used only if they were
-/// compared with the twins.
+/// Opens an adapter, with the measured kernel sizes if the folder `cache` has them. Cooperative matrices are used only if their products agree
+/// with the twins.
 ///
 /// # Errors
 /// As [`Device::open_async`].
@@ -36,7 +36,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
-        // In a browser nothing compares them.
+        // In a browser, nothing compares cooperative matrices with the twins.
         #[cfg(target_arch = "wasm32")]
         None => device.caps.cooperative = None,
         #[cfg(not(target_arch = "wasm32"))]

@@ -25,11 +25,11 @@ pub struct Ahead {
     draws: Draws,
     /// Copy of the ids of [`Draws`] for the host.
     readback: Readback,
-    /// Steps submitted since [`Ahead::begin`].
+    /// The number of steps submitted since [`Ahead::begin`].
     n_drawn: usize,
     /// Commands that are encoded ahead, for another submission of the same steps.
     next: Option<(Steps, wgpu::CommandBuffer)>,
-    /// The submission whose ids were not taken, with the number of steps before it.
+    /// The submission whose ids were not taken yet, and the number of steps that were submitted before that submission.
     under_way: Option<(usize, Steps)>,
 }
 
@@ -41,7 +41,7 @@ impl Ahead {
         Ok(Ahead { draws, readback, n_drawn: 0, next: None, under_way: None })
     }
 
-    /// Returns the number of slots that have room.
+    /// Returns the number of slots that the buffers have room for.
     pub fn n_slots(&self) -> usize {
         self.draws.sizes().n_slots
     }
@@ -57,7 +57,7 @@ impl Ahead {
         &self.readback
     }
 
-    /// Submits the steps.
+    /// Submits the steps, and encodes the next submission of the same steps.
     pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
         self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);

@@ -97,7 +97,7 @@ struct Composer<'a> {
 }
 
 impl Composer<'_> {
-    /// Appends a module after the modules that it imports, once.
+    /// Appends a module, after the modules that it imports. Does nothing if the module was appended before.
     fn splice(&mut self, module: &str, text: &mut String) -> Result<()> {
         if self.done.iter().any(|(done, _)| done == module) {
             return Ok(());

@@ -80,7 +80,7 @@ pub enum AdapterKind {
 }
 
 impl AdapterKind {
-    /// Returns the name of the kind in output.
+    /// Returns the name of the kind, for output.
     pub fn name(self) -> &'static str {
         match self {
             AdapterKind::Discrete => "discrete",
@@ -102,9 +102,9 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
-    /// Size of the cooperative matrices that kernels support, with f16 factors and f32 sums. `None` if the adapter has no such size.
+    /// The largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums. `None` if there is no such size.
     pub cooperative: Option<usize>,
-    /// Smallest and largest subgroup. `None` if subgroup operations are not supported.
+    /// The smallest and the largest number of invocations in a subgroup. `None` if subgroup operations are not supported.
     pub subgroups: Option<(u32, u32)>,
     pub max_binding_bytes: u64,
     pub max_buffer_bytes: u64,
@@ -140,7 +140,7 @@ impl Adapter {
         }
     }
 
-    /// Returns the memory that the driver reports now, or `None`. A software adapter has the host's memory.
+    /// Returns the memory that the driver reports now, or `None` if it reports none. A software adapter has the host's memory.
     pub fn memory(&self) -> Option<Memory> {
         if self.kind == AdapterKind::Cpu { host_memory() } else { memory::of(&self.inner) }
     }
@@ -166,7 +166,7 @@ impl Adapter {
     }
 }
 
-/// Returns the largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums.
+/// Returns the largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums, or `None`.
 fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
     if !adapter.features().contains(COOPERATIVE_FEATURES | wgpu::Features::SUBGROUP) {
         return None;
@@ -182,10 +182,11 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
     [16, 8].into_iter().find(|&size| has(size)).map(|size| size as usize)
 }
 
-/// The features of kernels with cooperative matrices.
+/// The features that kernels with cooperative matrices need.
 const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
-/// Returns whether to use a feature, which the adapter may offer. The environment variable forbids it with `0` and requires it with `1`.
+/// Returns whether to use a feature. If the environment variable is not set, uses the feature if the adapter offers it. `0` forbids the
+/// feature, `1` requires it.
 fn wanted(variable: &str, offered: bool) -> Result<bool> {
     match environment::value(variable)?.as_deref() {
         None => Ok(offered),
@@ -237,7 +238,7 @@ impl Faults {
         }
     }
 
-    /// Returns the error and forgets it. Work on a lost device fails again.
+    /// Returns the error, if one was kept, and forgets it. Work on a lost device fails again.
     pub fn check(&self) -> Result<()> {
         match self.0.lock() {
             Ok(mut slot) => slot.take().map_or(Ok(()), Err),
@@ -253,7 +254,7 @@ pub struct Device {
     pub faults: Faults,
     pub caps: Caps,
     pub is_slow: bool,
-    /// True if shaders run without bounds checks and loop limits. Tests and `doctor` compare them with their twins.
+    /// True if shaders run without bounds checks and loop limits. Tests and `doctor` compare these shaders with their twins.
     pub trusted: bool,
     /// Compiled kernels, shared by all models on the device. Each is built on first use.
     pub kernels: Arc<Kernels>,
@@ -305,7 +306,7 @@ impl Device {
         })
     }
 
-    /// Returns the same device with other capabilities. The self-test plays both classes of kernels so.
+    /// Returns the same device with other capabilities, so that one device can play kernels of both classes and of all sizes.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
             device: self.device.clone(),
@@ -318,7 +319,7 @@ impl Device {
         }
     }
 
-    /// Wraps a device that the caller opened. Replaces its handlers of errors and of device loss.
+    /// Wraps an open device. Replaces the device's handlers of errors and of device loss.
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, is_slow: bool) -> Device {
         let faults = Faults::default();
         let sink = faults.clone();

@@ -12,7 +12,7 @@ use crate::tape::{Binding, Dispatch, VarSpec};
 use std::ops::Range;
 use wgpu::BufferUsages;
 
-/// Words in a slot's header in the buffer of ids: number of draws (low and high half), step, unused.
+/// The number of words of a slot's header in the buffer of ids: number of draws (low half, high half), step, unused.
 const HEADER: usize = 4;
 /// Largest vocabulary: the kernel searches two levels of 512 ranges of four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
@@ -78,11 +78,11 @@ impl DrawSizes {
 /// Samples on the device for the slots of one executor.
 pub struct Draws {
     sizes: DrawSizes,
-    /// Settings of the samplers: `[slot]` of [`Row`].
+    /// Settings of the samplers: one [`Row`] per slot.
     settings: wgpu::Buffer,
     /// Counts, then biases: `[slot, 2, 4 quads]`.
     memory: wgpu::Buffer,
-    /// One bit per id.
+    /// One bit per id, set if the token does not count in penalties.
     exempt: wgpu::Buffer,
     /// Headers `[slot, 4]`, then ids `[n_steps, slot]`.
     drawn: wgpu::Buffer,
@@ -131,7 +131,7 @@ impl Draws {
     }
 
     /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again. `exempt`
-    /// has one bit per id, 1 if a token does not count in penalties. Call this before the submission; its commands may be encoded already.
+    /// has one bit per id, 1 if a token does not count in penalties. Call this before the steps are submitted; they may be encoded already.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));

@@ -53,16 +53,16 @@ pub struct GpuExecutor {
     angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
-    /// Rows of an embedding table that stays in host memory; else empty.
+    /// Buffers for rows of an embedding table in host memory. Empty if the table is on the device.
     table: Vec<wgpu::Buffer>,
-    /// The size of steps that activations have room for.
+    /// The largest size of steps for which the activations have room.
     capacity: Size,
     plans: HashMap<Size, Plan>,
     /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
     /// Work that was begun and not finished.
     pending: Option<Pending>,
-    /// A buffer for the next readback.
+    /// The buffer of an earlier readback, kept for the next one.
     readback: Option<Readback>,
     /// Scratch for the encoded cursor.
     words: Vec<u32>,
@@ -120,7 +120,7 @@ impl GpuExecutor {
         Ok(executor)
     }
 
-    /// Makes room for steps of this size. Drops the activations of earlier steps, and all plans.
+    /// Makes room for steps of this size. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
     fn grow(&mut self, size: Size) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
@@ -171,7 +171,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Waits for the work that was begun, and takes it. After an error, drops the buffers that the device may still use.
+    /// Waits for the work that was begun, and takes it from `pending`. After an error, drops the buffers that the device may still use.
     fn done(&mut self) -> Result<Pending> {
         let waited = self.wait();
         let pending = self.pending.take();
@@ -182,7 +182,7 @@ impl GpuExecutor {
         pending.ok_or_else(nothing_begun)
     }
 
-    /// Makes a plan for `n_steps` steps that begin with this one, and writes its cursor to the device.
+    /// Makes a plan for `n_steps` steps, of which `step` is the first, and writes the cursor of `step` to the device. Returns the plan's size.
     fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
         let size = Size::of(step, n_steps, self.model.tape());
         self.plan(size)?;
@@ -328,7 +328,7 @@ impl Executor for GpuExecutor {
         let Pending::Ahead = self.done()? else { return Err(nothing_begun()) };
         let taken = self.ahead.as_mut().ok_or_else(nothing_begun)?.take(ids);
         if taken.is_err() {
-            // Its readback buffer may stay mapped.
+            // The readback buffer of `ahead` may stay mapped.
             self.ahead = None;
         }
         taken

@@ -2,7 +2,7 @@
 
 use crate::exec::Memory;
 
-/// Returns the memory of an adapter. `None` if the backend does not report it, as OpenGL and browsers.
+/// Returns the memory of an adapter. `None` if the backend does not report it: OpenGL and browsers do not.
 pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     match adapter.get_info().backend {
         #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -15,7 +15,8 @@ pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     }
 }
 
-/// Returns the largest heap of the device. Smaller heaps are windows into it, or host-visible memory that large buffers do not use.
+/// Returns the size of the largest heap in device memory, and its free bytes. Smaller heaps are windows into that heap, or host-visible memory
+/// that large buffers do not use. `None` before Vulkan 1.1.
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     use ash::{ext, vk};
@@ -42,7 +43,7 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     Some(Memory { total: heaps.memory_heaps[largest].size, free })
 }
 
-/// Returns the adapter's dedicated memory, or its budget of shared memory if that is larger.
+/// Returns the adapter's memory. The total is its dedicated memory, or the budget that Windows reports if the budget is larger.
 #[cfg(windows)]
 fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
     use windows::Win32::Graphics::Dxgi::{DXGI_MEMORY_SEGMENT_GROUP_LOCAL, DXGI_QUERY_VIDEO_MEMORY_INFO};

@@ -49,13 +49,13 @@ pub struct PendingExcerpt {
 
 enum Kind {
     State(State),
-    /// A cache, and the number of its first tokens.
+    /// A cache, and how many tokens are read, from the first on.
     Cache(Cache, usize),
     Var,
 }
 
 impl PendingExcerpt {
-    /// Returns what is needed to decode an excerpt.
+    /// Returns the kind of an excerpt and the number of its bytes.
     pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> PendingExcerpt {
         match *excerpt {
             Excerpt::State(state, _) => PendingExcerpt { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },

@@ -46,18 +46,18 @@ impl Plan {
         Ok(Plan { ops, weight_bytes })
     }
 
-    /// Encodes every dispatch.
+    /// Encodes every dispatch, those of the head only if `with_head`.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape as one compute pass.
+    /// Encodes these words of the tape as one compute pass, the head only if `with_head`.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// Returns the dispatches of these words.
+    /// Returns the dispatches of these words, those of the head only if `with_head`.
     fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
@@ -92,7 +92,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of dispatches, with the head.
+    /// Returns the number of dispatches, including those of the head.
     pub fn n_dispatches(&self) -> usize {
         self.ops.len()
     }

@@ -1,4 +1,5 @@
-//! Waits for submitted work and reads its results. While a model runs, the host waits for the device in this file only.
+//! Waits for submitted work and reads its results. While a model runs, the host waits for the device only here, and in `stream.rs` if layers
+//! are streamed.
 
 #[cfg(any(test, target_arch = "wasm32"))]
 mod arrival;
@@ -34,7 +35,7 @@ impl Submitted {
         Submitted { arrival }
     }
 
-    /// Returns `Ready` once the device is done. A browser wakes `context` then. Elsewhere `context` is not woken: poll again, or wait.
+    /// Returns `Ready` once the device is done. A browser then wakes the task of `context`. Elsewhere the task is not woken: poll again, or wait.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn poll(&self, device: &Device, _context: &mut Context<'_>) -> Poll<Result<()>> {
         device
@@ -51,7 +52,7 @@ impl Submitted {
     /// Blocks until the device is done.
     ///
     /// # Errors
-    /// `Device` if the device failed. In a browser, where no thread may block, also unless the device is done already.
+    /// `Device` if the device failed. In a browser, where no thread may block, also if the device is not done yet.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
         device.wait_for(self.index.clone())
@@ -69,7 +70,7 @@ impl Submitted {
 /// A buffer that the host can read. After an error the buffer may stay mapped: drop it and create another.
 pub struct Readback {
     buffer: wgpu::Buffer,
-    /// Requested bytes, and the submission that copies them.
+    /// The number of requested bytes, and the submission that copies these bytes.
     asked: Option<(usize, Submitted)>,
 }
 
@@ -90,7 +91,7 @@ impl Readback {
         encoder.copy_buffer_to_buffer(from, at as u64, &self.buffer, to as u64, bytes as u64);
     }
 
-    /// Requests the first `bytes`, which the commands of this submission copy.
+    /// Requests the first `bytes` bytes of the buffer, to which the commands of this submission copy.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
         // A callback with captures would allocate memory for every token.

@@ -1,6 +1,6 @@
 //! Reads the bindings of a composed shader from naga's module: names, groups, access, and the fields of `Params`.
 //!
-//! Dispatches are checked against them. An error names the shader, the binding and both sides.
+//! Dispatches are checked against these bindings and fields. An error names the shader, and lists what the shader and the dispatch have.
 
 use crate::error::{Error, Result};
 use crate::tape::{Dispatch, Param};
@@ -27,7 +27,7 @@ pub enum Access {
 #[derive(Debug, Clone)]
 pub struct Field {
     pub name: String,
-    /// In bytes.
+    /// The offset in `Params`, in bytes.
     offset: usize,
     kind: FieldKind,
 }
@@ -54,7 +54,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Reads the signature of a module. `shader` is its name in errors.
+    /// Reads the signature of a module. `shader` is the module's name in errors.
     pub fn of(module: &naga::Module, shader: &str) -> Result<Signature> {
         let mut signature = Signature { slots: Vec::new(), fields: Vec::new(), params_size: 0 };
         for (_, var) in module.global_variables.iter() {

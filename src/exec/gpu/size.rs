@@ -8,7 +8,7 @@ pub struct Size {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
-    /// Tokens of the longest slot; 0 if the tape has no caches.
+    /// The number of tokens of the longest slot; 0 if the tape has no caches.
     pub context: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Streams layers from host memory. In each step they pass through two sets of buffers on the device: while one layer is computed from
-//! one set, the next layer is written to the other set.
+//! Streams layers from host memory. In each step, the layers pass through two sets of buffers on the device: while one layer is computed
+//! from one set, the next layer is written to the other set.
 
 use super::Device;
 use super::upload::Kept;
@@ -83,7 +83,7 @@ fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     layer.into_iter().zip(at).map(with_bytes).collect()
 }
 
-/// One step's use of the sets.
+/// The exclusive use of the sets by one step.
 pub struct Turn<'a> {
     stream: &'a Stream,
     _alone: MutexGuard<'a, ()>,

@@ -1,5 +1,5 @@
-//! An embedding table in host memory. In each step only the rows of its tokens are written to the device, and the cursor holds the index
-//! of each token's row.
+//! An embedding table in host memory. In each step, only the rows of the step's tokens are written to the device. The cursor holds the
+//! index of each token's row.
 
 use super::Device;
 use super::upload::Kept;
@@ -34,7 +34,7 @@ impl Table {
         Ok(buffers)
     }
 
-    /// Writes each row that the step reads, once. Returns the step with row indices instead of token ids.
+    /// Writes the rows that the step reads to `buffers`, each row once. Returns the step with indices of these rows instead of token ids.
     pub fn write(&self, device: &Device, buffers: &[wgpu::Buffer], step: &Step) -> Step {
         let mut ids = step.tokens.clone();
         ids.sort_unstable();
@@ -47,7 +47,7 @@ impl Table {
         Step { tokens: step.tokens.iter().map(place).collect(), ..step.clone() }
     }
 
-    /// Returns the piece of a row and its first byte there.
+    /// Returns the index of the piece that holds a row, and the row's first byte in that piece.
     fn place(&self, row: usize) -> (usize, usize) {
         let mut first = 0;
         for (piece, &rows) in self.rows.iter().enumerate() {

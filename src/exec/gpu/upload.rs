@@ -1,4 +1,4 @@
-//! Uploads matrices to a device, row-major, column-major or in blocks, in the order of the file.
+//! Uploads matrices to a device in one of three layouts: row-major, column-major or in blocks.
 
 use super::Device;
 use crate::error::{Result, filled};
@@ -8,10 +8,10 @@ use crate::tape::{Block, MatrixPiece, MatrixSpec, PieceSegment, Region, Source, 
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
-/// Bytes that are uploaded before the host waits for the device. Bounds wgpu's staging memory.
+/// The number of bytes that are uploaded before the host waits for the device. Bounds wgpu's staging memory.
 const UPLOAD_BATCH: usize = 16 << 20;
 
-/// The target of a matrix: a buffer, or host memory.
+/// The target of an upload: a buffer on the device, or host memory.
 pub trait Sink: Sized {
     fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self>;
     fn write(&mut self, device: &Device, at: u64, bytes: &[u8]);
@@ -69,7 +69,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Writes a row-major matrix, one storage buffer per piece.
+    /// Writes a matrix in row-major pieces. Each piece fits a storage binding and has a sink of its own.
     fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
@@ -106,7 +106,7 @@ impl<'a> Upload<'a> {
         self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
-    /// Writes a column-major matrix: one row per input channel. Each storage buffer has some of the outputs.
+    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink has the columns of some output channels.
     fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
@@ -139,7 +139,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// Writes a matrix in blocks of rows, each in tiles that fit a uniform binding of 64 KiB.
+    /// Writes a matrix in blocks of rows. A block is divided into tiles that fit a uniform binding of 64 KiB.
     fn blocks<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
         let mut buffers: Vec<S> = Vec::new();
@@ -189,7 +189,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Writes bytes to a sink, reports progress and waits for the device after each [`UPLOAD_BATCH`].
+    /// Writes bytes to a sink. After each [`UPLOAD_BATCH`], waits for the device and reports progress.
     pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -17,7 +17,7 @@ pub struct Weights {
     pub stream: Option<Stream>,
     /// The embedding table, if it stays in host memory.
     pub table: Option<Table>,
-    /// Bytes of device memory.
+    /// Bytes of device memory that the matrices take, with the buffers for streaming.
     pub device_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Weights {
                 if spec.is_table() {
                     let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
                     table = Some(Table::new(Matrix(m), pieces, rows, spec.row_bytes()));
-                    // Its buffers belong to an executor.
+                    // Each executor has its own buffers for rows of the table.
                     kept.push(Vec::new());
                 } else {
                     kept.push(pieces);

@@ -60,8 +60,8 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
 }
 
 /// Returns the steps of a case for a quick check. Every format takes the step of the fewest tokens. A case that prefills also takes the
-/// step of the most tokens. The first format also takes a step of several slots. Of a product this is the largest step, which runs the
-/// kernels of prefill, so that the driver compiles no others; of other words, the step of the most slots.
+/// step of the most tokens. The first format also takes a step of several slots. For a product, this is the largest such step: it runs the
+/// kernels of prefill, so the driver compiles no further kernels. For other words, it is the step of the most slots.
 fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let steps = &case.steps;
     let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
@@ -79,15 +79,15 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     steps.iter().enumerate().filter_map(take).collect()
 }
 
-/// Returns whether a case prefills in a format. Drivers compile the kernels of prefill for seconds, and formats differ only in how weights
-/// are read. So only the first float format and the first quantised format prefill. Quantised matrices of sparse inputs do not: their
-/// scales are stored in another order, and the step of one token reads that order as well.
+/// Returns whether a case prefills in a format. Drivers take seconds to compile the kernels of prefill, and formats differ only in how weights
+/// are read. So only the first float format and the first quantised format prefill. Quantised matrices with a sparse input do not prefill:
+/// their scales are stored in another order, but the step of one token checks that order as well.
 fn prefills(case: &Case, format: &'static dyn Format) -> bool {
     leads(format) && (format.scaling() == Scaling::None || case.zeros.is_none())
 }
 
-/// Returns whether the quick check runs a case in a format. Quantised matrices of sparse inputs store scales in another order. One
-/// quantised format is enough to check that order.
+/// Returns whether the quick check runs a case in a format. The scales of quantised matrices with a sparse input are stored in another
+/// order. One quantised format is enough to check that order.
 fn takes_quickly(case: &Case, format: &'static dyn Format) -> bool {
     takes(case, format) && (format.scaling() == Scaling::None || case.zeros.is_none() || leads(format))
 }
@@ -103,8 +103,8 @@ fn decodes(case: &Case) -> bool {
     case.steps.iter().any(|step| step.tokens.len() == 1)
 }
 
-/// Returns whether a format changes the kernels of a case. Every format changes kernels that read matrices; a float format also changes
-/// kernels that read states or caches.
+/// Returns whether a case runs in a format. The first format takes every case. Another format takes a case if the format changes its kernels:
+/// every format changes kernels that read matrices, and a float format also changes kernels that read state matrices or caches.
 pub fn takes(case: &Case, format: &'static dyn Format) -> bool {
     let tape = &case.tape;
     let keeps_floats = !tape.caches.is_empty() || tape.states.iter().any(StateSpec::is_matrices);

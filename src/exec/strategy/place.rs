@@ -15,9 +15,9 @@ pub struct Placed {
     pub dtype: FloatChoice,
     /// A value of the option `quant`. `None` if matrices are floats.
     pub quant: Option<&'static str>,
-    /// A range within `0..L + 1`; never empty.
+    /// The layers, a range within `0..L + 1`. Never empty.
     pub layers: Range<usize>,
-    /// The number of layers that stay on the device, counted from the first. The others are streamed through it.
+    /// The number of layers that stay on the device, counted from the first layer. The other layers are streamed through the device.
     pub resident: usize,
 }
 
@@ -60,7 +60,7 @@ impl Strategy {
         Ok(placed.filter(|p| !p.layers.is_empty()).collect())
     }
 
-    /// Returns notes on segments that receive another number of layers than the strategy suggests.
+    /// Returns a note for each segment that receives another number of layers than the user may expect.
     pub fn place_notes(&self, n_layer: usize) -> Vec<String> {
         let shares = self.shares(n_layer + 1);
         let streams = self.segments.iter().find(|s| matches!(s.layers, Layers::Streamed(_)));

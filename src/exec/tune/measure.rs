@@ -13,16 +13,18 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens of the measured steps: one step for each choice that a lowering makes.
+/// The numbers of tokens of the measured steps: one for each choice that a lowering makes.
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
-/// Rounds over all candidates, and steps per candidate and round.
+/// The number of rounds over all candidates.
 const ROUNDS: usize = 3;
+/// The most steps of a candidate in a round.
 const REPEATS: usize = 4;
 /// A candidate replaces the default if its time is less than this share of the default's time.
 const GAIN: f64 = 0.97;
 
-/// Measures an adapter unless `folder` has its results, and writes the results. Takes seconds. `progress` takes the steps done and the
-/// total steps. If measuring or writing fails, logs a warning, and kernels keep their default sizes.
+/// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if the adapter is not to be tuned.
+/// Takes seconds. `progress` takes the steps done and the total steps. If measuring or writing fails, logs a warning; kernels then keep
+/// their default sizes.
 ///
 /// # Errors
 /// `Usage` if an environment variable has an unknown value.
@@ -54,8 +56,8 @@ fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
     place.finish()
 }
 
-/// Returns a tape of channel mixes: one product that computes its input from a norm and a token shift, and one that reads a row. On a GPU
-/// the weights are larger than its caches.
+/// Returns a tape of channel mixes. Each has two products: one computes its input from a norm and a token shift, the other reads a row. On a
+/// GPU, the weights are larger than the GPU's caches.
 fn tape(kind: AdapterKind) -> Tape {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (8, 2048),

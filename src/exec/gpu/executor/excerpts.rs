@@ -7,7 +7,7 @@ use crate::exec::gpu::readback::{Readback, SplitReadback};
 use crate::exec::{Excerpt, Loaded};
 use crate::tape::TOKENS_PER_BLOCK;
 
-/// Smallest size, in bytes, of a readback buffer that is not kept.
+/// A readback buffer of at least this many bytes is not kept.
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {

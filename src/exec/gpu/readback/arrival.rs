@@ -19,12 +19,12 @@ impl Arrival {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.has_arrived = true;
         let waker = state.waker.take();
-        // The woken task may poll at once, which takes the lock.
+        // The woken task may poll at once, and polling takes the lock.
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns `Ready` once the event has happened. Until then, stores the task of `context`, which replaces an earlier one.
+    /// Returns `Ready` once the event has happened. Until then, stores the task of `context` in place of an earlier task.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.has_arrived {

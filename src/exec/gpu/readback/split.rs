@@ -65,10 +65,10 @@ impl SplitReadback {
         self.parts.iter().try_for_each(|part| part.wait(device))
     }
 
-    /// Cuts the bytes, which must have arrived, into pieces of these sizes. Returns what `decode` makes of each index and piece.
+    /// Cuts the bytes, which must have arrived, into pieces of these sizes. Returns the result of `decode(index, piece)` for each piece.
     ///
     /// # Errors
-    /// `Device` if nothing arrived; `Memory` if the host has no room for a piece that is in two buffers.
+    /// `Device` if nothing arrived; `Memory` if the host has no room for a piece that is in several buffers.
     pub fn take<T>(&mut self, sizes: impl IntoIterator<Item = usize>, mut decode: impl FnMut(usize, &[u8]) -> T) -> Result<Vec<T>> {
         let mut sizes = sizes.into_iter().enumerate().peekable();
         // The beginning of a piece whose end is in a later buffer.
@@ -107,7 +107,7 @@ impl SplitReadback {
         self.parts.iter_mut().for_each(Readback::cancel);
     }
 
-    /// Returns the buffer, if there is only one.
+    /// Returns the buffer if the readback has exactly one, otherwise `None`.
     pub fn into_single(mut self) -> Option<Readback> {
         self.parts.pop().filter(|_| self.parts.is_empty())
     }
@@ -126,7 +126,7 @@ mod tests {
         let numbers: Vec<u8> = (0..160).collect();
         let from = device.buffer("from", numbers.len(), BufferUsages::COPY_SRC | BufferUsages::COPY_DST).unwrap();
         device.queue.write_buffer(&from, 0, &numbers);
-        // Pieces within a buffer, over two, over four, and of no bytes, at the beginning, on an edge and at the end.
+        // Pieces in one, two and four buffers. Empty pieces are at the beginning, between two buffers and at the end.
         let sizes = [0, 12, 8, 4, 8, 0, 56, 16, 0];
         let want: Vec<Vec<u8>> = [0..0, 100..112, 0..8, 8..12, 152..160, 0..0, 20..76, 80..96, 0..0].map(|r| numbers[r].to_vec()).to_vec();
         for (part_bytes, n_buffers) in [(16, 7), (48, 3), (112, 1)] {
