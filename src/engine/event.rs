@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::session::{Finish, Logprobs};
 use crate::template::ToolCall;
 
-/// An event of one request. All `Text` events of one index, joined, are the text of its [`Completion`], to the byte. The same holds for
-/// thoughts and arguments.
+/// An event of one request. The texts of all `Text` events with one index add up to the text of the [`Completion`] with this index, byte for
+/// byte. The same holds for `Thought` and `Arguments`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
@@ -14,31 +14,31 @@ pub enum Event {
     Started {
         /// The number of tokens in the prompt.
         prompt_tokens: usize,
-        /// Prompt tokens that come from an entry of the prefix cache and are not prefilled.
+        /// The number of prompt tokens that come from an entry of the prefix cache and are not prefilled.
         cached_tokens: usize,
     },
-    /// Log-probabilities of all prompt tokens except the first, if the request has `echo` and `logprobs`.
+    /// Log-probabilities of all prompt tokens except the first. Sent if the request has `echo` and `logprobs`.
     Prompt {
-        /// One entry for each token.
+        /// One entry for each prompt token except the first.
         logprobs: Vec<Logprobs>,
     },
     /// The next piece of a continuation's text. An answer to messages is trimmed of white space at both ends.
     Text {
-        /// The continuation, from 0.
+        /// The number of the continuation within its request, from 0.
         index: usize,
-        /// The text.
+        /// The text of the piece.
         text: String,
     },
-    /// The next piece of the model's thought, which precedes an answer to messages.
+    /// The next piece of the model's thought. A thought precedes an answer to messages.
     Thought {
-        /// The continuation, from 0.
+        /// The number of the continuation within its request, from 0.
         index: usize,
-        /// The text.
+        /// The text of the piece.
         text: String,
     },
     /// The model begins a tool call.
     Call {
-        /// The continuation, from 0.
+        /// The number of the continuation within its request, from 0.
         index: usize,
         /// The number of the call in the answer, from 0.
         call: usize,
@@ -47,16 +47,16 @@ pub enum Event {
     },
     /// The next piece of a tool call's arguments, as the model writes them.
     Arguments {
-        /// The continuation, from 0.
+        /// The number of the continuation within its request, from 0.
         index: usize,
         /// The number of the call in the answer, from 0.
         call: usize,
-        /// The text.
+        /// The text of the piece.
         text: String,
     },
-    /// Log-probabilities of the next token, if the request has `logprobs`. The token's text may come later: a character can be several tokens.
+    /// Log-probabilities of the next token. Sent if the request has `logprobs`. The token's text may come later: a character can be several tokens.
     Logprobs {
-        /// The continuation, from 0.
+        /// The number of the continuation within its request, from 0.
         index: usize,
         /// The log-probabilities.
         logprobs: Logprobs,
@@ -96,7 +96,7 @@ fn logprobs_bytes(logprobs: &Logprobs) -> usize {
 pub struct Completion {
     /// The number of the continuation within its request, from 0.
     pub index: usize,
-    /// The text.
+    /// The text of the continuation.
     pub text: String,
     /// The model's thought before the answer; `None` if the answer has no thought.
     pub thought: Option<String>,
@@ -110,15 +110,15 @@ pub struct Completion {
     pub prompt_logprobs: Vec<Logprobs>,
     /// The reason why the continuation ended.
     pub finish: Finish,
-    /// True if the text satisfies its rules from beginning to end; `None` without rules.
+    /// True if the text satisfies its rules from beginning to end; `None` if the request has no rules.
     pub complete: Option<bool>,
-    /// The named state that was kept, or the error of keeping it; `None` if the request has no `save_state`.
+    /// The named state that was kept, or the reason why the state could not be kept; `None` if the request has no `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,
-    /// The numbers of tokens.
+    /// The token counts of the continuation.
     pub usage: Usage,
-    /// The time that the continuation took.
+    /// The durations of the continuation's phases.
     pub timings: Timings,
 }
 
@@ -127,7 +127,7 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Prompt tokens that came from an entry of the prefix cache and were not prefilled.
+    /// The number of prompt tokens that came from an entry of the prefix cache and were not prefilled.
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,
@@ -136,10 +136,10 @@ pub struct Usage {
 /// Durations of one continuation's phases, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// From `submit` to a slot.
+    /// The time in the queue: from the end of `submit` until the request gets its slots.
     pub queue_ms: f64,
-    /// From a slot to the first token.
+    /// The time from the start in a slot to the first token.
     pub prefill_ms: f64,
-    /// From the first token to the end.
+    /// The time from the first token to the end.
     pub decode_ms: f64,
 }

@@ -1,17 +1,17 @@
-//! Followers of rules. The most recent rules are kept, so that rules used again are not parsed again.
+//! A cache of followers: a follower holds the text of one continuation to its rules. Rules that were used recently are not parsed again.
 
 use super::rules::{Close, Rules};
 use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
 
-/// Rules that are kept, at most. Each keeps a parser, some megabytes for a large grammar, or the error of parsing.
+/// The most rules that the cache keeps. For each, it keeps a parser, which takes some megabytes for a large grammar, or the error of parsing.
 const KNOWN: usize = 16;
 
-/// Followers of rules for the texts of one model.
+/// A cache of followers for the texts of one model.
 pub struct Followers {
     model: Model,
-    /// `None` until rules are first needed.
+    /// The texts of the model's tokens. `None` until a request first has rules.
     pieces: Option<Pieces>,
     known: Recent<(Rules, Close, String), Result<Follower>>,
 }
@@ -22,10 +22,10 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// Returns the follower of a text that begins with `lead`. Clone the follower for each text.
+    /// Returns the follower of `rules` for a text that begins with `lead`. Clone the follower for each text.
     ///
     /// # Errors
-    /// `Input` if the rules are wrong, or if the model has no vocabulary.
+    /// `Input` if the rules are invalid, or if the model has no vocabulary.
     pub fn of(&mut self, rules: &Rules, close: Close, lead: &str) -> Result<&Follower> {
         let Followers { model, pieces, known } = self;
         known.get(&(rules.clone(), close, lead.into()), || follow(rules, close, lead, pieces, model)).as_ref().map_err(Error::clone)
@@ -47,11 +47,11 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
     pieces.follow(&grammar.with_lead(lead))
 }
 
-/// The most recently used values.
+/// A cache of the most recently used values.
 struct Recent<K, V> {
-    /// Values, at most.
+    /// The most values that the cache keeps.
     most: usize,
-    /// The most recently used value is first.
+    /// Keys and values, the most recently used value first.
     all: Vec<(K, V)>,
 }
 

@@ -1,4 +1,4 @@
-//! A running request as its caller holds it.
+//! The handle through which a caller receives the events of a request.
 
 #[cfg(not(target_arch = "wasm32"))]
 use super::Completion;
@@ -11,13 +11,13 @@ use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The events of one request, in order. `for event in generation` blocks until the next event; as a [`Stream`] it is awaited. The last event
-/// is the last continuation's [`Event::Done`], or [`Event::Failed`]. Dropping a generation cancels its request and frees the slots within
-/// one step.
+/// The events of one request, in order. `for event in generation` blocks until the next event. As a [`Stream`], a generation yields the same
+/// events without blocking. The last event is the last continuation's [`Event::Done`], or [`Event::Failed`]. Dropping a generation cancels its
+/// request and frees the slots within one step.
 #[derive(Debug)]
 pub struct Generation {
     events: Reader,
-    /// Continuations that are not complete.
+    /// The number of continuations that are not complete.
     n_left: usize,
 }
 
@@ -26,14 +26,14 @@ impl Generation {
         Generation { events, n_left: n }
     }
 
-    /// Blocks until the next event. Returns `None` after the last one.
+    /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Event> {
         let event = self.events.recv();
         self.seen(event)
     }
 
-    /// Blocks until all continuations are complete. Returns them in the order of their indices.
+    /// Blocks until all continuations are complete. Returns the continuations in the order of their indices.
     ///
     /// # Errors
     /// The error of the request; `Device` if the engine ended before the request.
@@ -51,7 +51,7 @@ impl Generation {
         Ok(all)
     }
 
-    /// Counts complete continuations. Returns `Failed` if the engine ended before all of them were complete.
+    /// Counts complete continuations. Returns `event`, or `Failed` if the engine ended before all continuations were complete.
     fn seen(&mut self, event: Option<Event>) -> Option<Event> {
         match &event {
             Some(Event::Done(_)) => self.n_left = self.n_left.saturating_sub(1),

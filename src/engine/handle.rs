@@ -1,4 +1,4 @@
-//! The engine as its callers hold it: a handle.
+//! The handle through which callers use an engine.
 
 use super::EngineOptions;
 use super::generation::Generation;
@@ -22,7 +22,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use web_time::Instant;
 
-/// Runs requests with one model on a thread of its own. Clones are handles of the same engine. After the last handle is dropped, the engine
+/// Runs requests with one model on a separate thread. Clones are handles of the same engine. After the last handle is dropped, the engine
 /// completes its requests and ends.
 ///
 /// ```
@@ -52,13 +52,13 @@ use web_time::Instant;
 #[derive(Clone)]
 pub struct Engine {
     commands: Sender<Command>,
-    /// Wakes the engine's thread: a reader has taken events, or a file has been written.
+    /// A message wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
     shared: Arc<Shared>,
 }
 
 impl Engine {
-    /// Opens the slots and starts the thread.
+    /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
     /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder cannot be made; `Memory` if no thread can be started.
@@ -71,11 +71,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens the slots. Returns the engine and a future, and the engine works while the future is polled: run it as a task of the browser with
-    /// `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
+    /// Opens the slots. Returns the engine and a future. The engine works only while the future is polled, so run the future as a task of the
+    /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// Errors of [`Session::new`] and [`Batcher::new`].
+    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` have a folder, because a browser has none.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -105,7 +105,8 @@ impl Engine {
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, which can take a while.
     ///
     /// # Errors
-    /// `Input` and `Usage` with the wrong field of the request; [`Kind::Busy`] if the queue is full; `Device` if the engine has ended.
+    /// `Input` or `Usage` with the wrong field of the request; [`Kind::Busy`] if the queue is full; `Device` if the engine drains or has ended;
+    /// errors of [`Snapshot::load`] if the named state must be read from its file.
     pub fn submit(&self, request: &Request) -> Result<Generation> {
         drop(self.shared.check_room()?);
         if request.n > self.shared.options.slots {
@@ -126,7 +127,7 @@ impl Engine {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let n = request.n;
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // Under the lock: every request is counted once, and no request enters after a drain.
+        // Sent under the lock, so that every request is counted once and no request enters after a drain.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
@@ -141,10 +142,10 @@ impl Engine {
         self.shared.states.list(namespace)
     }
 
-    /// Copies a named state to a second name.
+    /// Copies the named state `name` to the name `new`.
     ///
     /// # Errors
-    /// `Input` if `name` is unknown or `new` is invalid; `Memory` or `File` if the copy has no room.
+    /// `Input` if `name` is unknown or `new` is invalid; `Memory` if the copy has no room; `File` if a file cannot be read or written.
     pub fn fork_state(&self, namespace: &str, name: &str, new: &str) -> Result<StateInfo> {
         self.shared.states.fork(namespace, name, new)
     }
@@ -157,18 +158,20 @@ impl Engine {
         self.shared.states.delete(namespace, name)
     }
 
-    /// Reads a state file, saved or tuned, and keeps the state under a name.
+    /// Reads the file of a saved or a tuned state, and keeps the state under a name.
     ///
     /// # Errors
-    /// `File` if the file is not a state; `Model` if the state is of other weights; `Memory` if it has no room.
+    /// `Input` if the name is invalid; `File` if the file is not a state, or its copy cannot be written; `Model` if the state is of other weights;
+    /// `Memory` if the state has no room.
     pub fn load_state(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.shared.states.load(namespace, name, path)
     }
 
-    /// Keeps a state under a name. [`Snapshot::load`] returns such a state.
+    /// Keeps a state under a name. [`Snapshot::load`] returns both `snapshot` and `loaded`.
     ///
     /// # Errors
-    /// `Input` if the name is invalid; `Model` if the state is of other weights; `Memory` or `File` if it has no room.
+    /// `Input` if the name is invalid; `Model` if the state is of other weights; `Memory` if the state has no room; `File` if its file cannot be
+    /// written.
     pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
         self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
@@ -176,7 +179,7 @@ impl Engine {
     /// Writes a named state to a file. Any engine with the same weights can load the file.
     ///
     /// # Errors
-    /// `Input` if the name is unknown, or if `path` is a file that is not a state; `File` if the file cannot be written.
+    /// `Input` if the name is unknown, or if `path` is a file that is not a state; `File` if a file cannot be read or written.
     pub fn export_state(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
         self.shared.states.save(namespace, name, path)
     }
@@ -192,7 +195,7 @@ impl Engine {
         self.drain_within(Duration::MAX);
     }
 
-    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete; the others continue.
+    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete. If not, the rest continue.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
@@ -206,7 +209,7 @@ impl Engine {
     }
 }
 
-/// Adds one idle slot: a request that continues from a named state or a cache entry opens a slot for it, which the job then forks.
+/// Adds one idle slot. A request that continues from a named state or a cache entry opens this slot with the state, and its jobs fork the slot.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

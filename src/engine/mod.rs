@@ -1,7 +1,7 @@
-//! Requests in, events out: many generations at once with one model. Front ends use this layer.
+//! The engine runs many requests at once with one model and sends their events. Front ends use this layer.
 //!
-//! [`Engine`] owns a session on a thread of its own. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`].
-//! A [`Generation`] yields [`Event`]s: as an iterator it blocks, as a stream it is awaited. Dropping it cancels the request.
+//! [`Engine`] owns a session on a separate thread. [`Engine::submit`] checks a [`Request`], queues it and returns a [`Generation`].
+//! A [`Generation`] yields [`Event`]s, as an iterator that blocks or as an asynchronous stream. Dropping a generation cancels its request.
 
 mod event;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]

@@ -6,21 +6,21 @@ use std::path::PathBuf;
 /// Options of an engine. Start from `EngineOptions::default()`.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Continuations that run at once, 1 to 1023.
+    /// The number of slots, 1 to 1023. Each slot runs one continuation at a time.
     pub slots: usize,
-    /// Requests that wait for slots, at most. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
+    /// The most requests that may wait for slots. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// Limit of a step's time while one request prefills and others decode, as a multiple of the time of a step that only decodes. `None`
-    /// sets no limit: each step prefills a whole chunk, which gives the highest throughput.
+    /// The longest time of a step in which one request prefills while others decode, as a multiple of the time of a step that only decodes.
+    /// `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
     pub prefill_slowdown: Option<f64>,
-    /// Limit of the bytes of a request's events that its reader has not taken. At the limit the request pauses: it keeps its slots and takes
-    /// part in no step until the reader has taken half of the bytes. No request pauses while the engine drains.
+    /// The most bytes of events that the reader of a request may leave untaken. At this limit the request pauses: it keeps its slots and takes
+    /// part in no step until at most half of the bytes are left. No request pauses while the engine drains.
     pub event_bytes: usize,
     /// Bounds of the prefix cache.
     pub cache: CacheOptions,
     /// Storage of named states.
     pub states: StateOptions,
-    /// `max_tokens` of requests that set none.
+    /// The `max_tokens` of requests that do not set `max_tokens`.
     pub max_tokens: usize,
     /// The chat format of messages. `None` selects the model's own format.
     pub format: Option<Format>,
@@ -41,20 +41,20 @@ impl Default for EngineOptions {
     }
 }
 
-/// Bounds of the prefix cache. The least recently used entry of a full tier moves on: from the device to host memory, then to a file.
+/// Bounds of the prefix cache. When a tier is full, its least recently used entry moves from the device to host memory, or from there to a file.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// Bytes of device memory, at most.
+    /// The most bytes of device memory that entries may take.
     pub device_bytes: u64,
-    /// Bytes of host memory, at most.
+    /// The most bytes of host memory that entries may take.
     pub host_bytes: u64,
     /// A folder for files of entries. Later engines with the same model on the same device use the files, too.
     /// [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain the tokens of prompts, and only
     /// their owner may read them.
     pub folder: Option<PathBuf>,
-    /// Bytes of the files, at most.
+    /// The most bytes that the files may take.
     pub folder_bytes: u64,
-    /// Tokens between two entries of a long prompt, for a recurrent model. A model with attention ignores it: it continues from any prefix.
+    /// The number of tokens between two entries of a long prompt. Only a recurrent model uses it: a model with attention continues from any prefix.
     pub every: usize,
 }
 
@@ -65,7 +65,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Returns bounds that keep no entry.
+    /// Returns bounds with which the cache is off.
     pub fn off() -> CacheOptions {
         CacheOptions { device_bytes: 0, host_bytes: 0, folder: None, folder_bytes: 0, every: 1024 }
     }
@@ -80,8 +80,8 @@ impl CacheOptions {
 pub struct StateOptions {
     /// A folder for state files. `None` keeps states in host memory until the engine ends.
     pub folder: Option<PathBuf>,
-    /// Bytes of states in host memory, at most. Without a folder, a state beyond the limit is refused; with a folder, the least recently used
-    /// states leave the memory.
+    /// The most bytes that states may take in host memory. Without a folder, a state beyond the limit is refused. With a folder, the least recently
+    /// used states leave the memory.
     pub bytes: u64,
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-/// Returns the two ends of a new queue. The engine pauses the request at `max_bytes` of events. `wake` gets a message when the reader has
-/// taken half of these bytes, and when the reader is dropped.
+/// Returns the two ends of a new queue. The engine pauses the request when the queue holds `max_bytes` of events. `wake` gets a message when the
+/// reader has emptied the queue to half of `max_bytes`, and when the reader is dropped.
 pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
     let (sender, receiver) = async_channel::unbounded();
     let bytes = Arc::new(AtomicUsize::new(0));
@@ -21,7 +21,7 @@ pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
 #[derive(Debug, Clone)]
 pub struct Outbox {
     sender: Sender<Event>,
-    /// Bytes of the events that the reader has not taken.
+    /// The number of bytes in events that the reader has not taken.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
@@ -29,7 +29,7 @@ pub struct Outbox {
 impl Outbox {
     /// Adds an event, whether or not the queue is full. Drops the event if the reader is gone.
     pub fn send(&self, event: Event) {
-        // Counted first: the reader may take the event at once.
+        // Counted before it is sent, because the reader may take the event at once.
         self.bytes.fetch_add(event.n_bytes(), Ordering::SeqCst);
         let _ = self.sender.try_send(event);
     }
@@ -39,7 +39,7 @@ impl Outbox {
         self.sender.is_closed()
     }
 
-    /// Returns whether the request should pause. A full queue pauses it; a paused request resumes when half of the queue has been taken.
+    /// Returns whether the request should pause. A full queue pauses the request. A paused request resumes when the queue is at most half full.
     pub fn should_pause(&self, is_paused: bool) -> bool {
         let bytes = self.bytes.load(Ordering::SeqCst);
         if is_paused { bytes > self.max_bytes / 2 } else { bytes >= self.max_bytes }
@@ -56,14 +56,14 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Blocks until the next event. Returns `None` after the last one.
+    /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Event> {
         let event = self.receiver.recv_blocking().ok()?;
         Some(self.taken(event))
     }
 
-    /// Awaits the next event: `None` after the last one.
+    /// Polls for the next event; `None` after the last event.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let event = ready!(self.receiver.as_mut().poll_next(context));
         Poll::Ready(event.map(|event| self.taken(event)))
@@ -73,7 +73,7 @@ impl Reader {
         let n = event.n_bytes();
         let before = self.bytes.fetch_sub(n, Ordering::SeqCst);
         if (before - n..before).contains(&(self.max_bytes / 2)) {
-            // One message is enough, so the channel has room for one.
+            // The channel has room for one message, and one message is enough to wake the engine.
             let _ = self.wake.try_send(());
         }
         event

@@ -1,4 +1,4 @@
-//! Turns requests into jobs. All errors of a request are found here, before the request takes a slot.
+//! Checks requests and prepares what their jobs need: prompts, settings and constraints. A wrong request fails before it takes a slot.
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use super::rules::Close;
@@ -12,17 +12,17 @@ use crate::vocab::Vocab;
 /// Makes the constraint of one continuation.
 pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 
-/// A checked request with all that its jobs need.
+/// A checked request with everything that its jobs need.
 pub struct Prepared {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Numbers of prompt tokens up to the ends of some messages: positions for snapshots of a recurrent state.
+    /// Positions in the prompt at which some messages end, for snapshots of a recurrent state.
     pub ends: Vec<usize>,
     /// The sampling settings.
     pub sampling: Sampling,
     /// The limits of the text.
     pub limits: Limits,
-    /// Makes the constraint of each continuation; `None` without rules.
+    /// Makes the constraint of each continuation; `None` if the request has no rules.
     pub constraint: Option<MakeConstraint>,
     /// The format of the answer to messages, which separates text, thought and calls; `None` for other inputs.
     pub question: Option<Question>,
@@ -33,19 +33,20 @@ pub struct Preparer {
     model: Model,
     /// The engine's chat format. `None` until messages need the model's own format.
     format: Option<Result<Format>>,
-    /// Finds the ends of messages, for snapshots.
+    /// True if requests get [`Prepared::ends`].
     finds_ends: bool,
-    /// Formats that requests have named.
+    /// Chat formats that requests have chosen by name.
     named: Vec<(String, Result<Format>)>,
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     followers: super::Followers,
 }
 
-/// Stop texts of a request, at most: each byte of a text is compared with all of them.
+/// The most stop texts of a request. Each byte of a text is compared with all of them.
 const MAX_STOPS: usize = 64;
+/// The most bytes of all stop texts of a request together.
 const MAX_STOP_BYTES: usize = 16 << 10;
 
-/// Checks the numbers and names of a request.
+/// Checks the counts and the names of a request.
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
@@ -70,7 +71,7 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Returns the messages with `tools` in the system message, which is inserted first if it is missing.
+/// Returns the messages with `tools` in the system message. Inserts an empty system message if the first message is not one.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
         return Err(Error::input("both the request and a message declare tools: declare all of them in the request").field("tools"));
@@ -84,7 +85,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
 }
 
 impl Preparer {
-    /// Returns a preparer with a chat format. `None` is the model's own format.
+    /// Returns a preparer with a chat format. `None` selects the model's own format.
     pub fn new(model: &Model, format: Option<Format>) -> Preparer {
         Preparer {
             model: model.clone(),
@@ -96,7 +97,7 @@ impl Preparer {
         }
     }
 
-    /// Sets if requests get [`Prepared::ends`].
+    /// Sets whether requests get [`Prepared::ends`].
     pub fn with_ends(self, finds_ends: bool) -> Preparer {
         Preparer { finds_ends, ..self }
     }
@@ -104,7 +105,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// `Input` and `Usage` with the field.
+    /// `Input` or `Usage` with the wrong field; errors of [`Format::of`].
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -113,10 +114,10 @@ impl Preparer {
         Ok(prepared)
     }
 
-    /// Prepares a request. `encode` tokenizes the prompt, with or without the tokens that begin every text. The prompt may be empty.
+    /// Prepares a request. `encode` tokenizes a text prompt, with or without the tokens that begin every text. The prompt may be empty.
     ///
     /// # Errors
-    /// `Input` and `Usage` with the field.
+    /// `Input` or `Usage` with the wrong field; errors of [`Format::of`].
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
@@ -135,7 +136,7 @@ impl Preparer {
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);
-            // Rules determine the end of their text.
+            // A text with rules ends where the rules end it.
             if constraint.is_none() {
                 limits.stop_texts.extend(question.stop_texts.iter().cloned());
             }
@@ -161,7 +162,7 @@ impl Preparer {
         }
     }
 
-    /// Tokenizes a text.
+    /// Tokenizes a text with `encode`.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.vocab().ok_or_else(|| {
             let e = Error::input("a text prompt needs a vocabulary, and this model has none; `tokens` works without one");
@@ -185,7 +186,7 @@ impl Preparer {
         }
     }
 
-    /// Returns the format of that name, or the engine's format without a name.
+    /// Returns the format with this name, or the engine's format if `name` is `None`.
     fn format(&mut self, name: Option<&str>) -> Result<Format> {
         let Preparer { model, format, named, .. } = self;
         let Some(name) = name else { return format.get_or_insert_with(|| Format::of(model)).clone() };
@@ -200,9 +201,9 @@ impl Preparer {
         format
     }
 
-    /// Returns positions in a prompt from which another prompt of the same conversation may continue. The first is the end of the tokens before
-    /// the last message, for an edited message. The second is the end of the tokens that stay when the conversation grows: a thought that the
-    /// prompt begins does not stay.
+    /// Returns two positions in a prompt from which another prompt of the same conversation may continue. From the first, the last message may
+    /// differ. From the second, the conversation may grow: a thought that the prompt begins comes after this position, because it is not repeated.
+    /// Returns no position if the request or the model cannot use them.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention continues from any token.
@@ -217,12 +218,12 @@ impl Preparer {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
             tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
         };
-        // The beginning of an answer can change the last tokens of the prompt: " x" may be one token or two.
+        // The beginning of an answer can change the last tokens of the prompt, because " x" may be one token or two.
         let stays = ["x", "The", "1"].map(|answer| common(&next(answer), self)).into_iter().min().unwrap_or(0);
         vec![common(&edited, self), stays]
     }
 
-    /// Returns the sampler settings. A request without a seed gets a random one.
+    /// Returns the sampler settings. A request without a seed gets a random seed.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
         let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;
@@ -239,7 +240,7 @@ impl Preparer {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
         };
-        // Only the format knows the lead of an answer.
+        // Only the format knows the text that leads an answer.
         let mut found = None;
         question.constrain(&self.model, &mut |lead| {
             let made = follower(lead)?;

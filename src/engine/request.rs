@@ -1,4 +1,4 @@
-//! Requests. Lines of `batch`, request bodies of a server and arguments of a binding all become this type.
+//! The type [`Request`]: lines of `batch`, request bodies of a server and arguments of a binding all become requests.
 
 mod read;
 #[cfg(test)]
@@ -8,13 +8,13 @@ use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::Setting;
 
-/// `max_tokens` without a limit: a text continues until it ends, stops, fills its context or is cancelled.
+/// The value of `max_tokens` that sets no limit: a text continues until it ends, stops, fills its context or is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
 
-/// Continuations of one request, at most.
+/// The most continuations of one request.
 pub(super) const MAX_N: usize = 128;
 
-/// Likeliest tokens per position, at most, as with OpenAI.
+/// The largest value of `logprobs`, as with OpenAI.
 pub(super) const MAX_LOGPROBS: usize = 20;
 
 /// The input of a request.
@@ -39,7 +39,7 @@ impl Input {
     }
 }
 
-/// Rules of a text, or the removal of default rules.
+/// Rules that a text must satisfy, or the removal of default rules.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.
@@ -50,46 +50,47 @@ pub enum Follows {
     NoValue,
 }
 
-/// A request. Fields that are not set have the defaults of the engine, the model and its chat format.
+/// A request. Fields that are not set take the defaults of the engine, the model and its chat format.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Request {
     /// The input to continue.
     pub input: Input,
-    /// Tokens of each continuation, at most. [`UNLIMITED`] is no limit; `None` is [`EngineOptions::max_tokens`](super::EngineOptions).
+    /// The most tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects [`EngineOptions::max_tokens`](super::EngineOptions).
     pub max_tokens: Option<usize>,
-    /// Stop texts: the text ends before the first one. `None` is none.
+    /// Stop texts: a continuation ends before the first stop text in it. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
-    /// Continues after the model's stop ids. `None` is false.
+    /// If true, a continuation goes on after the model's stop ids. `None` means false.
     pub ignore_eos: Option<bool>,
     /// The grammar or JSON schema that the text must follow.
     pub follows: Option<Follows>,
-    /// Closes a text with rules that reaches `max_tokens`. `None` is the default of the rules: see [`Close`](super::Close).
+    /// If true, a text with rules that reaches `max_tokens` is completed. `None` selects the default of the rules: see [`Close`](super::Close).
     pub close: Option<bool>,
-    /// Continuations of the prompt, 1 to 128. The first has the request's seed, each further one the next number.
+    /// The number of continuations of the prompt, 1 to 128. Continuation `i` has the request's seed plus `i`.
     pub n: usize,
-    /// Reports log-probabilities of each token and of this many likeliest tokens, 0 to 20. `None` reports none.
+    /// The number of most likely tokens, 0 to 20, that are reported at each position with their log-probabilities. The sampled token is always
+    /// reported, too. `None` reports no log-probabilities.
     pub logprobs: Option<usize>,
-    /// Begins the text with the prompt, and reports log-probabilities of the prompt's tokens if `logprobs` is set.
+    /// If true, the text begins with the prompt. If `logprobs` is set, log-probabilities of the prompt's tokens are then reported, too.
     pub echo: bool,
-    /// The name of the chat format of messages. `None` is the engine's format.
+    /// The name of the chat format of messages. `None` selects the engine's format.
     pub format: Option<String>,
-    /// The model's thought before an answer to messages. `None` is the choice of the chat format.
+    /// The choice of a thought before an answer to messages. `None` leaves the choice to the chat format.
     pub thinking: Option<Thinking>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
     /// The named state that the prompt follows. `None` begins with an empty state.
     pub state: Option<String>,
-    /// Keeps the state after the text under this name.
+    /// The name under which the state after the text is kept. `None` keeps no state.
     pub save_state: Option<String>,
-    /// The namespace of the named states and cache entries that the request uses and leaves. The time of a prefill reveals if the cache had the
-    /// prompt: give different namespaces to callers that must not learn about each other.
+    /// The namespace of the named states and cache entries that the request uses and leaves. The time of a prefill reveals whether the cache had
+    /// the prompt. Give different namespaces to callers that must not learn about each other.
     pub namespace: String,
     /// The queue serves requests with a higher priority first.
     pub priority: i32,
-    /// Neither uses nor leaves entries of the prefix cache.
+    /// If true, the request neither uses nor leaves entries of the prefix cache.
     pub no_cache: bool,
-    /// Sampler settings: names (`top-p`) and values as text.
+    /// Sampler settings: names such as `top-p`, and values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
 
@@ -146,8 +147,8 @@ impl Request {
         self
     }
 
-    /// Returns this request with the unset fields of `defaults`. A preset of this request replaces every default setting that presets have. The
-    /// input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from `defaults`.
+    /// Returns this request with its unset fields taken from `defaults`. If this request has a preset, sampler settings that presets determine do
+    /// not come from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);

@@ -11,7 +11,7 @@ use crate::{
 pub enum Rules {
     /// A grammar in GBNF; the text matches its rule `root`.
     Gbnf(String),
-    /// A JSON schema, as text: schemas that differ in the order of their properties are different.
+    /// A JSON schema. It is kept as text, because the order of its properties matters.
     Schema(String),
     /// Any JSON object.
     Object,
@@ -19,20 +19,20 @@ pub enum Rules {
     Value,
 }
 
-/// Decides if a text that reaches `max_tokens` is closed: completed by the fewest tokens that satisfy its rules.
+/// Decides whether a text that reaches `max_tokens` is closed. To close a text is to complete it with as few tokens as its rules allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
-    /// The default of the rules: JSON is closed, a text under a GBNF grammar is not.
+    /// The default of the rules: JSON is closed, a text with a GBNF grammar is not.
     #[default]
     ByKind,
-    /// Texts are completed when their tokens run out.
+    /// A text that reaches `max_tokens` is closed.
     Yes,
-    /// Texts are not completed.
+    /// A text that reaches `max_tokens` is not closed.
     No,
 }
 
 impl Close {
-    /// Returns the name in the record of a run.
+    /// Returns the name of this choice for the record of a run.
     pub fn name(self) -> &'static str {
         match self {
             Close::ByKind => "by default",
@@ -41,7 +41,7 @@ impl Close {
         }
     }
 
-    /// Returns the choice of a flag or a field; `None` is the default of the rules.
+    /// Converts the value of a flag or a field. `None` selects the default of the rules.
     pub fn asked(asked: Option<bool>) -> Close {
         match asked {
             Some(true) => Close::Yes,
@@ -50,7 +50,7 @@ impl Close {
         }
     }
 
-    /// Applies the choice to a grammar.
+    /// Returns the grammar with this choice.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {
@@ -75,7 +75,7 @@ impl Rules {
     /// Parses the rules.
     ///
     /// # Errors
-    /// `Input` with the place of the mistake.
+    /// `Input` with the position of the mistake.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn grammar(&self) -> Result<Grammar> {
         match self {

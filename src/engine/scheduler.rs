@@ -25,7 +25,7 @@ use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
-    /// Sends a message when all requests are complete.
+    /// Asks for a message when all requests are complete.
     #[cfg(not(target_arch = "wasm32"))]
     Drain(SyncSender<()>),
 }
@@ -37,14 +37,14 @@ pub(super) struct Submission {
     pub request: Request,
     /// The named state that the prompt follows.
     pub state: Option<Arc<State>>,
-    /// The time of `submit`.
+    /// The time at which `submit` queued the request.
     pub at: Instant,
 }
 
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
-    /// Gets a message when a reader has taken events, and when a file has been written.
+    /// Receives a message when a reader has taken events or is dropped, and when a file has been written.
     pub woken: Receiver<()>,
     /// Keeps `woken` open.
     pub _wake: Sender<()>,
@@ -57,16 +57,16 @@ pub(super) struct Scheduler {
     /// Requests without slots, by falling priority, then in the order of arrival.
     waiting: Vec<Submission>,
     cache: PrefixCache,
-    /// Slots of the session beyond the slots for continuations.
+    /// The number of slots that the session has in addition to the slots for continuations.
     n_idle: usize,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
     saving: Vec<Saving>,
-    /// A continuation is paused.
+    /// True if a continuation is paused.
     has_paused: bool,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
-    /// Tokens sampled since the engine began.
+    /// The number of tokens sampled since the engine started.
     n_drawn: u64,
 }
 
@@ -118,7 +118,7 @@ impl Scheduler {
             self.report();
             match can_step {
                 true => self.step().await,
-                // All continuations are paused or wait for their files.
+                // All continuations are paused or wait for their state files.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }
@@ -144,7 +144,7 @@ impl Scheduler {
 
     /// Pauses continuations whose readers are slow, and resumes the others. Returns whether any continuation can step.
     fn pause_slow(&mut self) -> bool {
-        // The thread that drains may be the slow reader.
+        // The thread that drains may be the slow reader itself, so nothing pauses during a drain.
         let is_bounded = self.draining.is_empty();
         let mut is_any = false;
         for request in self.running.values_mut() {
@@ -187,20 +187,20 @@ impl Scheduler {
         }
     }
 
-    /// Frees the slots of requests whose generations were dropped.
+    /// Removes requests whose generations were dropped, and frees their slots.
     fn drop_cancelled(&mut self) {
         self.waiting.retain(|submission| !submission.events.is_closed());
         let gone: Vec<u64> = self.running.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|request| self.cancel(request));
     }
 
-    /// Ends all continuations of a request without an event.
+    /// Ends all continuations of a request and sends no event.
     fn cancel(&mut self, request: u64) {
         self.running.remove(&request);
         let jobs: Vec<JobId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
             self.sequences.remove(&job);
-            // Nobody wants its text. A slot that cannot be closed was not open.
+            // The text is not needed. The error is not needed either: a slot that cannot be closed was not open.
             let _ = self.batcher.cancel(job);
         }
         self.close_kept();
@@ -215,14 +215,14 @@ impl Scheduler {
 
     /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts in this step may fork slots. `session_mut` makes the batcher send its samplers to the device again, so it is avoided.
+        // Prompts in this step may fork slots. `session_mut` makes the batcher send its samplers to the device again, so it is called rarely.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
         }
         let Scheduler { batcher, sequences, running, n_drawn, .. } = self;
         let begun = batcher.begin_step();
-        // `finish_step` reports errors of the wait.
+        // `finish_step` reports the errors of this wait.
         let _ = batcher.ready().await;
         let mut hear = |job, event: session::Event<'_>| {
             let Some(sequence) = sequences.get_mut(&job) else { return };
@@ -259,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends the last event of a continuation.
+    /// Ends a continuation. Sends its last event, or keeps this event until the named state is kept. An error ends the whole request.
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
@@ -287,7 +287,7 @@ impl Scheduler {
     /// Publishes the counts.
     fn report(&self) {
         let mut state = self.shared.lock();
-        // Requests in the inbox wait, too.
+        // Requests in the inbox are waiting, too.
         state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();

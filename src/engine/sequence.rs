@@ -17,34 +17,34 @@ pub struct Running {
     pub events: Outbox,
     /// Token ids of the prompt, without the tokens of `state`.
     pub prompt: Vec<u32>,
-    /// Prompt tokens that came from an entry of the prefix cache.
+    /// The number of prompt tokens that came from an entry of the prefix cache.
     pub cached_tokens: usize,
-    /// The namespace of the cache entries that its slots become; `None` if the request uses no cache.
+    /// The namespace in which the slots of the request become cache entries; `None` if the request uses no cache.
     pub namespace: Option<String>,
     /// The named state that the prompt follows.
     pub state: Option<Arc<State>>,
-    /// Namespace and name under which the state after the text is kept.
+    /// The namespace and the name under which the state after the text is kept; `None` if the state is not kept.
     pub saves: Option<(String, String)>,
     pub queue_ms: f64,
     /// The time at which the request got its slots.
     pub began: Instant,
-    /// Log-probabilities of all prompt tokens except the first, or empty.
+    /// Log-probabilities of all prompt tokens except the first. Empty if the request does not ask for them.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// Continuations that are not complete.
+    /// The number of continuations that are not complete.
     pub n_left: usize,
-    /// The reader is slow, so no continuation takes part in a step.
+    /// True if the reader is slow. The continuations then take part in no step.
     pub is_paused: bool,
 }
 
 /// One continuation.
 #[derive(Default)]
 pub struct Sequence {
-    /// The key of its request.
+    /// The key of the request in the scheduler.
     pub request: u64,
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
-    /// The job forks its slot at positions of the prompt, for the prefix cache.
+    /// True if the job forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
     /// Receives the result of keeping the state after the text; `None` if the state is not kept.
@@ -71,7 +71,7 @@ impl Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
     }
 
-    /// Begins the text with the prompt.
+    /// Begins the text with the prompt, and sends this text.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             let _ = self.emit(AnswerPart::Text(prompt), events);

@@ -14,17 +14,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct EngineStats {
     /// The number of slots.
     pub slots: usize,
-    /// Slots without a continuation.
+    /// The number of slots without a continuation.
     pub free_slots: usize,
-    /// Requests that have slots.
+    /// The number of requests that have slots.
     pub running: usize,
-    /// Running requests whose readers have taken too few events: see [`EngineOptions::event_bytes`].
+    /// The number of running requests that pause because their readers are slow: see [`EngineOptions::event_bytes`].
     pub paused: usize,
-    /// Requests that wait for slots.
+    /// The number of requests that wait for slots.
     pub waiting: usize,
-    /// Entries of the prefix cache.
+    /// The number of entries in the prefix cache.
     pub cached: usize,
-    /// Tokens sampled since the engine began.
+    /// The number of tokens sampled since the engine started.
     pub drawn: u64,
 }
 
@@ -50,7 +50,7 @@ impl Shared {
         Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
     }
 
-    /// Prepares a request, whose prompt follows `state` if there is one. Several callers can prepare at once.
+    /// Prepares a request. If `state` is given, the prompt follows this state. Several threads can prepare requests at once.
     pub fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
         let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
         let preparer = lock().pop();
@@ -68,7 +68,8 @@ impl Shared {
         prepared
     }
 
-    /// Returns an error if the queue is full. Waiting requests for which slots are free do not count.
+    /// Locks the counts if a request may enter the queue. Returns the error `Busy` if the queue is full, or `Device` if the engine drains. Waiting
+    /// requests for which slots are free do not count.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {
@@ -81,13 +82,13 @@ impl Shared {
         Ok(state)
     }
 
-    /// Locks the counts.
+    /// Locks the counts and the flag `is_draining`.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Checks that a prompt can follow a state: the context has room for both, and something is left to continue.
+/// Checks that a prompt can follow a state: the context has room for both, and the prompt has tokens or the state has logits.
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();

@@ -1,7 +1,7 @@
-//! Named states: a request begins with one (`state`), or keeps the state after its text (`save_state`).
+//! Named states: a request begins with a named state (`state`), or keeps the state after its text under a name (`save_state`).
 //!
-//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also a state file, which the
-//! program's verb `generate` reads, too. A thread of its own writes the files.
+//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also stored in a state file, which the
+//! command `generate` can read, too. A separate thread writes the files.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod writer;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Condvar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a name, at most.
+/// The most bytes that a name may have.
 const MAX_NAME: usize = 100;
 
 /// A state from which a request can begin.
@@ -30,7 +30,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Restores a sampler: penalty counts, recent tokens and the random stream. `seed` begins another random stream.
+    /// Restores a sampler: penalty counts, recent tokens and the random stream. With a `seed`, another random stream begins instead.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -62,18 +62,18 @@ impl State {
     }
 }
 
-/// A named state, for a list of them.
+/// The description of a named state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateInfo {
     /// The name of the state.
     pub name: String,
-    /// Tokens that the state has read.
+    /// The number of tokens that the state has read.
     pub n_tokens: usize,
-    /// Bytes in host memory, or bytes of the file if the state is not in memory.
+    /// The number of bytes that the state takes in host memory, or in its file if the state is not in memory.
     pub bytes: u64,
 }
 
-/// Named states by namespace and name. A namespace never sees the states of another one.
+/// Named states by namespace and name. A request never sees the states of another namespace.
 pub(super) struct States {
     inner: Arc<Inner>,
     /// `None` if there is no folder.
@@ -84,13 +84,13 @@ pub(super) struct States {
 struct Inner {
     model: Model,
     folder: Option<PathBuf>,
-    /// Bytes of states in memory, at most.
+    /// The most bytes that states may take in host memory.
     bytes: u64,
     held: Mutex<Held>,
     /// Signals that a file has been written.
     #[cfg(not(target_arch = "wasm32"))]
     written: Condvar,
-    /// The writer waits for this lock before each file.
+    /// The writer takes this lock before each file. Tests hold the lock to delay the writer.
     #[cfg(all(test, not(target_arch = "wasm32")))]
     gate: Mutex<()>,
 }
@@ -104,7 +104,7 @@ struct Held {
     clock: u64,
 }
 
-/// Namespace and name.
+/// The namespace and the name of a state.
 type Key = (String, String);
 
 impl States {
@@ -138,13 +138,13 @@ impl States {
         })
     }
 
-    /// Holds the thread that writes back until the guard is dropped.
+    /// Delays the thread that writes files until the guard is dropped.
     #[cfg(all(test, not(target_arch = "wasm32")))]
     pub fn hold_writer(&self) -> MutexGuard<'_, ()> {
         self.inner.gate.lock().unwrap()
     }
 
-    /// Returns the state of that name, also while its file is being written.
+    /// Returns the state with this name, even while its file is being written.
     ///
     /// # Errors
     /// `Input` if the name is unknown or invalid; errors of [`Snapshot::load`] if the file must be read.
@@ -163,7 +163,7 @@ impl States {
         };
         match (known, self.inner.path(namespace, name).filter(|path| path.exists())) {
             (Some(state), _) => Ok(state),
-            // Without the lock: other callers continue while the file is read.
+            // The file is read without the lock, so that other callers can continue.
             (None, Some(path)) => {
                 let state = Arc::new(State::load(&self.inner.model, &path)?);
                 self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
@@ -173,7 +173,7 @@ impl States {
         }
     }
 
-    /// Keeps a state under a name and replaces an older state of that name. Blocks until the file is written.
+    /// Keeps a state under a name and replaces an older state of that name. With a folder, blocks until the file is written.
     ///
     /// # Errors
     /// Errors of [`begin_put`](Self::begin_put).
@@ -207,7 +207,7 @@ impl States {
         is_saved
     }
 
-    /// Lists the states of a namespace by name.
+    /// Lists the states of a namespace, sorted by name.
     ///
     /// # Errors
     /// `File` if the folder cannot be read.
@@ -249,7 +249,7 @@ impl States {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // Under the lock: no caller reads the file into memory before it is removed.
+        // The file is removed under the lock, so that no caller puts its state back into memory.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ impl States {
 }
 
 impl Inner {
-    /// Keeps a state in memory. With a folder, the least recently used states leave the memory.
+    /// Keeps a state in memory. If the memory is full and there is a folder, the least recently used states leave the memory.
     ///
     /// # Errors
     /// `Memory` if there is no room and no folder.
@@ -305,7 +305,7 @@ impl Inner {
     }
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
-        // A hash: a namespace may be an API key, and may contain any character.
+        // Hashed, because a namespace may be an API key and may contain any character.
         let model = &hashed(self.model.weights_hash())[..16];
         Some(self.folder.as_ref()?.join(model).join(&hashed(namespace)[..16]))
     }
@@ -330,7 +330,7 @@ impl Held {
         None
     }
 
-    /// The states of a namespace that are in memory.
+    /// Returns the states in memory that belong to a namespace.
     fn list(&self, namespace: &str) -> Vec<StateInfo> {
         let mut all: HashMap<&str, &State> = HashMap::new();
         let of = |(of, _): &&Key| of == namespace;
@@ -356,7 +356,7 @@ fn info(name: &str, state: &State) -> StateInfo {
     StateInfo { name: name.into(), n_tokens: state.snapshot.n_tokens(), bytes: state.snapshot.n_bytes() }
 }
 
-/// Checks a name. It must be valid as the name of a file.
+/// Checks that a name is valid and can be the name of a file.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_name = (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')

@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use std::fmt;
 
-/// Fields of an object, at most.
+/// The most fields that an object may have.
 const MAX_FIELDS: usize = 100;
 
-/// Fields by name, as JSON text. Of two fields with the same name the second counts, as in most JSON parsers.
+/// The fields of an object: names, and values as JSON text. If two fields have the same name, the second counts, as in most JSON parsers.
 #[derive(Debug)]
 pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1.get())
     }
 
-    /// Returns names and values as JSON text, without fields that are `null`: as with OpenAI, `null` means unset.
+    /// Returns the name of each field and its value as JSON text. Leaves out fields that are `null`: as with OpenAI, `null` means unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get())).filter(|(_, value)| *value != "null")
     }
@@ -68,10 +68,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 /// Parses the value of a field.
 ///
 /// # Errors
-/// `Input` with the field, the expected type and the mistake.
+/// `Input` with the name of the field, the expected type and the mistake.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| {
-        // The position within the value is not the position within the line.
+        // serde's position counts from the start of the value, not of the line, so it is left out.
         let said = e.to_string();
         let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
         Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
@@ -83,7 +83,7 @@ pub(super) fn is_text(value: &str) -> bool {
     value.starts_with('"')
 }
 
-/// Returns a JSON number as text, without a fraction of zero: `40.0` becomes 40. `None` if the value is no number.
+/// Returns a JSON number as text, without a fraction of zero: `40.0` becomes `40`. Returns `None` if the value is not a number.
 pub(super) fn whole_number(value: &str) -> Option<String> {
     serde_json::from_str::<Number>(value).ok().map(|number| whole(&Value::Number(number)).to_string())
 }
@@ -97,7 +97,7 @@ pub(super) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Removes a fraction of zero: some clients write 40.0 where a count is 40. Numbers of 2^53 and above stay, because they may be rounded.
+/// Removes a fraction of zero, because some clients write 40.0 for the count 40. Leaves numbers from 2^53 on, because they may be rounded.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
     number.map_or_else(|| value.clone(), |x| Value::from(x as i64))

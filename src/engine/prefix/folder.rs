@@ -1,4 +1,4 @@
-//! The tier of files: one state file per entry, written by a thread of its own.
+//! The tier of files: one state file per entry, written by a separate thread.
 
 use crate::error::{Error, Result};
 #[cfg(not(target_arch = "wasm32"))]
@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The metadata key of the hashed namespace. Hashed, because namespaces may be API keys.
+/// The metadata key of the hashed namespace. The namespace is hashed because it may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
-/// Snapshots that wait to be written, at most. Each is in host memory until then.
+/// The most snapshots that may wait to be written. A waiting snapshot is in host memory.
 const MAX_WAITING: usize = 8;
 
 /// The folder of state files for one model.
 pub struct Folder {
     path: PathBuf,
-    /// Bytes of the files, at most.
+    /// The most bytes that the files may take.
     pub bytes: u64,
     left: Vec<Left>,
     jobs: Sender<Job>,
     done: Receiver<Written>,
 }
 
-/// A file of an earlier engine.
+/// A file that an earlier engine left.
 pub struct Left {
     pub path: PathBuf,
     pub bytes: u64,
@@ -37,7 +37,7 @@ pub struct Left {
     modified: SystemTime,
 }
 
-// A browser has no folder, and no thread that reads the fields.
+// In a browser there is no folder and no thread, so no code reads the fields.
 #[cfg_attr(target_arch = "wasm32", expect(dead_code))]
 struct Job {
     entry: u64,
@@ -47,10 +47,10 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The key of an entry, and the path and bytes of its file; `None` if the file could not be written.
+/// The key of an entry, and the path and the number of bytes of its file; `None` if the file could not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
-/// Returns the SHA-256 of a namespace in hexadecimal. It is the same in every run, so that earlier files are found.
+/// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.
 pub fn hashed(namespace: &str) -> String {
     hex(Sha256::digest(namespace.as_bytes()).as_slice())
 }
@@ -65,7 +65,7 @@ impl Folder {
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Another format or device rounds differently, so its entries would change the texts.
+        // Another number format or device rounds differently. Entries from there would change the texts.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
         fs::create_dir_all(&path).map_err(io)?;
@@ -77,7 +77,7 @@ impl Folder {
         Ok(Folder { path, bytes, left, jobs, done: is_done })
     }
 
-    /// Takes the list of earlier files, the oldest first. The second call returns an empty list.
+    /// Takes the list of files that earlier engines left, the oldest first. A second call returns an empty list.
     pub fn take_left(&mut self) -> Vec<Left> {
         std::mem::take(&mut self.left)
     }
@@ -92,12 +92,12 @@ impl Folder {
         self.jobs.try_send(job).is_ok().then_some(path)
     }
 
-    /// Returns the next entry whose file was written, if any.
+    /// Returns the result of the next finished write, or `None` if no further write has finished.
     pub fn written(&self) -> Option<Written> {
         self.done.try_recv().ok()
     }
 
-    /// Blocks until the next file is written.
+    /// Blocks until the next write has finished. Returns its result, or `None` if the thread that writes has ended.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self) -> Option<Written> {
         self.done.recv_blocking().ok()
@@ -109,7 +109,7 @@ impl Folder {
 /// # Errors
 /// Errors of [`Snapshot::load`].
 pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
-    // The modification time keeps the order of use for later engines.
+    // The modification time tells later engines when the entry was last used.
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
     Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
@@ -120,8 +120,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the metadata of a file. Returns `None` for a file that is not an entry of this model, or is damaged. Such a file stays: killed
-/// processes leave no partial files, so it is not ours.
+/// Reads the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed: a killed
+/// process leaves no partial file, so the prefix cache has not written it.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;
@@ -139,7 +139,7 @@ fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Res
     let work = move || {
         while let Ok(job) = jobs.recv_blocking() {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
-            // The engine may have ended before.
+            // The engine may have ended.
             let _ = done.try_send((job.entry, written.map(|bytes| (job.path, bytes))));
         }
     };

@@ -3,8 +3,8 @@
 //! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all of its tokens. A model with attention can be
 //! rewound to any token, so an entry serves every prompt that shares a prefix with its tokens.
 //!
-//! Entries are in three tiers with a limit of bytes each: slots of the device, host memory, files. When a tier is full, its least recently
-//! used entry moves to the next tier, or is deleted from the last one.
+//! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently
+//! used entry moves to the next tier. An entry that leaves the last tier is deleted.
 
 mod folder;
 mod tree;
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
-/// Tokens of an entry, at least. Prefilling fewer tokens costs almost nothing.
+/// The fewest tokens that an entry may have. Prefilling fewer tokens costs almost nothing.
 const FEWEST: usize = 4;
 
-/// Slots of the device for entries, at most.
+/// The most slots of the device that entries may use.
 const MAX_SLOTS: u64 = 256;
 
-/// Entries in all tiers, at most. Finding the least recently used entry visits each of them.
+/// The most entries in all tiers together. Finding the least recently used entry visits every entry.
 const MAX_ENTRIES: usize = 4096;
 
-/// Snapshots of a long prompt at regular distances, at most.
+/// The most snapshots at regular distances in one long prompt.
 const MAX_MARKS: usize = 8;
 
 /// The place of an entry's state.
@@ -36,7 +36,7 @@ const MAX_MARKS: usize = 8;
 enum Held {
     Device(Slot),
     Host(Arc<Snapshot>),
-    /// The file is being written. The entry is served from host memory until then.
+    /// The file is being written. Until the file is complete, the entry is served from host memory.
     Writing {
         snapshot: Arc<Snapshot>,
         path: PathBuf,
@@ -47,7 +47,7 @@ enum Held {
     },
 }
 
-/// Tiers, in the order in which entries move.
+/// The tiers, in the order in which an entry passes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Device,
@@ -60,7 +60,7 @@ struct Entry {
     /// The hash of the namespace, from [`hashed`].
     namespace: String,
     tokens: Vec<u32>,
-    /// The state has logits: the next token can be sampled at once.
+    /// True if the state has logits, so that the next token can be sampled at once.
     has_logits: bool,
     held: Held,
     last_used: u64,
@@ -75,7 +75,8 @@ impl Entry {
         }
     }
 
-    /// Returns bytes of host memory or of the file; 0 for an entry on the device.
+    /// Returns how many bytes the entry takes in host memory or in its file; 0 for an entry on the device. An entry whose file is being written
+    /// counts with its bytes in host memory.
     fn n_bytes(&self) -> u64 {
         match &self.held {
             Held::Device(_) => 0,
@@ -89,32 +90,32 @@ impl Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     entry: u64,
-    /// Prompt tokens that the entry covers.
+    /// The number of prompt tokens that the entry covers.
     pub n_tokens: usize,
 }
 
 /// The entries of all namespaces. An entry only serves prompts of its own namespace.
 pub(super) struct PrefixCache {
     entries: HashMap<u64, Entry>,
-    /// Keys of entries by their tokens, for each hashed namespace.
+    /// The keys of all entries: for each hashed namespace, a tree that finds keys by the tokens of their entries.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
     host_bytes: u64,
     folder: Option<Folder>,
-    /// Tokens between two snapshots of a long prompt.
+    /// The number of tokens between two snapshots of a long prompt.
     every: usize,
-    /// The model has attention: a slot can be rewound to any of its tokens.
+    /// True if the model has attention, so that a slot can be rewound to any of its tokens.
     can_rewind: bool,
     clock: u64,
 }
 
-/// Returns the idle slots and tokens that a session needs for the cache, beside `n_slots` slots that step.
+/// Returns how many idle slots and tokens a session needs for the cache, in addition to `n_slots` slots for continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
     }
     let most = MAX_SLOTS.min((session::MAX_SLOTS - 1).saturating_sub(n_slots) as u64).max(1);
-    // At least one slot: a fork needs it until its state is copied to the host.
+    // At least one slot: a fork occupies a slot until its state is copied to the host.
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
@@ -161,7 +162,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers most tokens of a prompt. An entry with logits can cover the whole prompt, if `may_end` is true.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. An entry covers the whole prompt
+    /// only if the entry has logits and `may_end` is true.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -179,7 +181,8 @@ impl PrefixCache {
         (n_tokens >= FEWEST).then_some(Found { entry, n_tokens })
     }
 
-    /// Opens a slot that has read the covered tokens. The caller closes the slot. Returns `None` if the entry's file is missing or damaged.
+    /// Opens a slot that has read the covered tokens. The caller closes the slot. Returns `None` if the entry was removed, or if its file is missing
+    /// or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
@@ -203,7 +206,8 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Adds a slot that has read `tokens`, or closes the slot if another entry covers the same tokens.
+    /// Makes an entry of a slot that has read `tokens`, and removes the entries that the new entry replaces. Closes the slot instead if the cache
+    /// is off, the tokens are fewer than `FEWEST`, or a longer entry already covers the tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);
@@ -235,7 +239,7 @@ impl PrefixCache {
         self.entries.insert(id, Entry { namespace, tokens, has_logits, held, last_used: id });
     }
 
-    /// Removes an entry with its slot or its file.
+    /// Removes an entry. Closes its slot or removes its file.
     fn remove(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let Some(entry) = self.entries.remove(&id) else { return Ok(()) };
         if let Some(tree) = self.trees.get_mut(&entry.namespace) {
@@ -251,8 +255,8 @@ impl PrefixCache {
         }
     }
 
-    /// Returns positions in a prompt, after its first `from` tokens, at which a job forks its slot for the cache. `ends` are ends of messages. A
-    /// recurrent model gets several positions, because later prompts can only continue from one of these.
+    /// Returns the positions after the first `from` tokens of a prompt at which a job forks its slot for the cache. `ends` are the ends of messages.
+    /// A recurrent model gets several positions, because a later prompt can only continue from one of these positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
@@ -260,7 +264,7 @@ impl PrefixCache {
         let mut marks = vec![prompt.len()];
         if !self.can_rewind {
             marks.extend(ends);
-            // Multiples of `every`, so that prompts with the same beginning share positions; doubled until a long prompt has few of them.
+            // Multiples of `every`, so that prompts with the same beginning share positions. `every` doubles until a long prompt has few positions.
             let mut every = self.every.max(1);
             while prompt.len() / every > MAX_MARKS {
                 every *= 2;
@@ -271,7 +275,8 @@ impl PrefixCache {
         marks
     }
 
-    /// Writes the entries in memory to the folder, and blocks until the files are complete. The limit of the folder's bytes holds.
+    /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. The folder keeps to its limit of
+    /// bytes.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn flush(&mut self, session: &mut Session) -> Result<()> {
         if self.folder.is_none() {
@@ -303,7 +308,7 @@ impl PrefixCache {
     pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
         if missing > 0 {
-            // After an error fewer slots are free, and prompts leave fewer forks.
+            // After an error, fewer slots are free, and prompts leave fewer forks.
             let trimmed = self.trim(self.n_on_device().saturating_sub(missing), session);
             trimmed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
@@ -342,7 +347,7 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Copies an entry from the device to the host, or removes the entry if there is neither a host tier nor a folder.
+    /// Copies an entry from the device to the host. Removes the entry if there is neither a host tier nor a folder, or if the copy fails.
     fn leave_device(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let Some(Entry { held: Held::Device(slot), .. }) = self.entries.get(&id) else { return Ok(()) };
         let slot = *slot;
@@ -363,33 +368,33 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Queues an entry in host memory for its file, or removes the entry if there is no folder.
+    /// Queues an entry in host memory to be written to its file. Removes the entry if there is no folder or the queue is full.
     fn leave_host(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let (Some(folder), Some(entry)) = (&self.folder, self.entries.get_mut(&id)) else { return self.remove(id, session) };
         let Held::Host(snapshot) = &entry.held else { return Ok(()) };
         let snapshot = snapshot.clone();
         match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
             Some(path) => entry.held = Held::Writing { snapshot, path },
-            // The queue is full: the disk is too slow.
+            // The queue is full, because the disk is too slow.
             None => self.remove(id, session)?,
         }
         Ok(())
     }
 
-    /// Handles the files that were written since the last call.
+    /// Settles the writes that have finished since the last call.
     fn settle_written(&mut self) {
         while let Some(written) = self.folder.as_ref().and_then(Folder::written) {
             self.settle(written);
         }
     }
 
-    /// Records the file of an entry, or removes the entry if its file could not be written.
+    /// Settles a finished write: records the file in its entry. Removes the entry if the write failed, or the file if the entry is gone.
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
-                // Its file could not be written, and its slot was closed before.
+                // The file could not be written. The entry has no slot that would have to be closed.
                 let entry = self.entries.remove(&id).expect("it was found");
                 if let Some(tree) = self.trees.get_mut(&entry.namespace) {
                     tree.remove(&entry.tokens);
@@ -403,12 +408,12 @@ impl PrefixCache {
         }
     }
 
-    /// Returns true if an entry owns this file.
+    /// Returns true if an entry owns this file, complete or not.
     fn has_file(&self, file: &Path) -> bool {
         self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
     }
 
-    /// Returns the least recently used entry of a tier.
+    /// Returns the key of the least recently used entry in a tier, or `None` if the tier is empty.
     fn oldest(&self, tier: Tier) -> Option<u64> {
         let of_tier = self.entries.iter().filter(|(_, entry)| entry.tier() == tier);
         of_tier.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id)

@@ -13,7 +13,7 @@ struct Node<V> {
     /// Tokens between the parent and this node. Only the root's edge is empty.
     edge: Vec<u32>,
     value: Option<V>,
-    /// Children by the first token of their edges.
+    /// The children, by the first token of their edges.
     children: BTreeMap<u32, Node<V>>,
 }
 
@@ -43,7 +43,7 @@ impl<V> Tree<V> {
         self.root.remove(tokens)
     }
 
-    /// Returns the values of all prefixes of a sequence, itself included: lengths and values, the shortest first.
+    /// Returns the length and the value of each prefix of `tokens` that has a value, the shortest first. `tokens` count as a prefix, too.
     pub fn on_path(&self, tokens: &[u32]) -> Vec<(usize, &V)> {
         let (mut node, mut at, mut found) = (&self.root, 0, Vec::new());
         loop {
@@ -55,7 +55,8 @@ impl<V> Tree<V> {
         }
     }
 
-    /// Returns a value whose sequence has the longest common prefix with `tokens`, and the length of that prefix. `None` if the tree is empty.
+    /// Finds a sequence whose common prefix with `tokens` is the longest. Returns the length of the common prefix and the value of the sequence, or
+    /// `None` if the tree is empty.
     pub fn nearest(&self, tokens: &[u32]) -> Option<(usize, &V)> {
         let (mut node, mut at) = (&self.root, 0);
         while let Some(child) = tokens.get(at).and_then(|first| node.children.get(first)) {
@@ -93,7 +94,7 @@ impl<V> Node<V> {
         value
     }
 
-    /// Merges a node without a value with its only child.
+    /// Merges this node with its child if the node has no value and exactly one child.
     fn merge(&mut self) {
         if self.value.is_none()
             && self.children.len() == 1
@@ -104,13 +105,13 @@ impl<V> Node<V> {
         }
     }
 
-    /// Returns the value of this node or of a node below it.
+    /// Returns the value of this node, or else of a node below it. Returns `None` if there is no value.
     fn any(&self) -> Option<&V> {
         self.value.as_ref().or_else(|| self.children.values().find_map(Node::any))
     }
 }
 
-/// Returns the length of the common prefix.
+/// Returns the length of the common prefix of `a` and `b`.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -8,14 +8,14 @@ use crate::sample::Setting;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// Bytes of a setting's value, at most. A list of all ids of a vocabulary is shorter.
+/// The most bytes that the value of a sampler setting may have. A list of all ids of a vocabulary is shorter.
 pub(super) const MAX_SETTING_BYTES: usize = 2 << 20;
 
 impl Request {
-    /// Reads the fields of a JSON object. Returns the request and the names of unknown fields: the caller decides if these are an error.
+    /// Reads the fields of a JSON object. Returns the request and the names of unknown fields: the caller decides whether these are an error.
     ///
     /// # Errors
-    /// `Input` and `Usage` with the field.
+    /// `Input` or `Usage`. The error names the field if one field is wrong.
     pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
         let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let mut request = Request::text("");
@@ -64,7 +64,7 @@ impl Request {
             return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
         }
         request.input = inputs.remove(0);
-        // `false` does not conflict with other rules.
+        // A field that is `false` does not conflict with other rules.
         if follows.len() > 1 {
             follows.retain(|f| matches!(f, Follows::Rules(_)));
         }
@@ -77,7 +77,7 @@ impl Request {
     }
 }
 
-/// Reads a limit of tokens; -1 is no limit.
+/// Reads a limit of tokens; -1 means no limit.
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
@@ -91,7 +91,7 @@ fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize>
     number.ok_or_else(|| Error::input(expected()).field(name))
 }
 
-/// Reads the value of a sampler setting. Returns the setting's name and the value as its flag takes it.
+/// Reads the value of a sampler setting. Returns the name of the setting and the texts that its command-line flag would take.
 fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
     if value.len() > MAX_SETTING_BYTES {
         return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
@@ -100,7 +100,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
     let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
     let texts = match value {
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
-        // Breakers of `dry` may contain any character: an array keeps them as they are.
+        // Breakers of `dry` may contain any character, so the array stays JSON.
         Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
         Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
         Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),

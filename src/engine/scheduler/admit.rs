@@ -1,4 +1,4 @@
-//! Giving slots to requests of the queue.
+//! The start of requests: gives slots to the requests in the queue.
 
 use super::{Scheduler, Submission};
 use crate::engine::event::Event;
@@ -12,18 +12,18 @@ use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
 use web_time::Instant;
 
-/// The slot from which the jobs of a request continue. It is closed when the jobs have forks of it.
+/// The slot from which the jobs of a request continue. The slot is closed as soon as every job has a fork of it.
 #[derive(Default)]
 struct Beginning {
     slot: Option<Slot>,
-    /// Tokens of the prompt that the slot holds.
+    /// The number of prompt tokens that the slot has read.
     n_tokens: usize,
     /// The bytes of an incomplete character at the end of these tokens.
     pending: Vec<u8>,
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests, in order. A request that needs more slots than are free holds back the requests after it.
+    /// Gives free slots to waiting requests, in the order of the queue. A request that needs more slots than are free blocks the requests after it.
     pub(super) fn admit(&mut self) {
         while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
             let submission = self.waiting.remove(0);
@@ -45,7 +45,7 @@ impl Scheduler {
         let scores_prompt = request.echo && request.logprobs.is_some();
         let from = match &state {
             Some(state) => self.after_state(state, request.n)?,
-            // Tokens of a cache entry have no logits.
+            // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the last logits.
             None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
             None => Beginning::default(),
         };
@@ -54,7 +54,7 @@ impl Scheduler {
         for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
             let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
             if let Some(state) = &state {
-                // A request without a seed continues the random stream of the state.
+                // A request with one continuation and no seed continues the random stream of the state.
                 state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
                 *seed = sampler.memory().seed;
             }
@@ -74,7 +74,7 @@ impl Scheduler {
         self.cache.make_room(request.n, self.batcher.session_mut());
         let added = self.batcher.add_alike(jobs);
         if let Some(slot) = from.slot {
-            // The jobs have forks.
+            // Every job has a fork of the slot.
             self.batcher.session_mut().close(slot)?;
         }
         if added.is_err() {
@@ -125,7 +125,7 @@ impl Scheduler {
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// Opens a slot with the longest beginning of a prompt that the cache has, if it has any.
+    /// Opens a slot with the longest beginning of `prompt` in the cache. Returns an empty `Beginning` if the cache contains no beginning.
     fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
@@ -141,7 +141,7 @@ impl Scheduler {
     }
 }
 
-/// Returns the text of tokens, or an empty text without a vocabulary.
+/// Returns the text of tokens, or an empty text if the model has no vocabulary.
 fn text_of(model: &Model, tokens: &[u32]) -> String {
     model.vocab().map_or_else(String::new, |vocab| String::from_utf8_lossy(&vocab.decode(tokens)).into_owned())
 }

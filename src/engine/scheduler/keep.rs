@@ -1,4 +1,4 @@
-//! Named states and entries of the prefix cache that continuations leave.
+//! Keeps what continuations leave: named states and entries of the prefix cache.
 
 use super::Scheduler;
 use crate::engine::event::{Completion, Event};
@@ -48,7 +48,7 @@ impl Scheduler {
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {
-            // A slot that has read more than these tokens must not serve them.
+            // A slot that has read more than `tokens` must not serve them.
             Some(namespace) if n_read <= tokens.len() => {
                 tokens.truncate(session.n_tokens(slot)?);
                 self.cache.insert(namespace, tokens, slot, session)

@@ -7,10 +7,10 @@ use async_channel::{Receiver, Sender};
 use std::fs;
 use std::sync::Arc;
 
-/// States that wait to be written, at most. Each is in host memory until then.
+/// The most states that may wait to be written. A waiting state is in host memory.
 const MAX_WAITING: usize = 8;
 
-/// A handle of the thread.
+/// The handle of the thread.
 pub struct Writer {
     inner: Arc<Inner>,
     jobs: Sender<Job>,
@@ -29,7 +29,7 @@ impl Writer {
     /// Starts the thread. The thread ends when the writer is dropped and all files are written.
     ///
     /// # Errors
-    /// `Memory`: the thread cannot be started.
+    /// `Memory` if the thread cannot be started.
     pub fn start(inner: Arc<Inner>, wake: Sender<()>) -> Result<Writer> {
         let (jobs, inbox) = async_channel::bounded(MAX_WAITING);
         let shared = inner.clone();

@@ -21,7 +21,7 @@ fn engine(slots: usize) -> Engine {
     Engine::start(&model(), EngineOptions { slots, ..EngineOptions::default() }).unwrap()
 }
 
-/// Continues a prompt in a session of its own. Returns tokens and text.
+/// Continues a prompt in a separate session. Returns tokens and text.
 fn alone(model: &Model, prompt: &str, n: usize, seed: u64) -> (Vec<u32>, String) {
     let mut session = Session::new(model, 1).unwrap();
     let sampling = Sampling { seed, ..model.sampling().clone() };
@@ -222,7 +222,7 @@ fn logprobs_are_of_the_models_own_logits() {
     }
 }
 
-/// Runs a request. Returns its cached tokens and its continuation.
+/// Runs a request. Returns the number of its cached tokens, and its continuation.
 fn asked(engine: &Engine, request: &Request) -> (usize, Completion) {
     let done = engine.submit(request).unwrap().wait().unwrap().remove(0);
     (done.usage.cached_tokens, done)
@@ -247,7 +247,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
     let (cached, alone) = asked(&engine, &off(ask(&further, 8)));
     assert_eq!((cached, &further_on.tokens, &further_on.text), (0, &alone.tokens, &alone.text));
-    // A prompt that differs after the first prompt continues from the end of the first prompt; a prompt that differs at its start from nothing.
+    // A prompt that differs only after the first prompt continues from there. A prompt that differs at its start uses no entry.
     let edited = [start.clone(), vocab.encode_further(b" upon the waters").unwrap()].concat();
     let (cached, one) = asked(&engine, &ask(&edited, 8));
     assert_eq!((cached, one.text), (start.len(), asked(&engine, &off(ask(&edited, 8))).1.text));

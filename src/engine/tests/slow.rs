@@ -59,7 +59,7 @@ fn a_paused_request_ends_when_the_engine_drains_or_is_dropped() {
     assert_eq!(slow.wait().unwrap()[0].tokens.len(), N);
 }
 
-/// Rules that panic when the first token is drawn.
+/// Rules that panic when the first token is sampled.
 struct Panics;
 
 impl Constraint for Panics {

@@ -104,7 +104,7 @@ fn a_state_is_found_while_its_file_is_written() {
     }
     woken.recv_blocking().unwrap();
     assert_eq!((n_tokens().unwrap(), n_files()), (3, 1));
-    // A state that is deleted while its file is written does not come back.
+    // A deleted state does not come back, even if it was deleted while its file was written.
     let _ = states.begin_put("", "a", state(&[8]));
     states.delete("", "a").unwrap();
     assert!(n_tokens().is_err() && n_files() == 0 && states.list("").unwrap().is_empty());

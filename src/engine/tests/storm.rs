@@ -18,7 +18,7 @@ const PROMPTS: [&str; 8] = [
 ];
 const SEEDS: u64 = 4;
 const LONGEST: usize = 6;
-/// Tokens of a request together with a request that continues from its state, at most.
+/// The most tokens of a request together with a request that continues from its state.
 const WHOLE: usize = 2 * LONGEST;
 
 /// Returns the tokens of every prompt and seed, each from a session of its own.
@@ -31,9 +31,9 @@ fn naive(model: &Model) -> HashMap<(usize, u64), Vec<u32>> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Ends,
-    /// Its generation is dropped after this many events.
+    /// The caller drops the generation after this many events.
     Dropped(usize),
-    /// `submit` refuses it.
+    /// `submit` refuses the request.
     Refused,
 }
 
@@ -41,7 +41,7 @@ enum Fate {
 struct Asked {
     prompt: usize,
     seed: u64,
-    /// Tokens of the text that its state has read.
+    /// The number of tokens that its state has read of the text.
     from: usize,
     n_tokens: usize,
     n: usize,
