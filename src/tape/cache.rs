@@ -1,40 +1,40 @@
-//! Caches of attention: keys and values of every token, in blocks, and the rotary position embedding. Slots share a block until one of them
-//! writes to it.
+//! Caches of attention, which hold keys and values of every token in blocks; and the rotary position embedding. Slots may share a block
+//! until one of the slots writes to it.
 
 use crate::error::{Result, room};
 use crate::quant::PAD;
 
-/// Tokens in a block, the unit by which a slot's cache grows.
+/// The number of tokens in a block, the unit by which a slot's cache grows.
 pub const TOKENS_PER_BLOCK: usize = 64;
 
-/// Handle of the keys or the values of all slots: `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
+/// The handle of the keys or of the values of all slots: `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cache(pub(crate) usize);
 
 /// The declaration of a cache.
 #[derive(Debug, Clone)]
 pub struct CacheSpec {
-    /// Tensor name in state files.
+    /// The tensor name in state files.
     pub name: String,
     pub n_heads: usize,
     pub head_size: usize,
-    /// The layout of a head's block on a device. `true`: `[head_size / PAD, tokens, PAD]`, because lanes read the same part of
-    /// consecutive keys. `false`: `[tokens, head_size]`, because lanes read parts of the same value.
+    /// Determines the layout of one head's part of a block on a device. `true`: `[head_size / PAD, tokens, PAD]`, because neighbouring lanes
+    /// read the same channels of consecutive keys. `false`: `[tokens, head_size]`, because they read consecutive channels of one value.
     pub is_keys: bool,
 }
 
 impl CacheSpec {
-    /// Returns the numbers of one token.
+    /// Returns how many numbers the cache holds per token.
     pub fn width(&self) -> usize {
         self.n_heads * self.head_size
     }
 
-    /// Returns the numbers in a block.
+    /// Returns how many numbers a block holds.
     pub fn block_len(&self) -> usize {
         TOKENS_PER_BLOCK * self.width()
     }
 
-    /// Returns the index, in its block on a device, of number `i` of a token's `[n_heads, head_size]`.
+    /// Returns the place, within a block on a device, of number `i` of the block's token `token`. `i` is an index in `[n_heads, head_size]`.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
@@ -45,16 +45,16 @@ impl CacheSpec {
     }
 }
 
-/// Sizes that an executor allocates memory for.
+/// The sizes for which an executor allocates memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Pages of recurrent state.
+    /// The number of pages of recurrent state.
     pub pages: usize,
-    /// Blocks of the caches.
+    /// The number of blocks in the caches.
     pub blocks: usize,
-    /// Blocks that all slots of a step list together. A shared block counts once per slot.
+    /// The largest number of blocks that all slots of a step list together. A shared block counts once per slot.
     pub listed: usize,
-    /// Tokens of a slot.
+    /// The largest number of tokens of a slot.
     pub context: usize,
 }
 
@@ -65,17 +65,17 @@ impl Room {
     }
 }
 
-/// Rotary position embedding: pair i of a head is rotated by `position / base^(2 i / size)` radians.
+/// Rotary position embedding. It rotates pair i of a head by `position / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
-    /// R, the number of rotated components of a head; even.
+    /// R, the number of rotated channels of a head. It is even.
     pub size: usize,
     pub base: f64,
 }
 
 impl Rotary {
-    /// Returns cos and sin for positions `0..n`, `[n, size / 2, 2]`. Frequencies and angles are rounded to f32 as in the official code: at
-    /// position 131 071 an exact angle would differ by 8e-4. The host computes the table because sin and cos of shaders are not exact enough.
+    /// Returns cos and sin for positions `0..n`, `[n, size / 2, 2]`. Frequencies and angles are rounded to f32 as in the official code. At
+    /// position 131 071 an unrounded angle would differ by 8e-4. The host computes the table because sin and cos of shaders are not exact enough.
     ///
     /// # Errors
     /// `Memory` if the host has no room for the table.
@@ -103,7 +103,7 @@ mod tests {
             let angles = Rotary { size: 64, base }.angles(2).unwrap();
             [0, 1, 2, 16].map(|i| f64::from(angles[64 + 2 * i + 1]).asin())
         };
-        // The base is 10 000 rope_ratio: the ratio does not scale positions. The exponent divides by R and not by the head size.
+        // The base is 10 000 times rope_ratio. The ratio does not scale positions. The exponent divides by R and not by the head size.
         for (base, expected) in [(5e6, [1.0, 0.6175288, 0.3813418, 4.4721e-4]), (1e4, [1.0, 0.7498942, 0.5623413, 0.01])] {
             for (found, expected) in first(base).into_iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{base}: {found} {expected}");

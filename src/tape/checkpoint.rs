@@ -11,7 +11,7 @@ impl Source for Checkpoint {
         self.tensor(name).is_some()
     }
 
-    /// Reports scaled tensors as F32: their scaled numbers may exceed the range of the stored type.
+    /// Returns F32 for a scaled tensor, because its scaled numbers may exceed the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
         self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
     }

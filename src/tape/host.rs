@@ -1,4 +1,4 @@
-//! Host memory for twins, the reference implementations of words on the CPU: everything that a tape declares, as plain vectors.
+//! Host memory for twins, the reference implementations of words on the CPU. It holds everything that a tape declares.
 
 use super::{Cache, CacheSpec, Matrix, State, Step, TOKENS_PER_BLOCK, Tape, Var, Vector};
 use crate::error::{Error, Result, filled};
@@ -7,7 +7,7 @@ use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of shared bytes: of a memory map, or of a vector.
+/// A range of shared bytes. Their owner is a memory map or a vector.
 #[derive(Clone)]
 pub struct Bytes {
     pub owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -15,7 +15,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Returns the bytes of a vector.
+    /// Takes a vector and returns all its bytes as a range.
     pub fn owned(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
         Bytes { owner: Arc::new(bytes), range }
@@ -31,7 +31,7 @@ impl Bytes {
 #[derive(Clone)]
 pub struct HostPart {
     pub format: &'static dyn Format,
-    /// Elements in a stored row: the width, with or without padding.
+    /// The number of elements in a stored row: the width, with or without padding.
     pub k: usize,
     pub codes: Bytes,
     pub scales: Arc<Scales>,
@@ -44,7 +44,7 @@ pub struct HostMatrix {
 }
 
 impl HostMatrix {
-    /// Returns part `part` of the stack, for products.
+    /// Returns part `part` of the stack as the operand of a product.
     pub fn part(&self, part: usize) -> Weights<'_> {
         let p = &self.parts[part];
         Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), scales: &p.scales }
@@ -55,7 +55,7 @@ impl HostMatrix {
 #[derive(Default)]
 pub struct HostCache {
     bytes: Vec<u8>,
-    /// Bytes in a row.
+    /// The number of bytes in a row.
     row: usize,
 }
 
@@ -76,14 +76,14 @@ impl HostCache {
         at..at + self.row
     }
 
-    /// Encodes one token's numbers, `[n_heads, head_size]`, and writes them.
+    /// Encodes the numbers of one token, `[n_heads, head_size]`, and writes them to its row of a block.
     pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
         let encoded = quant::encode_within(format, row);
         let place = self.place(block, token);
         self.bytes[place].copy_from_slice(&encoded);
     }
 
-    /// Decodes the first `n` tokens of a block into `rows`.
+    /// Decodes the first `n` tokens of a block into `rows`, which is resized to fit.
     fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
         let at = self.place(block, 0).start;
         let bytes = &self.bytes[at..at + n * self.row];
@@ -108,7 +108,7 @@ impl HostCache {
     }
 }
 
-/// Everything that a twin may read and write. Vectors are indexed by handles of the tape.
+/// Everything that a twin may read and write. Handles of the tape are the indices of the lists.
 pub struct Host {
     pub tape: Arc<Tape>,
     pub step: Step,
@@ -120,7 +120,7 @@ pub struct Host {
     /// `[positions, rotary size / 2, 2]`
     pub angles: Vec<f32>,
     pub batch_invariant: bool,
-    /// Rows of tokens in an activation, or in a plane of it.
+    /// The number of rows in an activation that has one row per token, or in one plane of it.
     pub capacity: usize,
 }
 
@@ -133,11 +133,11 @@ impl Host {
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes a state out, all pages of it. [`Host::put_state`] puts it back.
+    /// Takes all pages of a state out. [`Host::put_state`] puts them back.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
-    /// Puts a state back.
+    /// Puts all pages of a state back.
     pub fn put_state(&mut self, s: State, values: Vec<f32>) {
         self.states[s.0] = values;
     }
@@ -155,7 +155,7 @@ impl Host {
         &self.caches[c.0]
     }
 
-    /// Returns the numbers of an activation, with padding.
+    /// Returns the numbers of an activation, including padding.
     pub fn var(&self, v: Var) -> &[f32] {
         &self.vars[v.0]
     }
@@ -170,7 +170,7 @@ impl Host {
         &self.vectors[v.0][i * spec.stride()..][..spec.width]
     }
 
-    /// Returns the floats from one row of an activation to the next.
+    /// Returns the number of floats from one row of an activation to the next.
     pub fn stride(&self, v: Var) -> usize {
         self.tape.var_spec(v).stride()
     }

@@ -1,30 +1,30 @@
-//! The declaration of a stack of matrices, and its layouts on devices.
+//! The declaration of a stack of matrices, and its three layouts on devices.
 //!
-//! - *Pieces*: padded rows. A piece has rows of one format and fits a storage binding.
-//! - *Blocks*, for software adapters, which read uniform buffers many times faster than storage buffers: groups of rows. Each block is cut
-//!   along its width into up to eight tiles of 64 KiB, the largest uniform binding of WebGPU.
-//! - *Column pieces*, for inputs that are mostly zeros: `[k, rows]`, with the weights of one input channel contiguous. The matrix is cut by
-//!   output rows, so that each piece has every channel.
+//! - *Pieces* are padded rows. All rows of a piece have one format, and the piece fits a storage binding.
+//! - *Blocks* are groups of rows. Each block is cut along its width into up to eight tiles of at most 64 KiB, the largest uniform binding of
+//!   WebGPU. Blocks are for software adapters, which read uniform buffers many times faster than storage buffers.
+//! - *Column pieces* are for inputs that are mostly zeros. They are `[k, rows]`: the weights of one input channel are contiguous. The matrix
+//!   is cut by output rows, so each piece has all channels.
 
 use super::region::{Order, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
-/// One matrix of a stack: `[rows, k]`, row-major.
+/// One matrix of a stack, `[rows, k]`, row-major.
 #[derive(Debug, Clone)]
 pub struct MatrixPart {
-    /// Name of the tensor.
+    /// The name of the tensor.
     pub tensor: String,
-    /// Outputs.
+    /// The number of outputs.
     pub rows: usize,
-    /// Inputs.
+    /// The number of inputs.
     pub k: usize,
-    /// The file's tensor is `[k, rows]`, as RWKV's low-rank matrices are.
+    /// `true` if the tensor in the file is `[k, rows]`, as RWKV's low-rank matrices are.
     pub transposed: bool,
-    /// `true`: the matrix is zero if the file does not have the tensor.
+    /// `true` if the file may lack the tensor. The matrix is then zero.
     pub optional: bool,
-    /// The place of the matrix in a tensor that holds several matrices; `None` if the tensor holds only this one.
+    /// The place of the matrix in a tensor that holds several matrices, or `None` if the tensor holds only this matrix.
     pub slice: Option<Slice>,
-    /// The inputs may exceed the range of f16.
+    /// `true` if the inputs may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
     /// The stored format. It is chosen when the model is opened.
@@ -34,7 +34,7 @@ pub struct MatrixPart {
 /// The role of a matrix in its model, which determines its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Projections of time mix or attention; receptance, keys or gates of the ffn.
+    /// A projection of time mix or attention, or a receptance, key or gate matrix of the ffn.
     Plain,
     /// The last matrix of an ffn.
     Value,
@@ -42,11 +42,12 @@ pub enum Kind {
     LowRank,
     /// A table whose rows are looked up, never multiplied.
     Embedding,
-    /// The matrix that makes logits.
+    /// The matrix that computes logits.
     Head,
 }
 
-/// Matrix `index` of the `of` matrices in one tensor: `[of, …]` if `is_plane`, else rows under one another.
+/// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane`, the tensor is `[of, …]`; else the rows of the matrices
+/// follow each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub index: usize,
@@ -55,7 +56,7 @@ pub struct Slice {
 }
 
 impl MatrixPart {
-    /// Returns a matrix `[rows, k]` that the file stores as PyTorch's Linear does: outputs by inputs.
+    /// Returns a matrix `[rows, k]` that the file stores as PyTorch's Linear does, `[rows, k]`: outputs by inputs.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         MatrixPart {
             tensor: tensor.into(),
@@ -80,17 +81,17 @@ impl MatrixPart {
         MatrixPart { kind, ..self }
     }
 
-    /// Returns the matrix with inputs that may exceed the range of f16.
+    /// Returns the matrix with the mark that its inputs may exceed the range of f16.
     pub fn wide(self) -> Self {
         MatrixPart { is_wide: true, ..self }
     }
 
-    /// Returns the matrix that is plane `index` of a tensor `[of, …]`.
+    /// Returns the matrix as plane `index` of a tensor `[of, …]`.
     pub fn plane(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: true }), ..self }
     }
 
-    /// Returns the matrix that is rows `index * rows .. (index + 1) * rows` of a tensor with `of * rows` rows.
+    /// Returns the matrix as rows `index * rows .. (index + 1) * rows` of a tensor with `of * rows` rows.
     pub fn slice(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
@@ -120,7 +121,7 @@ impl MatrixPart {
         MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
     }
 
-    /// Returns the units of [`PAD`] elements in a row.
+    /// Returns the number of units of [`PAD`] elements in a row.
     pub fn units(&self) -> usize {
         padded(self.k) / PAD
     }
@@ -130,18 +131,18 @@ impl MatrixPart {
 pub struct MatrixSpec {
     /// One dispatch reads consecutive parts of the same format.
     pub parts: Vec<MatrixPart>,
-    /// The inputs are mostly zeros. An executor may store the matrix column-major and read only some columns.
+    /// `true` if the inputs are mostly zeros. An executor may then store the matrix column-major and read only the columns that it needs.
     pub has_sparse_input: bool,
 }
 
-/// Bytes of a window, the largest uniform binding.
+/// The size of a window in bytes. A window is a uniform binding of the largest size.
 pub const WINDOW_BYTES: usize = 65536;
-/// Windows that one dispatch binds for tiles.
+/// The number of windows that one dispatch binds for tiles.
 pub const WINDOWS: usize = 8;
-/// Alignment of a uniform binding, in bytes.
+/// The alignment of a uniform binding, in bytes.
 pub const WINDOW_ALIGN: usize = 256;
 
-/// Rows of one part, cut into tiles. Tile i has units `i * tile_units .. (i + 1) * tile_units` of each row.
+/// Some rows of one part, cut into tiles. Tile i has units `i * tile_units .. (i + 1) * tile_units` of each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     pub part: usize,
@@ -149,17 +150,18 @@ pub struct Block {
     pub rows: usize,
     pub tile_units: usize,
     pub n_tiles: usize,
-    /// Index of the buffer, and first byte of the first tile in it.
+    /// The index of the buffer that holds the block.
     pub buffer: usize,
+    /// The first byte of the first tile in the buffer.
     pub at: usize,
-    /// Bytes from one tile to the next.
+    /// The number of bytes from one tile to the next.
     pub tile_bytes: usize,
-    /// Bytes of the scales. They follow the tiles.
+    /// The size of the scales in bytes. The scales follow the tiles.
     pub scale_bytes: usize,
 }
 
 impl Block {
-    /// Returns the first byte of the scales.
+    /// Returns the first byte of the scales in the buffer.
     pub fn scales_at(&self) -> usize {
         self.at + self.n_tiles * self.tile_bytes
     }
@@ -168,7 +170,7 @@ impl Block {
         self.scales_at() + self.scale_bytes
     }
 
-    /// Returns the bytes of a buffer whose last block is this one. Every window of 64 KiB that begins in the block fits the buffer.
+    /// Returns the size in bytes of a buffer whose last block is this block. Every window of 64 KiB that begins in the block fits the buffer.
     pub fn buffer_bytes(&self) -> usize {
         self.end() + WINDOW_BYTES
     }
@@ -179,7 +181,7 @@ impl Block {
 pub struct MatrixPiece {
     pub format: &'static dyn Format,
     pub segments: Vec<PieceSegment>,
-    /// Size in words of 16 bytes.
+    /// The size in words of 16 bytes.
     pub words: usize,
 }
 
@@ -190,13 +192,14 @@ pub struct PieceSegment {
     pub first_row: usize,
     pub rows: usize,
     pub region: Region,
-    /// First words of the codes and of the scales within the piece.
+    /// The first word of the codes within the piece.
     pub codes: usize,
+    /// The first word of the scales within the piece.
     pub scales: usize,
 }
 
 impl MatrixPiece {
-    /// Returns the bytes of the piece.
+    /// Returns the size of the piece in bytes.
     pub fn size_bytes(&self) -> usize {
         self.words * WORD_BYTES
     }
@@ -213,13 +216,13 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns the direction of blocks of scales. A matrix with sparse inputs has its scales along columns even if it is stored row-major,
-    /// so its numbers are the same on every device.
+    /// Returns the direction of the blocks that share a scale. In a matrix with sparse inputs, blocks run along columns even if a device stores
+    /// the matrix row-major. So its numbers are the same on every device.
     pub fn axis(&self) -> Axis {
         if self.has_sparse_input { Axis::Column } else { Axis::Row }
     }
 
-    /// Returns whether rows of the matrix are looked up and never multiplied.
+    /// Returns whether the matrix is an embedding, whose rows are looked up and never multiplied.
     pub fn is_table(&self) -> bool {
         self.parts.iter().any(|p| p.kind == Kind::Embedding)
     }
@@ -229,12 +232,12 @@ impl MatrixSpec {
         Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
     }
 
-    /// Cuts the stack by rows into pieces of at most `limit` bytes. A piece has at least the rows that share words or scales, even if they
-    /// exceed the limit; only limits of tests are that small.
+    /// Cuts the stack by rows into pieces of at most `limit` bytes. Rows that share words or scales stay together, even if they exceed the
+    /// limit. Only tests have such small limits.
     pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
-            // Rows that must stay together, because they share words or scales.
+            // The number of rows that must stay together, because they share words or scales.
             let together = if self.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD };
             let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;
@@ -259,9 +262,8 @@ impl MatrixSpec {
         pieces
     }
 
-    /// Cuts the only part by output rows, in whole units, into pieces of at most `limit` bytes. A piece has the weights of its rows for every
-    /// input channel, `[k, units]`. It has at least the rows that share scales, even if they exceed the limit; only limits of tests are that
-    /// small.
+    /// Cuts the only part into pieces of at most `limit` bytes. It cuts by output rows, in whole units. A piece has the weights of its rows for
+    /// all input channels, `[k, units]`. Rows that share scales stay together, even if they exceed the limit. Only tests have such small limits.
     ///
     /// # Panics
     /// If the stack does not have exactly one part.
@@ -282,8 +284,8 @@ impl MatrixSpec {
         (0..part.rows).step_by(step).map(piece).collect()
     }
 
-    /// Cuts every part into blocks. A buffer has at most `limit` bytes, but at least one block. `group`: rows of a workgroup, a multiple of
-    /// [`WEIGHTS_PER_BLOCK`]; a block has a multiple of `group` rows if that many fit its tiles.
+    /// Cuts every part into blocks. A buffer has at most `limit` bytes, but at least one block. `group`: the number of rows of a workgroup, a
+    /// multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows if `group` rows fit its tiles.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
@@ -291,7 +293,7 @@ impl MatrixSpec {
             let tile_units = spec.units().div_ceil(WINDOWS).max(1);
             let n_tiles = spec.units().div_ceil(tile_units);
             let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
-            // A multiple of the group, or a power of two below it.
+            // The rows of a block: a multiple of `group`, or a power of two below `group`.
             let step = if fit >= group { fit / group * group } else { 1 << fit.ilog2() };
             for first_row in (0..spec.rows).step_by(step) {
                 let rows = step.min(spec.rows - first_row);
@@ -310,31 +312,31 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Returns whether the matrix can be laid out in blocks: every row fits the tiles of one dispatch, the scales of a block one uniform
-    /// binding, and the inputs of a token another.
+    /// Returns whether the matrix can be laid out in blocks. Every row must fit the tiles of one dispatch. The scales of a block must fit one
+    /// uniform binding, and so must the inputs of a token.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // Scales per block of 64 weights always fit. Scales per column do not become fewer with the rows, so they are checked.
+        // Scales per block of 64 weights always fit. Affine scales include one scale per column, however few the rows, so they are checked.
         let scales_fit = |p: &MatrixPart| {
             p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
         };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Returns the bytes in a file. A device needs about the same.
+    /// Returns how many bytes the stack takes in a file. On a device it takes about as many.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }
 
-    /// Returns the bytes in a file for other formats of the parts.
+    /// Returns how many bytes the stack would take in a file if every part had the format that `format` returns.
     pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
     }
 
-    /// Returns the bytes of one row of every part, which a lookup reads.
+    /// Returns how many bytes a lookup reads: one row of every part.
     pub fn row_bytes(&self) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
     }
@@ -350,7 +352,8 @@ impl MatrixSpec {
     }
 }
 
-/// Returns the first number in `0..n` for which `holds` is false, or `n`. `holds` must be true below that number and false from it on.
+/// Returns the first number in `0..n` for which `holds` is false, or `n` if `holds` is true for all. `holds` must be true below the returned
+/// number and false from there on.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

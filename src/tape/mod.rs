@@ -1,7 +1,7 @@
 //! The tape: a model's words in order, and the declarations of weights, activations and states that they use.
 //!
-//! An architecture declares its weights and states and records words; an executor plays them. A tape holds no numbers, knows no device and
-//! no file, and is the same for every token. The *twin* of a word is its reference implementation on the CPU.
+//! An architecture declares its weights and states and records words. An executor plays the words. A tape holds no numbers, knows no device
+//! and no file, and is the same for every token. The *twin* of a word is its reference implementation on the CPU.
 
 mod cache;
 mod checkpoint;
@@ -29,15 +29,15 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// Handle of an activation: f32 rows of padded columns, `[rows, stride]`.
+/// The handle of an activation: f32 rows of padded columns, `[rows, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
-/// Handle of a matrix of weights, or of a stack of matrices.
+/// The handle of a matrix of weights, or of a stack of matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Matrix(pub(crate) usize);
 
-/// Handle of vectors of weights that are packed into one f32 buffer, `[n, stride]`.
+/// The handle of several vectors of weights. They are packed into one f32 buffer, `[n, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
@@ -66,69 +66,69 @@ impl Rows {
 /// The declaration of an activation.
 #[derive(Debug, Clone)]
 pub struct VarSpec {
-    /// Name in tests and errors. Scratch of the same name and shape is shared.
+    /// The name in tests and errors. Scratch activations of the same name and shape are shared.
     pub name: &'static str,
     pub rows: Rows,
-    /// Widths of the columns, in floats. Each column starts at a multiple of [`quant::PAD`].
+    /// The widths of the columns, in floats. Each column starts at a multiple of [`quant::PAD`].
     pub columns: Vec<usize>,
-    /// Number of planes: `[planes, capacity, stride]`.
+    /// The number of planes. The activation is `[planes, capacity, stride]`.
     pub planes: usize,
-    /// `true` if only kernels use the activation, and the twin does not.
+    /// `true` if kernels use the activation but the twin does not.
     pub device_only: bool,
-    /// `true` if only one word uses the activation. A lowering may leave it unwritten.
+    /// `true` if the activation is needed only within one word. A lowering may leave it unwritten.
     pub is_internal: bool,
 }
 
-/// Floats. The stride of activations and of packed vectors is a multiple of this number: a uniform binding may begin at every row, and
-/// both have the same stride for the same width.
+/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of it. So a uniform binding may begin
+/// at every row, and both have the same stride for the same width.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
-    /// Returns the floats from one row to the next.
+    /// Returns the number of floats from one row to the next.
     pub fn stride(&self) -> usize {
         self.columns.iter().map(|&w| padded(w)).sum::<usize>().next_multiple_of(ROW_PAD)
     }
 
-    /// Returns the first float of column `i` within a row.
+    /// Returns the index, within a row, of the first float of column `i`.
     pub fn column(&self, i: usize) -> usize {
         self.columns[..i].iter().map(|&w| padded(w)).sum()
     }
 }
 
-/// One vector of a packed set, and how it is stored in the file.
+/// One vector of a packed set, and its form in the file.
 #[derive(Debug, Clone)]
 pub struct VectorPart {
-    /// Name of the tensor.
+    /// The name of the tensor.
     pub tensor: String,
-    /// `true`: the vector is zero if the file does not have the tensor.
+    /// `true` if the file may lack the tensor. The vector is then zero.
     pub optional: bool,
-    /// Shape in the file; `None` if the file has a plain vector.
+    /// The shape in the file, or `None` if the file has a plain vector.
     pub shape: Option<[usize; 2]>,
-    /// Numbers of the vector; `None` if it has the full width. The remainder is zero.
+    /// The number of elements of the vector, or `None` if the vector has the full width. The remainder of the width is zero.
     pub len: Option<usize>,
-    /// Consecutive numbers of the vector that share one number of the file.
+    /// The number of consecutive elements of the vector that share one number of the file.
     pub repeat: usize,
-    /// Function that is applied to every number while loading.
+    /// A function that is applied to every number while loading, or `None`.
     pub map: Option<fn(f32) -> f32>,
 }
 
 impl VectorPart {
-    /// Returns the vector with `len` numbers; the remainder of the width is zero.
+    /// Returns the vector with `len` elements. The remainder of the width is zero.
     pub fn short(self, len: usize) -> Self {
         VectorPart { len: Some(len), ..self }
     }
 
-    /// Returns the vector stored as a matrix `[rows, columns]` in the file.
+    /// Returns the vector for a file that stores it as a matrix `[rows, columns]`.
     pub fn shaped(self, rows: usize, columns: usize) -> Self {
         VectorPart { shape: Some([rows, columns]), ..self }
     }
 
-    /// Returns the vector whose file has one number for `n` consecutive numbers.
+    /// Returns the vector for a file that stores one number for every `n` consecutive elements.
     pub fn repeated(self, n: usize) -> Self {
         VectorPart { repeat: n, ..self }
     }
 
-    /// Returns the vector with a function that is applied in f32 while loading.
+    /// Returns the vector with the function `map`, which is applied in f32 while loading.
     pub fn map(self, map: fn(f32) -> f32) -> Self {
         VectorPart { map: Some(map), ..self }
     }
@@ -137,7 +137,7 @@ impl VectorPart {
 /// The declaration of packed vectors: `[parts, stride]`.
 #[derive(Debug, Clone)]
 pub struct VectorSpec {
-    /// Numbers of a vector.
+    /// The number of elements of a vector.
     pub width: usize,
     pub parts: Vec<VectorPart>,
 }
@@ -148,12 +148,12 @@ impl VectorSpec {
         part.shape.map_or_else(|| vec![self.len(part) / part.repeat], |s| s.to_vec())
     }
 
-    /// Returns the numbers of a part without padding.
+    /// Returns the number of elements of a part, without padding.
     pub fn len(&self, part: &VectorPart) -> usize {
         part.len.unwrap_or(self.width)
     }
 
-    /// Returns the floats from one vector to the next.
+    /// Returns the number of floats from one vector to the next.
     pub fn stride(&self) -> usize {
         self.width.next_multiple_of(ROW_PAD)
     }
@@ -166,18 +166,18 @@ pub struct Tape {
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
     pub caches: Vec<CacheSpec>,
-    /// Format of all caches. It is chosen when the model is opened.
+    /// The format of all caches. It is chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// Rotary position embedding of all attention words; `None` if nothing is rotated.
+    /// The rotary position embedding of all attention words, or `None` if nothing is rotated.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
-    /// The last word's output. `[outputs, vocab]`.
+    /// The output of the last word, `[outputs, vocab]`.
     pub logits: Option<Var>,
-    /// The input of the head's matrix: the normalised last activation. `[outputs, width]`.
+    /// The input of the head's matrix, `[outputs, width]`: the residual stream after the last norm.
     pub hidden: Option<Var>,
     /// Activations that later layers read from earlier layers.
     pub carried: Vec<Var>,
-    /// The beginning of each layer.
+    /// The points of the recording at which the layers begin.
     marks: Vec<section::Mark>,
 }
 
@@ -206,34 +206,34 @@ impl Tape {
         Self::default()
     }
 
-    /// Declares an activation of its own.
+    /// Declares an activation that is shared with no other declaration.
     pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false, is_internal: false });
         Var(self.vars.len() - 1)
     }
 
-    /// Declares scratch between the dispatches of one word. The twin does not use it.
+    /// Declares scratch for data between the dispatches of one word. The twin does not use this scratch.
     pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].device_only = true;
         v
     }
 
-    /// Declares scratch within one word that the twin uses and some lowerings leave unwritten.
+    /// Declares scratch within one word. The twin uses this scratch. Some lowerings leave it unwritten.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;
         v
     }
 
-    /// Declares scratch like [`Tape::internal`], in several planes of one width.
+    /// Declares scratch like [`Tape::internal`], with several planes of the same width.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
         let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
         v
     }
 
-    /// Declares an activation that one word uses only. Calls with the same name and shape return the same activation.
+    /// Declares an activation that later words may overwrite. Calls with the same name, rows and columns return the same activation.
     pub fn scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         match self.vars.iter().position(|v| v.name == name && v.rows == rows && v.columns == columns) {
             Some(i) => Var(i),
@@ -241,7 +241,7 @@ impl Tape {
         }
     }
 
-    /// Declares a stack of matrices. One dispatch reads all that have the same format.
+    /// Declares a stack of matrices. One dispatch reads consecutive matrices of the same format.
     pub fn matrix(&mut self, parts: Vec<MatrixPart>) -> Matrix {
         self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
@@ -265,18 +265,18 @@ impl Tape {
         Vector(self.vectors.len() - 1)
     }
 
-    /// Declares a recurrent state: f32, zero before the first token. `name`: its tensor in state files. `shape`: one slot's part. `halves`: see
-    /// [`StateSpec::halves`].
+    /// Declares a recurrent state in f32 that is zero before the first token. `name`: the tensor in state files. `shape`: the shape of one
+    /// slot's part. `halves`: see [`StateSpec::halves`].
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
         let format = quant::find("f32").expect("a format of the list");
         self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });
         State(self.states.len() - 1)
     }
 
-    /// Sets the format of the heads' matrices, f16 or f32. Other states stay f32.
+    /// Sets the format of recurrent states that are one matrix per head: f16 or f32. Other states stay f32.
     ///
     /// # Errors
-    /// `Usage` for other formats, and for f16 if the tape has no such matrices.
+    /// `Usage` for other formats, and for f16 if the tape has no such states.
     pub fn store_states(&mut self, format: &'static dyn Format) -> Result<()> {
         match format.name() {
             "f32" => (),
@@ -299,7 +299,7 @@ impl Tape {
         self.matrices.iter_mut().flat_map(|m| &mut m.parts).for_each(|p| p.format = format);
     }
 
-    /// Returns the names of the matrices' formats, each once, sorted.
+    /// Returns the names of the formats that the matrices have, sorted and without duplicates.
     pub fn formats(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.format.name()).collect();
         names.sort_unstable();
@@ -339,7 +339,7 @@ impl Tape {
         &self.caches[c.0]
     }
 
-    /// Returns the bytes of one block in all caches together.
+    /// Returns how many bytes one block takes in all caches together.
     pub fn block_bytes(&self) -> usize {
         self.caches.iter().map(|c| self.cache_format.size_bytes(c.block_len())).sum()
     }
@@ -349,17 +349,17 @@ impl Tape {
         self.vars.iter().position(|v| v.name == name).map(Var)
     }
 
-    /// Returns the state with this name in state files, or `None` if the name is unknown.
+    /// Returns the state that has this name in state files, or `None` if the name is unknown.
     pub fn find_state(&self, name: &str) -> Option<State> {
         self.states.iter().position(|s| s.name == name).map(State)
     }
 
-    /// Returns the cache with this name in state files, or `None` if the name is unknown.
+    /// Returns the cache that has this name in state files, or `None` if the name is unknown.
     pub fn find_cache(&self, name: &str) -> Option<Cache> {
         self.caches.iter().position(|c| c.name == name).map(Cache)
     }
 
-    /// Returns every tensor that the tape reads, once: name, shape in the file, and whether the tensor is optional.
+    /// Returns every tensor that the tape reads, without duplicates: name, shape in the file, and true if the tensor is optional.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
         let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape(), p.optional));
         let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
@@ -378,7 +378,7 @@ pub fn vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, repeat: 1, map: None }
 }
 
-/// Returns an optional vector: zeros if the file does not have the tensor.
+/// Returns an optional vector. It is zero if the file does not have the tensor.
 pub fn optional_vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { optional: true, ..vector(tensor) }
 }

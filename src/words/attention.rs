@@ -2,7 +2,7 @@
 //!
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
 //!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head h / (H / G)
-//! Source: GLM, arXiv 2406.12793. The word's reference implementation on the CPU is [`Word::twin`].
+//! Source: GLM, arXiv 2406.12793. [`Word::twin`] is the word's reference implementation on the CPU.
 
 use super::testing::{BLOCKS, Case};
 use crate::quant::PAD;
@@ -16,12 +16,12 @@ const Q: usize = 0;
 const K: usize = 1;
 const V: usize = 2;
 
-/// Numbers of heads, and their size.
+/// The numbers of heads, and the size of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
     /// H, the number of query heads; a multiple of G.
     pub n_heads: usize,
-    /// G, the number of key heads, and of value heads.
+    /// G, the number of key heads. It is also the number of value heads.
     pub n_kv_heads: usize,
     /// D, the channels of a head; a multiple of 8.
     pub head_size: usize,
@@ -29,26 +29,26 @@ pub struct Attention {
 
 struct Attend {
     of: Attention,
-    /// `[T, H D]`, `[T, G D]`, `[T, G D]`
+    /// The activation with the columns q `[T, H D]`, k `[T, G D]` and v `[T, G D]`.
     qkv: Var,
     keys: Cache,
     values: Cache,
-    /// Partial results of workgroups that share a query: o, m and the sum of p.
+    /// Partial results of workgroups that share a query: the output o, the largest score m and the sum of the weights p.
     splits: Var,
-    /// `[T, H D]`
+    /// The output o, `[T, H D]`.
     y: Var,
 }
 
-/// Rows of `splits`: tokens times workgroups that share a token.
+/// The number of rows of `splits`. A step uses one row per token and per workgroup that shares its queries.
 const MAX_SPLITS: usize = 256;
-/// Workgroups that keep a large GPU busy.
+/// The number of workgroups that keeps a large GPU busy.
 const BUSY_WORKGROUPS: usize = 256;
-/// Blocks that a workgroup takes at least.
+/// The smallest number of cache blocks that a workgroup takes if several workgroups share a query.
 const MIN_BLOCKS: usize = 4;
 
 impl Tape {
-    /// Records attention over the columns q, k and v of `qkv` and returns its output, `[T, H D]`. `rotary` of the tape determines the
-    /// rotation. The caches are called `NAME.k` and `NAME.v` in state files.
+    /// Records attention over the columns q, k and v of `qkv`. Returns its output, `[T, H D]`. The tape's `rotary` determines the rotation.
+    /// The caches are called `NAME.k` and `NAME.v` in state files.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
@@ -60,28 +60,31 @@ impl Tape {
     }
 }
 
-/// How a step is divided among workgroups and lanes.
+/// The way in which a step is divided among workgroups and lanes.
 struct Shape {
+    /// The number of lanes per workgroup.
     lanes: usize,
-    /// Query heads per workgroup, and tokens per workgroup.
+    /// The number of query heads per workgroup.
     heads: usize,
+    /// The number of tokens per workgroup.
     rows: usize,
-    /// Lanes that share the scores of a query.
+    /// The number of lanes that share the scores of a query.
     sharers: usize,
-    /// Workgroups that share a query, and blocks per workgroup.
+    /// The number of workgroups that share a query.
     n_splits: usize,
+    /// The number of cache blocks per workgroup.
     split_blocks: usize,
-    /// Queries are read through a uniform binding.
+    /// `true` if the kernel reads queries through a uniform binding.
     by_window: bool,
-    /// Tokens per dispatch.
+    /// The largest number of tokens per dispatch.
     step_rows: usize,
 }
 
 impl Shape {
-    /// Chooses the shape for the adapter's class and the size of the step. `stride`: floats in a row of qkv.
+    /// Chooses the shape for the adapter's class and the size of the step. `stride`: the number of floats in a row of qkv.
     fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
-            // Queries of a workgroup take at most 8 KiB of its memory.
+            // The queries of a workgroup take at most 8 KiB of workgroup memory.
             Class::Groups => (64, (2048 / of.head_size).clamp(1, 16), 4),
             Class::Lanes => (8, 8, 1),
         };
@@ -96,7 +99,7 @@ impl Shape {
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
-        // A dispatch ends where the last workgroup's rows would leave the window.
+        // A dispatch ends before the rows of a workgroup would exceed the window.
         let window = WINDOW_BYTES / 4 / stride;
         let by_window = cx.caps.class == Class::Lanes && window >= rows;
         let step_rows = if by_window { window + 1 - rows } else { cx.tokens };
@@ -156,7 +159,7 @@ impl Word for Attend {
 }
 
 impl Attend {
-    /// Returns the generated constants that all kernels of the word share, and `more`.
+    /// Returns the constants that all kernels of the word share, then the constants `more`.
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
         let sizes = [
@@ -169,10 +172,10 @@ impl Attend {
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
     }
 
-    /// Encodes the rotation of q and k and the write to the caches.
+    /// Encodes attention/append: rotates q and k, scales q, and writes k and v to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
-        // On a software adapter a workgroup costs more than its work.
+        // On a software adapter, starting a workgroup costs more than its work, so one workgroup does all.
         let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
@@ -196,7 +199,7 @@ impl Attend {
         }
     }
 
-    /// Encodes attention for the tokens from `t0` on, at most `step_rows` of them.
+    /// Encodes attention for up to `step_rows` tokens, from token `t0` on.
     fn attend(&self, cx: &Lowering<'_>, shape: &Shape, t0: usize) -> Dispatch {
         let Attention { n_heads, head_size, .. } = self.of;
         let (units, stride) = (head_size / PAD, cx.tape.var_spec(self.qkv).stride());
@@ -244,7 +247,7 @@ impl Attend {
         }
     }
 
-    /// Encodes the combination of partial results, for workgroups that share a query.
+    /// Encodes attention/combine, which combines the partial results of workgroups that share a query.
     fn combine(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let splits = cx.tape.var_spec(self.splits);
         Dispatch {
@@ -293,19 +296,20 @@ impl Attend {
     }
 }
 
-/// Returns the module of the slot `cache` for the tape's cache format.
+/// Returns the module for the slot `cache` that suits the tape's cache format.
 fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
     ("cache", format!("cache::{}", cx.tape.cache_format.name()))
 }
 
-/// Rotates the first pairs (2i, 2i + 1) of a head in place. `angles`: cos and sin per pair.
+/// Rotates pairs of channels (2i, 2i + 1) in place, one pair for each pair of numbers in `angles`: cos and sin. Other channels stay.
 fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
     }
 }
 
-/// Returns the dot product of two vectors whose length is a multiple of 8. Eight sums, so that the compiler can use one SIMD register.
+/// Returns the dot product of two vectors whose length is a multiple of 8. It keeps eight sums, so that the compiler can use one SIMD
+/// register.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
@@ -316,7 +320,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Returns a step with one run per pair (tokens before, new tokens). The blocks of a slot are in no order.
+/// Returns a step with one run per pair (tokens before, new tokens). The blocks of a slot are neither consecutive nor sorted.
 fn step(runs: &[(usize, usize)]) -> Step {
     let mut step = Step::default();
     for &(before, n) in runs {
@@ -339,7 +343,7 @@ fn step(runs: &[(usize, usize)]) -> Step {
     step
 }
 
-/// Cases: head counts and sizes of GLM models and odd ones; contexts of 1 to 1001 tokens.
+/// Returns cases with the head counts and head sizes of GLM models and with unusual ones. Contexts have 1 to 1001 tokens.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let steps = || {

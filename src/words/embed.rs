@@ -1,7 +1,7 @@
 //! Token embedding:  `x[t] = LN0(E[token])`
 //!
-//! E is `[vocab, width]`, x is `[T, width]`. The norm is applied to the row and not folded into the table: that would rewrite the table
-//! while loading and round it again, and normalising one row costs nothing. The twin is the reference implementation on the CPU.
+//! E is `[vocab, width]`, x is `[T, width]`. The norm is applied to each row that is looked up, which costs almost nothing. It is not
+//! folded into the table: loading would have to rewrite the table and round it again. The twin is the reference implementation on the CPU.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
@@ -9,13 +9,13 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, T
 
 struct Embed {
     table: Matrix,
-    /// g, b; `None` if the file has no ln0.
+    /// g and b of ln0, or `None` if the file has no ln0.
     norm: Option<Vector>,
     out: Var,
 }
 
 impl Tape {
-    /// Records the lookup in a table of one part and returns x, `[T, width]`. `norm`: g and b of ln0, or `None` if the model has no ln0.
+    /// Records the lookup and returns x, `[T, width]`. `table` has one part. `norm`: g and b of ln0, or `None` if the model has no ln0.
     pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var("x", Rows::Tokens, &[width]);
@@ -74,7 +74,7 @@ impl Word for Embed {
     }
 }
 
-/// Cases with and without ln0.
+/// Returns cases with and without ln0.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width) in [(1, 1), (7, 5), (50, 63), (33, 64), (20, 200)] {

@@ -1,6 +1,6 @@
-//! Output head:  logits = W norm(x) + b, for the rows whose logits are requested.
+//! The output head:  logits = W norm(x) + b, for the tokens whose logits are requested.
 //!
-//! x is `[T, width]`, W `[vocab, width]`, logits `[O, vocab]`.
+//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. O is the number of these tokens.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -9,7 +9,7 @@ use super::testing::{Case, steps};
 use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the head and returns the logits, `[O, vocab]`. Sets `logits` of the tape, and `hidden` to norm(x), `[O, width]`.
+    /// Records the head and returns the logits, `[O, vocab]`. Sets the tape's `logits` to them and its `hidden` to norm(x), `[O, width]`.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
@@ -23,7 +23,7 @@ impl Tape {
     }
 }
 
-/// Cases: both norms, with and without a bias.
+/// Returns cases with layer norms without bias and with RMS norms with bias.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width, name) in [(1, 1, "layer"), (2, 9, "layer"), (97, 64, "rms"), (300, 31, "layer"), (30, 131, "rms")] {

@@ -1,6 +1,6 @@
-//! Product that is added to the residual stream:  x += W y
+//! A product that is added to the residual stream:  x += W y
 //!
-//! x is `[T, C]`, W `[C, K]`, y `[T, K]`. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. The twin is the reference implementation on the CPU.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};

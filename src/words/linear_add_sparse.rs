@@ -1,8 +1,8 @@
-//! Product of a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
+//! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
-//! x is `[T, C]`, W `[C, K]`, y `[T, K]`: the value matrix of the channel mix, whose input comes from relu². If an adapter stores W
-//! column-major, a few tokens read only the channels whose input is not zero. Many tokens have an input in almost every channel, and use
-//! the dense tiled product on the same columns. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. W is the value matrix of the channel mix, and y comes from relu². If an adapter stores W
+//! column-major, a step of a few tokens reads only the columns of W whose input is not zero. In a step of many tokens almost every column
+//! has such an input, so the dense tiled product reads all columns. The twin is the reference implementation on the CPU.
 
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
@@ -18,8 +18,7 @@ impl Tape {
         self.sparse_into(part, y, x, Store::Add);
     }
 
-    /// Records `x [T, C] += gate [T, C] ⊙ W [C, K] k [T, K]` for a k that is mostly zeros: k is the first column of y, `gate` is the index
-    /// of another column of y.
+    /// Records `x [T, C] += g [T, C] ⊙ W [C, K] k [T, K]` for a k that is mostly zeros. k is column 0 of y, and g is column `gate` of y.
     pub fn linear_add_sparse_gated(&mut self, part: MatrixPart, y: Var, gate: usize, x: Var) {
         self.sparse_into(part, y, x, Store::AddGated { a: y, column: gate });
     }
@@ -31,12 +30,13 @@ impl Tape {
     }
 }
 
-/// Tokens from which on the dense product is used. Eight tokens with nine zeros in ten read about as many weights one by one.
+/// The smallest number of tokens for which the dense product is used. With 90 % zeros, the sparse kernel would read about as many weights
+/// for eight tokens, because it reads the columns of each token separately.
 const DENSE_FROM: usize = 8;
-/// Consecutive bytes of one channel that a workgroup reads.
+/// The number of consecutive bytes that a workgroup reads of one column.
 const CHANNEL_BYTES: usize = 64;
 
-/// Returns the kernel for a few tokens. The size of eight weights determines the rows per workgroup.
+/// Returns the kernel for a few tokens. The size of a weight determines the number of rows per workgroup.
 fn sparse(piece: &MatrixPiece) -> Shape {
     let units = (CHANNEL_BYTES / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
@@ -73,13 +73,13 @@ impl Word for LinearAddSparse {
     }
 }
 
-/// Cases plain and gated, with inputs of which 85 %, none or all are zero.
+/// Returns cases with and without a gate. In the inputs, 85 %, none or all of the numbers are zero.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Widths around the number of lanes, the size of a chunk and the room of the kernel's list.
+    // Widths just below and above the number of lanes, the size of a chunk and the length of the kernel's list.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
-        // No zeros fill the list; zeros only leave it empty.
+        // Inputs without zeros fill the list. Inputs of zeros alone leave it empty.
         let shares: &[f32] = if k >= 1000 { &[0.85, 0.0, 1.0] } else { &[0.85] };
         for &zeros in shares {
             let mut tape = Tape::new();

@@ -1,6 +1,7 @@
-//! Product that is normalised and added to the residual stream:  x += norm(W y)
+//! A product that is normalised and added to the residual stream:  x += norm(W y)
 //!
-//! x is `[T, C]`, W `[C, K]`, y `[T, K]`. GLM-4-0414 ends attention and ffn like this. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. GLM-4-0414 ends attention and ffn with this word. The twin is the reference implementation
+//! on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};

@@ -1,8 +1,7 @@
-//! The words. A word is one fused step of a layer, with its shape checks, its dispatches and its reference implementation on the CPU
-//! (its *twin*).
+//! The words. A word is one fused step of a layer: its dispatches and its reference implementation on the CPU (its *twin*).
 //!
-//! A word knows shaders by name, and the host's memory. It knows no device API, no file and no architecture. To add a word: a file here,
-//! a shader, and two lines below.
+//! A word knows the names of its shaders, and the host's memory. It knows no device API, no file and no architecture. To add a word, add a
+//! file here, a shader, and two lines below: its `mod` and its entry in [`WORDS`].
 
 mod attention;
 mod embed;
@@ -38,13 +37,13 @@ use testing::Case;
 
 /// A word and its test cases.
 pub struct Entry {
-    /// Name in profiles, tests and errors.
+    /// The name in profiles, tests and errors.
     pub name: &'static str,
-    /// Makes the cases in which the kernels must agree with the twin.
+    /// Returns the cases in which the kernels must agree with the twin.
     pub cases: fn() -> Vec<Case>,
 }
 
-/// Every word. The self-test of `doctor`, the tests and the benches walk this list.
+/// All words. The self-test of `doctor`, the tests and the benches walk this list.
 pub static WORDS: &[Entry] = &[
     Entry { name: "embed", cases: embed::cases },
     Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
@@ -61,10 +60,10 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "head", cases: head::cases },
 ];
 
-/// ε of every layer norm in all versions of RWKV.
+/// The ε of every layer norm in all versions of RWKV.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
-/// Returns mean and 1 / sqrt(variance + eps) of a vector, computed in two passes.
+/// Returns the mean of a vector and 1 / sqrt(variance + eps). Computes them in two passes.
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
     let mean = x.iter().sum::<f32>() / n;

@@ -12,7 +12,7 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
 pub struct Norm {
     vectors: Vector,
     eps: f32,
-    /// `true`: layer norm; `false`: RMS norm.
+    /// `true` for a layer norm, `false` for an RMS norm.
     is_centred: bool,
 }
 
@@ -27,12 +27,13 @@ impl Norm {
         Norm { vectors, eps, is_centred: false }
     }
 
-    /// Returns the numbers in a row.
+    /// Returns how many numbers a row has.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
 
-    /// Returns the input of a product that normalises rows of x in every workgroup. The first workgroup stores them in `kept`, if any.
+    /// Returns the input of a product: every workgroup of the product normalises rows of x itself. The first workgroup also stores the
+    /// normalised rows in `kept`, unless `kept` is `None`.
     pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         Input {
@@ -89,7 +90,7 @@ impl Norm {
         host.put(y, out);
     }
 
-    /// Normalises one row on the host.
+    /// Normalises the row `x` into `out` on the host.
     pub(super) fn apply(&self, host: &Host, x: &[f32], out: &mut [f32]) {
         let values = out.iter_mut().zip(x).zip(host.vector(self.vectors, 0));
         if self.is_centred {

@@ -14,11 +14,11 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 
 /// The weights of ddlerp.
 pub struct DdLerp {
-    /// Width of z_i.
+    /// The width of z_i.
     pub rank: usize,
-    /// Tensor name of W1, `[C, n rank]`: inputs by outputs, the outputs in the order of `mixes`.
+    /// Tensor name of W1, `[C, n rank]`: inputs by outputs. The outputs have the order of `mixes`.
     pub w1: String,
-    /// Tensor name of W2, `[n, rank, C]`: each plane is inputs by outputs.
+    /// Tensor name of W2, `[n, rank, C]`: one plane per mix, inputs by outputs.
     pub w2: String,
     /// m_i, `[n, C]`.
     pub mixes: Vector,
@@ -26,13 +26,13 @@ pub struct DdLerp {
 
 struct NormDdLerpLinear {
     mix: ShiftMix,
-    /// The products that make z, X and y.
+    /// The products that compute z, X and y, in this order.
     stacks: [Stack; 3],
 }
 
 impl Tape {
     /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, m_x. `mix` of a
-    /// projection is an index of `lerp.mixes`. `shift`: x̂ of the last token, `[C]`, in halves.
+    /// projection is an index in `lerp.mixes`. `shift`: x̂ of the last token, `[C]`; the state has two halves.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,

@@ -1,18 +1,18 @@
-//! Norm and a stack of matrices:  y_i = W_i norm(x) + b_i
+//! A norm and a stack of matrices:  y_i = W_i norm(x) + b_i
 //!
-//! x is `[T, width]`, W_i `[rows_i, width]`, y has one column per matrix. The twin is the reference implementation on the CPU.
+//! x is `[T, width]`, W_i is `[rows_i, width]`, y has one column per matrix. The twin is the reference implementation on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, VectorPart, Word, vector};
 
-/// Several products of the same normalised row: the implementation of the words `norm_linear`, `swiglu` and `head`.
+/// One or more products of the same normalised rows. It implements the words `norm_linear`, `swiglu` and `head`.
 pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
     pub norm: Norm,
-    /// norm(x), `[T, width]`; `[O, width]` in a head.
+    /// norm(x), `[T, width]`. In a head it has the rows of the outputs, `[O, width]`.
     pub normed: Var,
     pub stacks: Vec<Stack>,
 }
@@ -54,13 +54,13 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Returns `true` if the rows are outputs; a head also stores norm(x).
+    /// Returns `true` if the rows are outputs. Such a word must store norm(x), because the tape's `hidden` is norm(x).
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)
     }
 }
 
-/// Cases with and without biases.
+/// Returns cases with and without biases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (width, rows) in [(1, vec![1]), (7, vec![3, 1]), (64, vec![65, 16, 16]), (130, vec![7, 130, 33])] {

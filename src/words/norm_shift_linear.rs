@@ -1,4 +1,4 @@
-//! Inputs of a time mix or channel mix: layer norm, token shift, one lerp per mix, and a stack of matrices that each read one lerp.
+//! Inputs of a time mix or channel mix: layer norm, token shift, one lerp per mix, and a stack of matrices. Each matrix reads one lerp.
 //!
 //!   x̂ = LN(x)   X_m = lerp(x̂, x̂ of the previous token, mix_m)   y_i = activation_i(W_i X_m(i))
 //! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. The twin is the reference implementation on the CPU.
@@ -12,9 +12,9 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 pub struct Projection {
     /// W_i, `[rows, C]`.
     pub part: MatrixPart,
-    /// Index m of the lerp that the matrix reads.
+    /// The index m of the lerp that the matrix reads.
     pub mix: usize,
-    /// Applied to the product.
+    /// The function that is applied to the product.
     pub activation: Activation,
 }
 
@@ -24,8 +24,8 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then one row per mix (the
-    /// share of the previous token). `shift`: x̂ of the last token, `[C]`, in halves.
+    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then one row per mix: the
+    /// share of the previous token, per channel. `shift`: x̂ of the last token, `[C]`; the state has two halves.
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);
@@ -35,7 +35,7 @@ impl Tape {
     }
 }
 
-/// Returns a stack of projections. Each reads plane `mix` of `x` and writes its own column of a new activation.
+/// Returns a stack of projections. Each projection reads plane `mix` of `x` and writes its own column of the activation called `name`.
 pub fn projections_of(tape: &mut Tape, name: &'static str, x: Var, projections: Vec<Projection>) -> Stack {
     let columns: Vec<usize> = projections.iter().map(|p| p.part.rows).collect();
     let y = tape.scratch(name, Rows::Tokens, &columns);

@@ -1,8 +1,8 @@
-//! The recurrence of RWKV-5, 6 and 7 with the norm and gate after it, a part of the words `wkv6` and `wkv7`.
+//! The recurrence of RWKV-5, 6 and 7, then its norm and gate. It is a part of the words `wkv6` and `wkv7`.
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]`; tokens follow in sequence. Each word prepares the vectors of a token itself.
+//! Every head has a state S `[value][key]` and takes its tokens in order. Each word computes the vectors of a token itself.
 //! The *twin* is the reference implementation on the CPU.
 
 use super::moments;
@@ -16,9 +16,9 @@ use std::ops::Range;
 /// The rule that updates the state. It determines the vectors of a token and their order in `feed`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// RWKV-5 and 6: r, w, k; the bonus enters before the norm.
+    /// RWKV-5 and 6. The vectors are r, w, k. The bonus is added before the norm.
     Decay,
-    /// RWKV-7: kappa, w, b, k, r; the bonus enters after the norm.
+    /// RWKV-7. The vectors are kappa, w, b, k, r. The bonus is added after the norm.
     Delta,
 }
 
@@ -39,59 +39,60 @@ pub struct Gate {
     pub column: usize,
 }
 
-/// The recurrence, its norm and its gate, with their activations.
+/// The recurrence, its norm and its gate, with the activations that they use.
 pub struct Recurrence {
     pub rule: Rule,
     pub head_size: usize,
-    /// Group-norm epsilon.
+    /// The epsilon of the group norm.
     pub eps: f32,
-    /// `[heads, head_size (v), head_size (k)]`
+    /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
-    /// Packed vectors. Row `norm` is the weight of the group norm, the next row its bias.
+    /// Packed vectors, which include the weight and the bias of the group norm.
     pub vectors: Vector,
+    /// The row of `vectors` that holds the weight of the group norm. The next row holds its bias.
     pub norm: usize,
-    /// `None` if the output has no gate.
+    /// The gate, or `None` if the output has no gate.
     pub gate: Option<Gate>,
     /// The vectors of the rule, `[T, H, n_vectors, head_stride]`.
     pub feed: Var,
-    /// Columns v and bonus, `[T, 2, width]`.
+    /// The columns v and bonus, `[T, 2, width]`.
     pub values: Var,
     /// The output, `[T, width]`.
     pub y: Var,
 }
 
-/// Columns of the projections in all versions.
+/// Columns of `proj` in all versions.
 pub const R: usize = 0;
 pub const K: usize = 1;
 pub const V: usize = 2;
-/// Column of `values`.
+/// The column of `values` that holds the bonus.
 pub const BONUS: usize = 1;
 
-/// Makes the activations feed, values and y.
+/// Declares the activations feed, values and y.
 pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var; 3] {
     let feed = tape.device_scratch("feed", Rows::Tokens, &[width / head_size * rule.n_vectors() * padded(head_size)]);
     let values = tape.device_scratch("values", Rows::Tokens, &[width; 2]);
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// Additional data of the kernel that computes a whole head in one dispatch.
+/// Additional data for the kernel rwkv/head, which computes a whole head in one dispatch.
 pub struct Head<'a> {
-    /// Module for the slot `head`.
+    /// The module for the slot `head`.
     pub module: &'static str,
     pub proj: Var,
     /// Low-rank products that the kernel computes itself. All segments read `proj`. `None` if the word has no such products.
     pub lora: Option<&'a Stack>,
     pub is_first_layer: bool,
-    /// Row of the vectors with the constant decay; `None` if the decay depends on the token.
+    /// The row of the vectors that holds the constant decay, or `None` if the decay depends on the token.
     pub decay: Option<usize>,
     /// Bindings of the module.
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Lanes of the kernel rwkv/head, one per channel: the largest head size that it supports.
+/// The number of lanes of the kernel rwkv/head. It has one lane per channel, so this is also the largest head size that it supports.
 const HEAD_LANES: usize = 64;
 
-/// How the recurrence reads the vectors of a token.
+/// The way in which the recurrence reads the vectors of a token.
 enum Feed {
     /// Through a storage binding.
     Storage,
@@ -100,7 +101,7 @@ enum Feed {
 }
 
 impl Recurrence {
-    /// Returns the channels of all heads.
+    /// Returns the number of channels of all heads together.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
@@ -110,12 +111,12 @@ impl Recurrence {
         self.width(tape) / self.head_size
     }
 
-    /// Returns the floats from one vector of feed to the next.
+    /// Returns the number of floats from one vector of `feed` to the next.
     pub fn head_stride(&self) -> usize {
         padded(self.head_size)
     }
 
-    /// Returns the module of the slot `state`.
+    /// Returns the module for the slot `state`.
     fn state_module(&self, tape: &Tape) -> (&'static str, String) {
         ("state", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
     }
@@ -125,7 +126,8 @@ impl Recurrence {
         [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
     }
 
-    /// Encodes the whole head in one dispatch. Returns `None` for many tokens, heads wider than 64, or low-rank matrices in several pieces.
+    /// Encodes whole heads in one dispatch. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is wider than 64
+    /// channels, or if the low-rank matrices are in several pieces.
     pub fn lower_head(&self, cx: &Lowering<'_>, head: Head<'_>) -> Option<Dispatch> {
         let tape = cx.tape;
         let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
@@ -136,7 +138,7 @@ impl Recurrence {
         let mut lora = vec![[0; 4]; 4];
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
-        // Without low-rank matrices these modules fill their slots and are not called.
+        // Without low-rank matrices, these modules only fill the slots. The kernel does not call them.
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
@@ -149,7 +151,7 @@ impl Recurrence {
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
         modules.extend(matrix);
-        // In RWKV-7 the gate is a low-rank product and not a column of proj.
+        // In RWKV-7, the gate is a low-rank product and not a column of `proj`.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
             shader: "rwkv/head",
@@ -189,7 +191,7 @@ impl Recurrence {
         })
     }
 
-    /// Encodes the recurrence, then norm, bonus and gate.
+    /// Encodes the recurrence, then one dispatch with norm, bonus and gate.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match cx.caps.class {
             Class::Groups => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
@@ -199,7 +201,7 @@ impl Recurrence {
         dispatches
     }
 
-    /// Encodes the recurrence for some rows of the step and some heads.
+    /// Encodes the recurrence for a range of the step's rows and a range of heads.
     fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
@@ -239,7 +241,7 @@ impl Recurrence {
         }
     }
 
-    /// Encodes the recurrence in dispatches whose feed fits a uniform window: some rows and all heads, or one row and some heads.
+    /// Encodes the recurrence in dispatches whose part of `feed` fits a uniform window: some rows and all heads, or one row and some heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads(cx.tape);
         let window = WINDOW_BYTES / 4;
@@ -247,7 +249,7 @@ impl Recurrence {
         if rows > 0 {
             return (0..cx.tokens).step_by(rows).map(|t| self.part(cx, t..t + rows, 0..n_heads, Feed::Window)).collect();
         }
-        // A window begins at a multiple of its alignment, so up to ALIGN floats before the feed are wasted.
+        // A window begins at a multiple of the alignment, so up to ALIGN floats before the first vector are wasted.
         let heads = (window - ALIGN) / (self.rule.n_vectors() * self.head_stride());
         let of_row = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.part(cx, t..t + 1, h..n_heads.min(h + heads), Feed::Window));
         (0..cx.tokens).flat_map(of_row).collect()
@@ -284,7 +286,7 @@ impl Recurrence {
         }
     }
 
-    /// Calls `head(host, h, state of h, t, y [head_size])` for every head and token: heads in parallel, tokens in order.
+    /// Calls `head(host, h, state of h, t, y [head_size])` for every head h and token t. Heads run in parallel, the tokens of a head in order.
     pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
         let tape = host.tape.clone();
         let (n, stride) = (self.head_size, host.stride(self.y));
@@ -322,7 +324,7 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus) ⊙ gate of head h and token t, in place.
+    /// Computes y = (GN(y) + bonus) ⊙ gate in place, for head `h` and token `t`. `bonus` maps a channel of the head to its bonus.
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: impl Fn(usize) -> f32, y: &mut [f32]) {
         let at = h * self.head_size;
         let (g, b) = (&host.vector(self.vectors, self.norm)[at..], &host.vector(self.vectors, self.norm + 1)[at..]);
@@ -334,7 +336,7 @@ impl Recurrence {
     }
 }
 
-/// Returns numbers `at .. at + n` of column `i` of token `t`.
+/// Returns the numbers `at .. at + n` of column `i` of an activation, for token `t`.
 pub fn column(host: &Host, var: Var, i: usize, t: usize, at: usize, n: usize) -> &[f32] {
     let spec = host.tape.var_spec(var);
     &host.var(var)[t * spec.stride() + spec.column(i) + at..][..n]

@@ -10,17 +10,17 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 /// Norm, token shift and lerps, with their weights and activations.
 pub struct ShiftMix {
     x: Var,
-    /// g, b, then the mixes.
+    /// Rows: g and b of the norm, then the mixes.
     vectors: Vector,
     n_mixes: usize,
-    /// x̂ of the last token, `[width]`, in halves.
+    /// x̂ of the last token, `[width]`. The state has two halves.
     shift: State,
     inputs: Inputs,
-    /// One plane per mix, then x̂ and p if they are kept: `[n_mixes (+ 2), capacity, C]`.
+    /// One plane per mix, then the planes x̂ and p if they are kept: `[n_mixes (+ 2), capacity, C]`.
     pub mixed: Var,
 }
 
-/// The choice to store x̂ and p next to the lerps, or not.
+/// Determines whether x̂ and p are stored beside the lerps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     Dropped,
@@ -28,7 +28,8 @@ pub enum Inputs {
 }
 
 impl ShiftMix {
-    /// Makes the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: x̂ of the last token, in halves.
+    /// Declares the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: x̂ of the last token; the state has two
+    /// halves.
     pub fn new(tape: &mut Tape, x: Var, vectors: Vector, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -36,7 +37,7 @@ impl ShiftMix {
         ShiftMix { x, vectors, n_mixes, shift, inputs, mixed }
     }
 
-    /// Returns the plane of x̂, if it is kept. The next plane is p.
+    /// Returns the index of the plane x̂; the next plane is p. Both exist only if the inputs are kept.
     pub fn x_hat(&self) -> usize {
         self.n_mixes
     }
@@ -66,8 +67,8 @@ impl ShiftMix {
         }
     }
 
-    /// Returns the input of a product that computes norm, token shift and lerp in every workgroup, for few tokens. `keeps`: the dispatch
-    /// stores the new state.
+    /// Returns the input of a product of few tokens: every workgroup of the product computes norm, token shift and lerp itself. `keeps`: true
+    /// if the dispatch stores the new state.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         let (kept, capacity) = match self.inputs {

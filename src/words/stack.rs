@@ -1,6 +1,6 @@
-//! Products of stacked matrices, a part of most words:  `y[t] = store(activation(bias + W x[t]))`, segment by segment.
+//! Products of stacked matrices:  `y[t] = store(activation(bias + W x[t]))`, segment by segment. Most words contain such a product.
 //!
-//! This file chooses a kernel by the adapter's class and the number of rows, and cuts the stack into pieces that fit a binding.
+//! This file chooses a kernel by the adapter's class and the number of tokens, and cuts the stack into pieces that each fit a binding.
 //! The *twin* is the reference implementation on the CPU.
 
 use crate::tape::{
@@ -8,7 +8,7 @@ use crate::tape::{
 };
 use rayon::prelude::*;
 
-/// The function that is applied to a sum. The codes match `shaders/lib/activation.wgsl`.
+/// The function that is applied to bias + W x. The codes match `shaders/lib/activation.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     None,
@@ -25,7 +25,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Every activation, for tests.
+    /// All activations, for tests.
     pub const ALL: [Activation; 7] = [
         Activation::None,
         Activation::Tanh,
@@ -36,7 +36,7 @@ impl Activation {
         Activation::Decay6,
     ];
 
-    /// Returns the code in shaders.
+    /// Returns the code that stands for the function in shaders.
     pub(super) fn code(self) -> u32 {
         self as u32
     }
@@ -59,39 +59,41 @@ fn sigmoid(z: f32) -> f32 {
     1.0 / (1.0 + (-z).exp())
 }
 
-/// One part of a stacked matrix, its input in x and its output in y.
+/// One part of a stacked matrix, and the places of its input in x and of its output in y.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Index of the part in the matrix.
+    /// The index of the part in the matrix.
     pub part: usize,
-    /// Plane of x.
+    /// The plane of x.
     pub plane: usize,
-    /// First float in a row of x, first float in a row of y, plane of y.
+    /// The first float of the input in a row of x.
     pub x: usize,
+    /// The first float of the output in a row of y.
     pub y: usize,
+    /// The plane of y.
     pub y_plane: usize,
-    /// Row of the bias vectors; `None` if the segment has no bias.
+    /// The row of the bias vectors, or `None` if the segment has no bias.
     pub bias: Option<usize>,
     pub activation: Activation,
 }
 
 impl Segment {
-    /// Returns the segment of `part` that reads x and writes y from their first column on.
+    /// Returns a segment that reads the first floats of x and writes the first floats of y, without bias and activation.
     pub fn of(part: usize) -> Segment {
         Segment { part, plane: 0, x: 0, y: 0, y_plane: 0, bias: None, activation: Activation::None }
     }
 }
 
-/// How z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
+/// The way in which z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
 #[derive(Debug, Clone, Copy)]
 pub enum Store {
     /// y = z
     Set,
     /// y += z
     Add,
-    /// y += a ⊙ z; a is a column of another activation.
+    /// y += g ⊙ z. g is column `column` of the activation `a`.
     AddGated { a: Var, column: usize },
-    /// y = a + (b − a) ⊙ z; a and b are planes of another activation.
+    /// y = A + (B − A) ⊙ z. A and B are the planes `a` and `b` of the activation `of`.
     Lerp { of: Var, a: usize, b: usize },
     /// y = y ⊙ z
     Gate,
@@ -126,12 +128,13 @@ impl Store {
         }
     }
 
-    /// Returns the binding of the activation that a and b are in.
+    /// Returns the binding of the other activation that the store reads, or `Nothing` if it reads none.
     pub(super) fn side(self) -> Binding {
         self.var().map_or(Binding::Nothing, Binding::Var)
     }
 
-    /// Returns the first floats of a and of b in row 0, and the stride of their rows.
+    /// Returns three numbers about the other activation: the first float of each of the two operands in row 0, and the stride of its rows.
+    /// Unused numbers are 0.
     pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
         let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
         match self {
@@ -153,41 +156,41 @@ pub struct Stack {
     pub matrix: Matrix,
     pub x: Var,
     pub y: Var,
-    /// `None` if no segment has a bias.
+    /// The packed bias vectors, or `None` if no segment has a bias.
     pub bias: Option<Vector>,
     pub segments: Vec<Segment>,
     pub store: Store,
-    /// Rows of x and y.
+    /// The meaning of the rows of x and y.
     pub rows: Rows,
 }
 
-/// Segments in one dispatch: a third of the length of `segments` in `shaders/linear/stack.wgsl`.
+/// The largest number of segments in one dispatch: `segments` in `shaders/linear/stack.wgsl` has room for three entries per segment.
 const MAX_SEGMENTS: usize = 8;
-/// Tokens whose inputs linear/matvec holds in registers at a time.
+/// The number of tokens whose inputs linear/matvec holds in registers at a time.
 const TOKENS_IN_REGISTERS: usize = 4;
-/// Sums that a lane of linear/matvec keeps at most.
+/// The largest number of sums that a lane of linear/matvec keeps.
 const MAX_LANE_SUMS: usize = 64;
 
 /// A kernel and the work of one workgroup.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub shader: &'static str,
-    /// Rows of W per workgroup.
+    /// The number of rows of W per workgroup.
     pub block_rows: usize,
-    /// Tokens per workgroup.
+    /// The number of tokens per workgroup.
     pub tokens: usize,
     pub constants: Vec<(&'static str, u32)>,
-    /// Modules for the slots of this shader only.
+    /// The modules for slots that only this shader has.
     pub modules: Vec<(&'static str, &'static str)>,
 }
 
-/// Module for tiles of a row-major matrix.
+/// The module for tiles of a row-major matrix.
 const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
-/// Module for tiles of a column-major matrix.
+/// The module for tiles of a column-major matrix.
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
-    /// Chooses the kernel for `n` rows of a piece.
+    /// Chooses the kernel for the product of a piece and `n` rows of x.
     pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
@@ -199,9 +202,9 @@ impl Shape {
         Self::tiled(cx, matrix, piece, n)
     }
 
-    /// Returns a kernel for many tokens: weights are decoded into workgroup memory once for all tokens of a tile.
+    /// Returns a kernel for many tokens. It decodes weights into workgroup memory once for all tokens of a tile.
     pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
-        // Cooperative matrices are f16: wider weights would lose bits, wide inputs their largest numbers.
+        // Cooperative matrices are f16. Weights of more than 16 bits would lose bits. Inputs that exceed the range of f16 would be clipped.
         let fits = piece.format.bits() <= 16 && !piece.segments.iter().any(|s| matrix.parts[s.part].is_wide);
         if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
             return Self::cooperative(size);
@@ -210,7 +213,7 @@ impl Shape {
         Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![BY_ROWS] }
     }
 
-    /// Returns the kernel linear/tiled_cooperative: strips of 64 rows x 32 tokens, 16 of the width at a time.
+    /// Returns the kernel linear/tiled_cooperative. It computes strips of 64 rows x 32 tokens, and takes 16 inputs at a time.
     fn cooperative(size: usize) -> Shape {
         let blocks = |n: usize| (n / size) as u32;
         let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
@@ -224,7 +227,7 @@ impl Shape {
         }
     }
 
-    /// Returns the kernel linear/matvec: at most `rows` rows per workgroup, and up to [`BATCH`] of `n` tokens.
+    /// Returns the kernel linear/matvec with at most `rows` rows per workgroup (and at least 4) and at most [`BATCH`] of the `n` tokens.
     fn matvec(rows: usize, n: usize) -> Shape {
         let tokens = n.next_power_of_two().min(BATCH);
         let groups = (rows.min(MAX_LANE_SUMS / tokens) / 4).max(1);
@@ -234,23 +237,23 @@ impl Shape {
     }
 }
 
-/// An input that every workgroup of a product computes, instead of reading a row of x. This saves a dispatch.
+/// An input that every workgroup of a product computes itself. The product does not read a row of x, so this saves a dispatch.
 pub struct Input {
-    /// Module for the slot `input`.
+    /// The module for the slot `input`.
     pub module: &'static str,
-    /// Fields of the module's `Input`.
+    /// The values for the fields of the module's `Input`.
     pub params: Vec<(&'static str, Param)>,
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Returns whether a step is small enough to fuse dispatches: on a GPU, for at most [`FUSED`] tokens, a dispatch costs more than computing
-/// an input again in every workgroup. Never under batch invariance.
+/// Returns whether words fuse dispatches in this step. On a GPU and for at most [`FUSED`] tokens, one more dispatch costs more than
+/// computing an input again in every workgroup. Under batch invariance words never fuse dispatches.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
     cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
 
 impl Stack {
-    /// Encodes the product of the given pieces with rows of x. `shape` returns the kernel for a piece.
+    /// Encodes the product of the given pieces and rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
@@ -259,15 +262,15 @@ impl Stack {
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
-    /// Encodes the product with an input that every workgroup computes; the input gets the plane of a segment. `input` takes `true` for the
-    /// first dispatch, which may store what it computes.
+    /// Encodes the product with an input that every workgroup computes itself. The input receives the plane of a segment. `input` is called
+    /// with `true` for the first dispatch, which may store the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 
-    /// Encodes one dispatch per piece and [`MAX_SEGMENTS`] segments. `x_at` returns the second argument of the input's `begin`.
+    /// Encodes one dispatch per piece and group of [`MAX_SEGMENTS`] segments. `x_at` returns the second argument of the input's `begin`.
     fn products(
         &self,
         cx: &Lowering<'_>,
@@ -353,12 +356,12 @@ impl Stack {
         }
     }
 
-    /// Returns the first float of a segment's x in row 0.
+    /// Returns the index in x of the first float that a segment reads for row 0.
     pub(super) fn x_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.plane * capacity * tape.var_spec(self.x).stride() + segment.x
     }
 
-    /// Returns the first float of a segment's y in row 0.
+    /// Returns the index in y of the first float that a segment writes for row 0.
     pub(super) fn y_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }

@@ -1,6 +1,7 @@
-//! Gated ffn input of GLM:  y = silu(W_gate x̂) ⊙ W_up x̂,  x̂ = norm(x)
+//! The gated input of GLM's ffn:  y = silu(W_gate x̂) ⊙ W_up x̂,  x̂ = norm(x)
 //!
-//! x is `[T, width]`, both matrices `[F, width]`, y `[T, F]`. Two products: the first stores silu(W_gate x̂), the second multiplies it.
+//! x is `[T, width]`, both matrices are `[F, width]`, y is `[T, F]`. The word has two products. The first product stores silu(W_gate x̂) in
+//! y. The second product multiplies y by W_up x̂.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -9,7 +10,7 @@ use super::testing::{Case, batches, steps};
 use crate::tape::{MatrixPart, Rows, Tape, Var, vector};
 
 impl Tape {
-    /// Records the word and returns y, `[T, F]`. Both parts are `[F, width]`.
+    /// Records the word and returns y, `[T, F]`. `gate` and `up` are `[F, width]`.
     pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: MatrixPart, up: MatrixPart) -> Var {
         let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);

@@ -6,10 +6,10 @@ use crate::tape::Source;
 use crate::tensor::{DType, View};
 use half::f16;
 
-/// The seed of synthetic models. A written file and a model made in memory have the same numbers.
+/// The seed of synthetic models. A model that is written to a file and a model that is made in memory have the same numbers.
 pub const MODEL_SEED: u64 = 42;
 
-/// A source of f16 weights. The numbers depend on the seed and on the name and shape of a tensor, and are made on request.
+/// A source of f16 weights. The numbers of a tensor depend on the seed, its name and its shape. They are computed on request.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
@@ -25,8 +25,8 @@ impl Synthetic {
     }
 }
 
-/// Returns half the width and the centre of the range of a tensor's numbers. Matrices keep the size of activations, norms are near one,
-/// decays and mixes are in the range of trained models.
+/// Returns the range of a tensor's numbers: half its width, and its centre. Products with such matrices keep the size of activations. Norms
+/// are near one. Decays and mixes are in the range of trained models.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);

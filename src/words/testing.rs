@@ -1,7 +1,7 @@
-//! Cases in which a word's kernels must agree with its twin, the reference implementation on the CPU: a small tape, steps to play, and the
-//! error allowed.
+//! Cases in which a word's kernels must agree with its twin, the reference implementation on the CPU. A case is a small tape, steps to
+//! play, and the largest error that is allowed.
 //!
-//! The release build has them, too: `doctor` runs them on a user's adapter. Numbers are made from names and seeds.
+//! The release build also has the cases: `doctor` runs them on a user's adapter. All numbers are computed from names and seeds.
 
 use crate::tape::{Run, Step, Tape, Var};
 
@@ -12,17 +12,17 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// The largest normalised mean squared error that passes.
     pub bound: f64,
-    /// `true`: states start as before the first token; `false`: they start with seeded numbers.
+    /// `true` if states start with their values before the first token, `false` if they start with seeded numbers.
     pub from_nothing: bool,
-    /// An activation, and the fraction of zeros in its first column. `None` if no input needs zeros.
+    /// An activation and the fraction of zeros in its first column, or `None` if no input needs zeros.
     pub zeros: Option<(Var, f32)>,
 }
 
-/// Pages of state that the steps of [`steps`] use.
+/// The number of state pages that the steps of [`steps`] use.
 pub const PAGES: usize = 4;
-/// Blocks that the steps of cases with caches use.
+/// The number of blocks in the caches. Steps of cases with caches use only these blocks.
 pub const BLOCKS: usize = 49;
-/// Tokens of the longest slot in cases with caches, rounded up.
+/// An upper bound of the tokens of the longest slot in cases with caches.
 pub const CONTEXT: usize = 1024;
 
 impl Case {
@@ -32,8 +32,9 @@ impl Case {
     }
 }
 
-/// Returns steps of many sizes: one token; a few tokens of two and of three slots; a ragged batch of three slots, one of which writes
-/// another page than it reads; many tokens with the logits of the last token, and of several tokens. Token ids are below `vocab`.
+/// Returns steps of many sizes: one token; a few tokens of two and of three slots; a batch of three slots with different numbers of tokens;
+/// many tokens with the logits of the last token, and with the logits of several tokens. In some steps a slot writes another page than it
+/// reads. Token ids are below `vocab`.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
         first_row,
@@ -65,14 +66,15 @@ pub fn steps(vocab: usize) -> Vec<Step> {
     ]
 }
 
-/// Returns steps of one slot with sizes below and above every size at which products change the kernel. The output is the last token.
+/// Returns steps of one slot. Their numbers of tokens reach every kernel that products choose by this number. The only output is the last
+/// token.
 pub fn batches() -> Vec<Step> {
     let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
     let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };
     [2, 7, 13, 16, 17, 33, 65, 129].map(step).into()
 }
 
-/// Returns a stream of numbers in [−1, 1) that is the same on every machine: splitmix64.
+/// Returns an endless iterator over numbers in [−1, 1). It uses splitmix64, so the numbers are the same on every machine.
 pub fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     std::iter::repeat_with(move || {

@@ -1,22 +1,23 @@
-//! Lowering of products. On adapters that are CPUs, products go through uniform windows: one dispatch per block of rows and a few tokens.
+//! Lowering of products. On software adapters, products read through uniform windows: one dispatch per block of rows and up to 8 tokens.
 
 use super::stack::{Segment, Shape, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
-/// Lanes per workgroup and rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share the scales of columns.
+/// The number of lanes per workgroup in `shaders/linear/windows.wgsl`.
 const LANES: usize = 8;
+/// The number of rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share the scales of columns.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// Rows of a workgroup. A block has a multiple of them, so that all lanes work.
+/// The number of rows of a workgroup. A block has a multiple of this number of rows where they fit, so that all lanes work.
 pub const GROUP: usize = LANES * ROWS;
-/// Floats in a window.
+/// The number of floats in a window.
 const WINDOW: usize = WINDOW_BYTES / 4;
-/// Alignment of a uniform binding, in floats.
+/// The alignment of a uniform binding, in floats.
 pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
 impl Stack {
-    /// Returns the dispatches of the product: through windows if its matrix is laid out in blocks.
+    /// Returns the dispatches of the product. They read through windows if the matrix is laid out in blocks.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.matrix);
         let n = cx.n_rows(self.rows);
@@ -41,7 +42,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the tokens per dispatch: the largest power of two up to 8 whose activations fit a window.
+/// Returns the number of tokens per dispatch: the largest of 8, 4 and 2 whose activations fit one window and that is at most `n`, rounded
+/// up to a power of two. Returns 1 if there is no such number.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;
@@ -49,7 +51,7 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
     [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
 }
 
-/// Encodes the product of one block with `tokens` tokens from `t0` on.
+/// Encodes the product of one block and `tokens` tokens from `t0` on.
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let part = &spec.parts[block.part];

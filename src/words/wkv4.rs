@@ -1,5 +1,6 @@
-//! RWKV-4's recurrence over decayed exponentials of k, and the output matrix after it:  x += W (r ⊙ wkv)
-//! Source: RWKV paper, appendix D. The largest exponent so far, p, keeps all numbers finite; per channel and token:
+//! The recurrence of RWKV-4 over decayed exponentials of k, and then the output matrix:  x += W (r ⊙ wkv)
+//! Source: RWKV paper, appendix D. Exponents are relative to p, the largest exponent so far, so all numbers stay finite. Per channel and
+//! token:
 //!
 //!   q = max(p, u + k)   wkv = (e^(p − q) a + e^(u + k − q) v) / (e^(p − q) b + e^(u + k − q))
 //!   q = max(p + w, k)   a = e^(p + w − q) a + e^(k − q) v   b = e^(p + w − q) b + e^(k − q)   p = q
@@ -9,21 +10,21 @@ use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Columns of the projections.
+/// Columns of `proj`.
 const R: usize = 0;
 const K: usize = 1;
 const V: usize = 2;
 /// Rows of the vectors.
 const W: usize = 0;
 const U: usize = 1;
-/// The exponent before the first token: it acts as minus infinity and causes no overflow.
+/// The exponent p before the first token. It acts as minus infinity and causes no overflow.
 const NO_EXPONENT: f32 = -1e30;
 
 struct Wkv4 {
     proj: Var,
-    /// w = −exp(time_decay), u.
+    /// Rows: w = −exp(time_decay), u.
     vectors: Vector,
-    /// `[3 (a, b, p), A]`, in halves.
+    /// The recurrent state, `[3 (a, b, p), A]`. It has two halves, see [`StateSpec::halves`](crate::tape::StateSpec::halves).
     state: State,
     /// r ⊙ wkv, `[T, A]`.
     y: Var,
@@ -31,14 +32,14 @@ struct Wkv4 {
 }
 
 impl Tape {
-    /// Declares the state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`, in halves.
+    /// Declares the state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. The state has two halves.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 
-    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after its sigmoid), k and v. `vectors`: w = −exp(time_decay), u.
+    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after the sigmoid), k and v. `vectors`: w = −exp(time_decay), u.
     pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: MatrixPart, x: Var) {
         let width = self.vector_spec(vectors).width;
         let y = self.internal("wkv", Rows::Tokens, &[width]);
@@ -143,7 +144,7 @@ pub fn cases() -> Vec<Case> {
         let state = tape.wkv4_state("wkv".into(), width);
         let x = tape.var("x", Rows::Tokens, &[width + 3]);
         tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("w", width + 3, width), x);
-        // Seeded states would have denominators that are negative or near zero.
+        // States of seeded numbers would have denominators that are negative or near zero.
         cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }
     cases

@@ -1,16 +1,16 @@
-//! The time mix of RWKV-5 and 6 between projections and output matrix: decay, recurrence, bonus of the current token, norm and gate.
-//! Source: Eagle and Finch paper, section 4. Per head, with a state S `[value][key]`:
+//! The time mix of RWKV-5 and 6 between the projections and the output matrix: decay, recurrence, bonus of the current token, norm and
+//! gate. Source: Eagle and Finch paper, section 4. Per head, with a state S `[value][key]`:
 //!
 //!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
-//! r, k, v, w, g and out are `[T, A]`. In RWKV-5 the decay w is a constant, in RWKV-6 the output of a low-rank pair. The twin is the
-//! reference implementation on the CPU.
+//! r, k, v, w, g and out are `[T, A]`. In RWKV-5 the decay w is a constant. In RWKV-6 it is computed by a low-rank pair. The twin is
+//! the reference implementation on the CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Rows of the vectors: u, then weight and bias of the norm, then the decay if it is constant.
+/// Rows of the vectors: u, then the weight and the bias of the norm, then the decay if it is constant.
 const U: usize = 0;
 const NORM: usize = 1;
 const W: usize = 3;
@@ -18,14 +18,14 @@ const W: usize = 3;
 /// Arguments of [`Tape::wkv6`], apart from the projections.
 pub struct Wkv6 {
     pub head_size: usize,
-    /// Group-norm epsilon.
+    /// The epsilon of the group norm.
     pub eps: f32,
-    /// u, ln_x weight, ln_x bias and, if the decay is constant, w in (0, 1).
+    /// Rows: u, ln_x weight, ln_x bias and, if the decay is constant, w in (0, 1).
     pub vectors: Vector,
     pub decay: Decay,
-    /// Column g of the projections; `None` if the output has no gate (RWKV-5.0).
+    /// The index of the column g in `proj`, or `None` if the output has no gate (RWKV-5.0).
     pub gate: Option<usize>,
-    /// `[heads, head_size (v), head_size (k)]`
+    /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
 }
 
@@ -33,7 +33,7 @@ pub struct Wkv6 {
 pub enum Decay {
     /// w is the last row of the vectors.
     Constant,
-    /// w = exp(−exp(bias + W2 x)). `part`: W2, `[A, rank]`. `column`: x in the projections.
+    /// w = exp(−exp(bias + W2 x)). `part`: W2, `[A, rank]`. `column`: the index of the column x in `proj`.
     LowRank { part: MatrixPart, bias: Vector, column: usize },
 }
 
@@ -44,7 +44,7 @@ struct Word6 {
 }
 
 impl Tape {
-    /// Records the word and returns its output, `[T, A]`. `proj` has the columns r, k, v, and the columns of decay and gate.
+    /// Records the word and returns its output, `[T, A]`. `proj` has the columns r, k, v, and the columns that `decay` and `gate` name.
     pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
         let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
         let width = self.vector_spec(vectors).width;

@@ -1,5 +1,5 @@
-//! The time mix of RWKV-7 between projections and output matrix: low-rank outputs, decay, rate, value residual, delta rule, group norm,
-//! bonus and gate. Source: RWKV-7 paper, section 4, eq. 17. Per head, with a state S `[value][key]`:
+//! The time mix of RWKV-7 between the projections and the output matrix: low-rank outputs, decay, rate, value residual, delta rule,
+//! group norm, bonus and gate. Source: RWKV-7 paper, section 4, eq. 17. Per head, with a state S `[value][key]`:
 //!
 //!   κ = k k_k / max(|k k_k|, 1e-12)   b = κ a   k' = k (1 + (a − 1) k_a)   v' = v + (v_first − v) mix
 //!   S = S diag(w) − (S κ) bᵀ + v' k'ᵀ   y = (GN(S r) + (Σ r k' r_k) v') ⊙ g
@@ -10,20 +10,20 @@ use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
 
-/// First column of the projections that is an input of a low-rank matrix.
+/// Index of the first column of `proj` that is the input of a low-rank matrix. The columns r, k and v come before it.
 const LORA: usize = 3;
-/// Columns of `gates`; layer 0 does not use the last one.
+/// Columns of `gates`. Layer 0 does not use `MIX`.
 const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;
 const MIX: usize = 3;
-/// Row of the vectors with the weight of the group norm; the next row is its bias.
+/// The row of the vectors that holds the weight of the group norm. The next row holds the bias of the group norm.
 const NORM: usize = 3;
 
 /// Arguments of [`Tape::wkv7`], apart from the projections.
 pub struct Wkv7 {
     pub head_size: usize,
-    /// Group-norm epsilon.
+    /// The epsilon of the group norm.
     pub eps: f32,
     /// w0 and w2:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
     pub decay: Expansion,
@@ -31,14 +31,14 @@ pub struct Wkv7 {
     pub rate: Expansion,
     /// g2:  g = g2 σ(g1 X_g)
     pub gate: MatrixPart,
-    /// `None` in layer 0, whose v becomes v_first.
+    /// The value residual, or `None` in layer 0. The v of layer 0 becomes v_first.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,
     pub r_k: VectorPart,
     /// Weight and bias of the group norm.
     pub ln_x: [VectorPart; 2],
-    /// `[heads, head_size (v), head_size (k)]`
+    /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
 }
 
@@ -65,8 +65,8 @@ struct Word7 {
 }
 
 impl Tape {
-    /// Records the word. Returns y, `[T, C]`, and v of layer 0, `[T, C]`. `proj` has the columns r, k, v, then the inputs of w2, a2, g2 and,
-    /// except in layer 0, v2.
+    /// Records the word. Returns y, `[T, C]`, and v_first, the v of layer 0, `[T, C]`. `proj` has the columns r, k, v, then the inputs of
+    /// w2, a2, g2 and, after layer 0, v2.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
         let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
         let width = decay.matrix.rows;
@@ -177,7 +177,7 @@ impl Word7 {
         }
     }
 
-    /// Computes one head and token on the host. `s` is the head's state, `[v][k]`.
+    /// Computes `y [head_size]` of head `h` and token `t` on the host. `s` is the head's state, `[v][k]`.
     fn head(&self, host: &Host, h: usize, s: &mut [f32], t: usize, y: &mut [f32]) {
         let n = self.recurrence.head_size;
         let at = h * n;
@@ -185,7 +185,7 @@ impl Word7 {
         let [w, a, mix] = [W, A, MIX].map(|c| column(host, self.gates.y, c, t, at, n));
         let [k_k, k_a, r_k] = [0, 1, 2].map(|i| &host.vector(self.recurrence.vectors, i)[at..]);
 
-        // In layer 0 v_first is v.
+        // In layer 0, v_first is v.
         let v_first = column(host, self.v_first, 0, t, at, n);
         let v: Vec<f32> = (0..n).map(|i| if self.is_first_layer { v[i] } else { v[i] + (v_first[i] - v[i]) * mix[i] }).collect();
         let mut kappa: Vec<f32> = (0..n).map(|j| k[j] * k_k[j]).collect();
