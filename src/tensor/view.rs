@@ -207,7 +207,7 @@ impl<'a> View<'a> {
 }
 
 fn overflow(shape: &[usize]) -> Error {
-    Error::file(format!("shape {shape:?} has too many elements for this machine"))
+    Error::file(format!("shape {shape:?} spans more than this machine can address"))
 }
 
 /// Iterates over storage indices in row-major order of a strided shape.

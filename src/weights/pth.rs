@@ -108,8 +108,8 @@ mod tests {
         assert_eq!(refusal(&one(4, (3, &[1], &[1])), &[("r/byteorder", b"little")]), "accepted");
         assert!(refusal(&one(5, (0, &[1], &[1])), &[]).contains("tensor emb.weight: expected 5 numbers"));
         assert!(refusal(&one(4, (5, &[1], &[1])), &[]).contains("begins at number 5"));
-        assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("needs 4 bytes"));
-        assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("needs 20 bytes"));
+        assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("expected 4 bytes"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("expected 20 bytes"));
         assert!(refusal(&one(4, (0, &[2, 2], &[usize::MAX >> 1, 1])), &[]).contains("address"));
         assert!(refusal(&one(4, (0, &[usize::MAX >> 1, 9], &[1, 1])), &[]).contains("address"));
         assert!(refusal(&one(4, (0, &[2, 2], &[1])), &[]).contains("strides"));

@@ -148,7 +148,11 @@ fn a_saved_chat_continues_in_a_new_process() {
     // Other files are not overwritten.
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "mine").unwrap();
-    refused(&feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"), 1, "notes.txt: expected a new file, or a state");
+    refused(
+        &feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"),
+        1,
+        "notes.txt: expected a new file or a state file to replace",
+    );
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
     refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 1, "/no/such/folder/x: ");
     // Flags replace saved settings.
