@@ -157,10 +157,10 @@ fn hostile_files_are_refused_in_one_line() {
     for (json, bytes, word) in [
         ("{".to_string(), 40, "wingbeat.coded"),
         (r#"{"emb.weight":{"format":"i8"}}"#.to_string(), 40, "missing field"),
-        (said("i8", "[4,8]", 1), 41, "40 bytes of i8 for 4 rows of 8, found 41"),
+        (said("i8", "[4,8]", 1), 41, "40 bytes for 4 rows of 8 in i8, found 41"),
         (said("i8", "[4,8]", 0), 40, "slices"),
         (said("i8", "[4,8]", 3), 40, "slices"),
-        (said("i8", "[]", 1), 40, "numbers"),
+        (said("i8", "[]", 1), 40, "rows"),
         (said("i8", "[0,8]", 1), 40, "rows"),
         (said("i8", "[4294967296,4294967296]", 1), 40, "address"),
         (said("i8", "[1,1,1,1,1,1,1,4,8]", 1), 40, "dimensions"),
