@@ -19,15 +19,15 @@ pub struct Question {
     pub tokens: Vec<u32>,
     /// The format's sampler settings.
     pub sampling: Sampling,
-    /// Tokens that end the answer. `None` for the model's own stop tokens.
+    /// The tokens that end the answer. `None` selects the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
     /// Texts that end an answer without a constraint.
     pub stop_texts: Vec<String>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,
-    /// The prompt is a template's.
+    /// True if a template rendered the prompt.
     is_message: bool,
-    /// The messages declare tools, so an answer can call a tool.
+    /// True if the messages declare tools, so that an answer can call a tool.
     has_tools: bool,
 }
 
@@ -41,7 +41,7 @@ impl Question {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }
 
-    /// [`new`](Self::new) with another vocabulary than the model's.
+    /// Does the same as [`new`](Self::new), with a vocabulary instead of a model.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least one message, found none"));
@@ -73,7 +73,7 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns a reader for the answer, which ends before the first of the stop texts.
+    /// Returns a reader for the answer. In a format of lines, it ignores `stop_texts`: there, [`Limits`](crate::session::Limits) must have them.
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         match self.is_message {
             true => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.has_tools),

@@ -14,7 +14,7 @@ pub struct AnswerReader {
     /// Splits an answer to a template's prompt at special tokens. `None` for replies in lines.
     segments: Option<Writer>,
     has_tools: bool,
-    /// The current segment is a tool call.
+    /// True if the current segment is a tool call.
     is_call: bool,
 }
 
@@ -22,9 +22,9 @@ pub struct AnswerReader {
 pub(super) struct Read {
     pub text: String,
     pub thought: String,
-    /// The answer had a thought, perhaps an empty one.
+    /// True if the answer had a thought, even an empty thought.
     pub has_thought: bool,
-    /// A stop text ended the answer.
+    /// True if a stop text ended the answer.
     pub has_stopped: bool,
     /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped; empty if it dropped nothing.
     pub dropped: String,
@@ -33,7 +33,7 @@ pub(super) struct Read {
 }
 
 impl AnswerReader {
-    /// Makes a reader for a reply in lines, which ends before the first stop text.
+    /// Makes a reader for a reply in lines. The reply ends before the first stop text.
     pub(super) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
         AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, has_tools: false, is_call: false }
     }
@@ -71,7 +71,7 @@ impl AnswerReader {
         Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, segments }
     }
 
-    /// Ends an answer that was cut by its length or by the caller: drops the beginning of a stop text at its end.
+    /// Ends an answer that was cut by its length or by the caller. Drops an incomplete stop text at the end of the answer.
     pub(super) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)

@@ -12,7 +12,7 @@ pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send
 /// The place of an answer in a text.
 #[derive(Debug, Clone)]
 pub struct AnswerPlace {
-    /// The beginning of the answer that the prompt holds, such as ` <think`.
+    /// The part of the answer that the prompt already contains, such as ` <think`.
     pub opening: String,
     /// The text between the prompt and the answer, if `opening` is empty.
     pub lead: &'static str,
@@ -21,7 +21,7 @@ pub struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// Returns the place in a message of a template, where the first line would name a tool.
+    /// Returns the place of an answer to a template's prompt. The lead is a newline, because a first line with text would name a tool.
     pub fn of_message(opening: &str) -> AnswerPlace {
         AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
     }
@@ -157,7 +157,7 @@ impl Thought {
         Thought { read: opening.into(), texts, closers }
     }
 
-    /// Writes the allowed tokens to `ids`: all tokens with a text but tokens that end the thought and begin the answer.
+    /// Writes the allowed tokens to `ids`: all tokens with a text, except tokens that end the thought and also begin the answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {

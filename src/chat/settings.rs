@@ -12,11 +12,11 @@ pub struct Settings {
     pub chat_len_long: usize,
     /// `CHAT_LEN_MAX`: the most tokens of a reply.
     pub chat_len_max: usize,
-    /// `FREE_GEN_LEN`: tokens of a free text; up to 100 more to complete a character.
+    /// `FREE_GEN_LEN`: a free text has at most one token more than this. Up to 99 further tokens may complete a character.
     pub free_gen_len: usize,
     /// `CHUNK_LEN`: the most prompt tokens per prefill step.
     pub chunk_len: usize,
-    /// `AVOID_REPEAT`: characters that do not follow themselves, if the vocabulary has a token for the character alone.
+    /// `AVOID_REPEAT`: characters that must not follow themselves. A character counts only if it is one token of the vocabulary.
     pub avoid_repeat: String,
     /// Sampler settings: `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`, and all other settings
     /// by the sampler's names.
@@ -46,7 +46,7 @@ const SAMPLING: [(&str, &str); 5] = [
     ("gen_penalty_decay", "penalty-decay"),
 ];
 
-/// A setting in tokens: name, field, least value, meaning.
+/// A setting that is a number of tokens: its name, its field, its least value and its meaning.
 struct Length(&'static str, fn(&mut Settings) -> &mut usize, usize, &'static str);
 
 const LENGTHS: [Length; 5] = [
@@ -57,7 +57,7 @@ const LENGTHS: [Length; 5] = [
     Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Most prompt tokens per prefill step"),
 ];
 
-/// The largest value of a setting in tokens; refuses mistyped values.
+/// The largest value of a setting that is a number of tokens. The limit refuses mistyped values.
 const LONGEST: usize = 1 << 24;
 
 const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repeat; none: all may repeat");
@@ -110,7 +110,7 @@ fn length(name: &str) -> Option<&'static Length> {
     LENGTHS.iter().find(|length| length.0.eq_ignore_ascii_case(name))
 }
 
-/// Returns the sampler's name for ChatRWKV's name; any other name unchanged.
+/// Returns the sampler's name for ChatRWKV's name. Returns any other name unchanged.
 fn of_sampler(name: &str) -> &str {
     SAMPLING.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name)).map_or(name, |(_, own)| own)
 }

@@ -1,4 +1,4 @@
-//! Splits a reply into the thought and the answer, without blanks around both.
+//! Splits a reply into the thought and the answer, and trims both.
 
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ const BEGIN: &str = "<think>";
 /// The end of a thought.
 pub const END: &str = "</think>";
 
-/// The beginning of a reply. The texts are the ends of tags that the prompt has no room for: the model writes them first.
+/// The beginning of a reply. The text in a variant is the end of a tag that the prompt leaves incomplete: the model writes this end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
     /// The answer; tags are text.
@@ -53,15 +53,15 @@ impl ReplyStart {
 
 /// Splits a reply into parts.
 pub struct Splitter {
-    /// The part of the next text.
+    /// The part to which the next text belongs.
     part: ReplyStart,
-    /// Text that was not passed on yet.
+    /// Text that has not been passed on yet.
     held: String,
     thought: Trimmed,
     answer: Trimmed,
     stops: StopTexts,
     pub has_thought: bool,
-    /// A stop text ended the answer.
+    /// True if a stop text ended the answer.
     pub has_stopped: bool,
     /// The text that [`finish`](Self::finish) dropped. `None` if `finish` keeps the beginning of a stop text as text.
     pub dropped: Option<String>,
@@ -169,7 +169,7 @@ enum Rest {
     IsNothing,
 }
 
-/// Returns the bytes at the end of a text that can be the beginning of `mark`.
+/// Returns how many bytes at the end of a text may be the beginning of `mark`.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! A branch of a conversation in lines: prefills a message, samples a reply and ends the reply, on kept states.
+//! A branch of a conversation in lines. With kept states, it prefills a message, samples a reply and ends the reply.
 
 use super::Answer;
 use super::core::{Core, Draw, SharedState, State};
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A branch of a conversation. A clone shares its states.
+/// A branch of a conversation. Clones share their states.
 #[derive(Clone)]
 pub struct Branch {
     pub format: Format,
@@ -24,7 +24,7 @@ pub struct Branch {
     pub chat: SharedState,
     /// The last message.
     pub asked: Option<Asked>,
-    /// The state before each turn and the number of turns before it, the last turn at the end. Slots limit the length.
+    /// For each turn, the state before it and the number of turns before it. The last turn is at the end. The number of slots limits the length.
     pub undo: VecDeque<(SharedState, usize)>,
     pub n_turns: usize,
 }
@@ -34,12 +34,12 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the whole prompt.
     pub prompt: SharedState,
-    /// The state after the part of the prompt that the history keeps, and tokens that the history needs next. From here a reply is prefilled
-    /// without its thought. `None` if replies have no thoughts.
+    /// The state after the part of the prompt that the history keeps, and the tokens that follow this part in the history. A reply without its
+    /// thought is prefilled after these tokens. `None` if replies have no thoughts.
     pub lead: Option<(SharedState, Vec<u32>)>,
-    /// Timings of the prefill; zero after an answer reported them.
+    /// The timings of the prefill. They are zero after an answer has reported them.
     pub read: Timings,
-    /// Turns before the message.
+    /// The number of turns before the message.
     pub n_turns: usize,
     /// `true` if `Branch::chat` is after a reply to this message.
     pub is_answered: bool,
@@ -48,7 +48,7 @@ pub struct Asked {
 /// A reply.
 pub struct Reply {
     pub answer: Answer,
-    /// The state holds more than the reply's text: a thought, even an empty one, or the beginning of the next turn.
+    /// True if the state holds more than the reply's text: a thought, even an empty thought, or the beginning of the next turn.
     pub has_more: bool,
 }
 
@@ -102,7 +102,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Returns to the first prompt. The last message can still be answered.
+    /// Takes the branch back to the first prompt. The last message can still be answered.
     pub fn reset(&mut self, core: &mut Core) {
         core.release(std::mem::replace(&mut self.chat, self.init.clone()));
         self.undo.drain(..).for_each(|(state, _)| core.release(state));
@@ -112,7 +112,7 @@ impl Branch {
         }
     }
 
-    /// Gives up the branch's share of its states.
+    /// Releases all states of the branch.
     pub fn release(self, core: &mut Core) {
         let Branch { init, chat, asked, undo, .. } = self;
         [init, chat].into_iter().chain(undo.into_iter().map(|(state, _)| state)).for_each(|state| core.release(state));
@@ -152,7 +152,7 @@ pub fn reply(
     timings: Timings,
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
-    // A constraint determines the end of its text.
+    // A text with a constraint ends where the constraint ends it.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
     let draw = Draw {
@@ -174,7 +174,7 @@ pub fn reply(
     Ok(Reply { answer, has_more })
 }
 
-/// Wraps `on_part`: after its first break, all further calls break without calling it.
+/// Wraps `on_part`. After the first break, the wrapper always breaks and no longer calls `on_part`.
 pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a {
     let mut is_broken = false;
     move |part| {

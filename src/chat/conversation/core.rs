@@ -1,7 +1,7 @@
 //! The part that both kinds of conversations share: the session, the settings, kept states and sampling.
 //!
-//! A state is a slot of the session with all its tokens. A kept state never changes: continuing from it forks the slot. So returning to a state
-//! is exact to the bit, and branches and undo steps share states without a copy.
+//! A state is a slot of the session and all tokens that the slot has read. A kept state never changes: continuing from it forks the slot. So
+//! returning to a state is exact to the bit, and branches and undo steps share states without a copy.
 
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A function that receives the progress of a prefill: tokens done, all tokens.
+/// A function that receives the progress of a prefill: the number of prefilled tokens and the number of all tokens.
 pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 
 /// A place in a text from which the model can continue.
@@ -26,7 +26,7 @@ pub struct State {
     pub slot: Slot,
     /// Every token before this place.
     pub tokens: Vec<u32>,
-    /// The change of the logits at this place.
+    /// The change of the logits before the next token.
     pub change: Change,
 }
 
@@ -37,7 +37,7 @@ pub type SharedState = Arc<State>;
 pub struct Draw {
     pub schedule: Schedule,
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The model's end-of-text token ends the answer. With a constraint it always does.
+    /// True if the model's end-of-text token ends the answer. With a constraint, this token always ends the answer.
     pub ends: bool,
     pub max_tokens: usize,
     /// See [`Stream::grace`].
@@ -55,7 +55,7 @@ pub struct Core {
     pub on_read: OnRead,
     /// The state in which every text begins, and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// Random numbers used so far.
+    /// The current position in the random stream.
     pub draws: u64,
 }
 
@@ -182,7 +182,7 @@ impl Core {
         self.session.close(state.slot).expect("a state's slot is open");
     }
 
-    /// Drops one share of a state; closes the state with its last share.
+    /// Drops one reference to a state. Closes the state after the last reference.
     pub fn release(&mut self, state: SharedState) {
         if let Some(state) = Arc::into_inner(state) {
             self.close(state);

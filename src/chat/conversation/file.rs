@@ -15,19 +15,19 @@ use std::path::Path;
 const KEY: &str = "chat";
 const VERSION: u32 = 1;
 
-/// The part of a conversation that a state file has no place for.
+/// The part of a conversation that its state file holds as metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// Names of user and bot and the text after both names, for a conversation in lines.
+    /// The name of the user, the name of the bot, and the text after both names. `None` for a conversation in messages.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]
     pub init_prompt: String,
     pub n_turns: usize,
-    /// The conversation began after a loaded state.
+    /// True if the conversation began after a loaded state.
     #[serde(default, rename = "is_behind")]
     pub(super) is_after_state: bool,
     /// The messages of a conversation in messages.
@@ -50,7 +50,7 @@ pub struct Loaded {
 impl Record {
     /// Makes a record without names, first prompt, messages and tools.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
-        // A preset sets other settings, which the record holds.
+        // A preset only sets other settings, and the record holds these settings.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
         Record {
@@ -78,7 +78,7 @@ impl Record {
         )
     }
 
-    /// Opens a slot from a saved conversation. Fails with `File` if the file is something else.
+    /// Opens a slot from a saved conversation. Fails with `File` if the file is not a saved conversation.
     pub fn load(core: &mut Core, path: &Path) -> Result<Loaded> {
         let (slot, state) = core.session.load(path, false)?;
         let read = || {

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// Tokens after `FREE_GEN_LEN` that may complete a character. The original always samples one token more than `FREE_GEN_LEN`.
+/// The most further tokens that may complete a character. The original always samples one token more than `FREE_GEN_LEN`.
 const GRACE: usize = 99;
 
 /// The bias of newlines in the answer to a question after the first prompt.
@@ -35,7 +35,7 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The last free text, as its constraint needs it.
+/// The parts of the last free text that a new constraint must accept before the text continues.
 #[derive(Default)]
 struct FreeText {
     /// The text between the prompt and the answer.
@@ -47,7 +47,7 @@ struct FreeText {
 }
 
 impl Task<'_> {
-    /// Returns the prompt in the original's words.
+    /// Returns the prompt, worded as in the original.
     fn prompt(&self, lines: &Lines) -> String {
         match self {
             Task::Text(text) => format!("\n{text}"),
@@ -83,8 +83,8 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages that could be answered again. Fails with `Memory` if that is
-    /// not enough; then all states stay.
+    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages that could be answered again. Fails with `Memory` and gives up
+    /// nothing if that would not be enough.
     fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
         if core.session.n_free() < n && core.session.n_free() + self.n_spare() < n {
             return Err(no_room());
@@ -122,7 +122,7 @@ impl InLines {
         let constraint = core.constraint(&lines.place(&core.vocab))?;
         let timings = std::mem::take(&mut asked.read);
         let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, timings, on_part))?;
-        // A stopped reply is ended, too: clear the stop flag.
+        // A stopped reply is closed, too, so the stop flag is cleared.
         core.go_on();
         let closed = close(core, &lines, asked, state, &reply)?;
         let is_kept = closed.is_some();
@@ -297,7 +297,7 @@ impl Mode for InLines {
     }
 }
 
-/// Replaces a kept state.
+/// Replaces a kept state and releases the old state.
 fn replace(core: &mut Core, place: &mut Option<SharedState>, state: SharedState) {
     if let Some(old) = place.replace(state) {
         core.release(old);

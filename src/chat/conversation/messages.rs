@@ -22,7 +22,7 @@ pub struct InMessages {
     slot: Slot,
     format: Format,
     branches: Branches<Branch>,
-    /// The last question apart from the conversation.
+    /// The last question outside the conversation.
     aside: Option<String>,
 }
 
@@ -41,7 +41,7 @@ struct Branch {
     tokens: Vec<u32>,
 }
 
-/// A new answer, the messages that it adds, and every token of the text that it ends.
+/// A new answer, the messages that it adds to the history, and all tokens of the prompt and the answer.
 struct Answered {
     answer: Answer,
     added: Vec<Message>,
@@ -67,7 +67,7 @@ impl InMessages {
         }
         let most = core.settings.chat_len_max;
         let limits = Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
-        // Each answer has its own random stream. Else another answer to the same question would have the same text.
+        // Each answer has its own random stream. Otherwise another answer to the same question would have the same text.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(Some(template.family().guard()));
@@ -271,7 +271,7 @@ impl Mode for InMessages {
 }
 
 impl Branch {
-    /// Makes a branch from a file, whose slot has read `tokens`. A turn begins with every message of the user.
+    /// Makes a branch from the record of a file. `tokens` are the tokens that its slot has read. Each message of the user begins a turn.
     fn of(record: Record, tokens: Vec<u32>) -> Branch {
         let Record { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
@@ -291,7 +291,7 @@ impl Branch {
         [self.beginning(), self.history.clone()].concat()
     }
 
-    /// Drops all but the first `n` messages. A turn's tokens begin at its `<|user|>`.
+    /// Drops all messages except the first `n`. The tokens of a turn begin at its `<|user|>`.
     fn go_back(&mut self, core: &Core, n: usize) {
         self.history.truncate(n);
         let n_turns = self.turns.partition_point(|&turn| turn < n);

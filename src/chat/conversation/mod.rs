@@ -1,7 +1,7 @@
 //! A conversation with a model: messages and answers, free texts, branches, undo, files.
 //!
 //! All decoding goes through [`session`](crate::session). ChatRWKV's commands are methods here and prefill exactly the original's tokens. The
-//! original's saved states are forked slots, so returning to a state is exact to the bit. Knows no terminal and no command texts.
+//! original's saved states are forked slots here, so returning to a state is exact to the bit. This module knows no terminal and no commands.
 
 mod branch;
 mod branches;
@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex};
 pub struct Answer {
     /// The text of a reply, without the thought and without blanks around it; a free text as the model wrote it.
     pub text: String,
-    /// The thought before the answer; empty if there was none.
+    /// The thought before the answer; empty if there was no thought.
     pub thought: String,
     /// The tool call of the answer. Pass the tool's result to [`Conversation::observe`].
     pub call: Option<ToolCall>,
@@ -47,11 +47,11 @@ pub struct Answer {
     pub finish: Finish,
     /// `true` if the answer is a complete text of its grammar or schema. `None` without a grammar or schema.
     pub complete: Option<bool>,
-    /// `true` if the conversation keeps the answer. `false` if the answer has no text: then its turn is taken back.
+    /// `true` if the conversation keeps the answer. An answer without a text or with an incomplete call is not kept: its turn is taken back.
     pub is_kept: bool,
-    /// Tokens that were prefilled for the answer.
+    /// The number of tokens that were prefilled for the answer.
     pub n_prompt: usize,
-    /// Tokens that GLM's guard against NaN and infinite logits replaced. More than 0 means that the model computes wrong numbers.
+    /// The number of tokens that the guard replaced because a logit was NaN or infinite (GLM only). If above 0, the model computes wrong numbers.
     pub n_guarded: u64,
     /// The time that the answer took.
     pub timings: Timings,
@@ -60,26 +60,26 @@ pub struct Answer {
 /// Sampler settings for one answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Overrides {
-    /// The temperature. `None` keeps the conversation's.
+    /// The temperature. `None` keeps the temperature of the conversation.
     pub temperature: Option<f32>,
-    /// The `top_p`. `None` keeps the conversation's.
+    /// The `top_p`. `None` keeps the `top_p` of the conversation.
     pub top_p: Option<f32>,
 }
 
 /// The size of a conversation and the time that its answers took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
-    /// Turns in the current branch.
+    /// The number of turns in the current branch.
     pub n_turns: usize,
-    /// Tokens in the current branch.
+    /// The number of tokens in the current branch.
     pub n_tokens: usize,
-    /// Tokens that fit into the rest of the context; `None` if the model has no limit.
+    /// The number of further tokens that fit into the context; `None` if the model has no limit.
     pub n_left: Option<usize>,
-    /// Free slots, for states of more turns and branches.
+    /// The number of free slots, for states of more turns and branches.
     pub n_free: usize,
     /// Timings of the last answer; `None` before the first answer.
     pub last: Option<Timings>,
-    /// Sum of the timings of all answers.
+    /// The sum of the timings of all answers.
     pub total: Timings,
 }
 
@@ -120,10 +120,10 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// The least number of slots that a conversation in lines needs, and the largest that is useful.
+/// The fewest slots that a conversation in lines needs, and the most slots that are useful.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// Bytes for states in slots beyond the least number.
+/// The most bytes that the states of all slots may take, unless the fewest slots already take more.
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
@@ -136,8 +136,8 @@ impl Conversation {
         }
     }
 
-    /// Begins a conversation and prefills the format's first prompt. The session has [`slots`](Self::slots) slots, none of them open. `on_read`
-    /// receives prefilled tokens and all tokens of a prompt, now and before each answer.
+    /// Begins a conversation and prefills the format's first prompt. The session has [`slots`](Self::slots) slots, none of them open. During each
+    /// prefill, now and before answers, `on_read` receives the number of prefilled tokens and the number of all tokens of the prompt.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary or its vocabulary lacks a special token, `Model` if the model is a classifier, `Usage` if a setting
@@ -170,7 +170,7 @@ impl Conversation {
         self.answer(|mode, core| mode.observe(core, result, on_part).map(Some)).map(always)
     }
 
-    /// Samples another answer to the last message, which replaces the last answer. Returns `None` if there is no message.
+    /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if there is no message.
     pub fn retry(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
@@ -198,12 +198,12 @@ impl Conversation {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
 
-    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` before the first.
+    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if there was no such input.
     pub fn retry_text(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.rewrite(core, on_part))
     }
 
-    /// Continues the last answer outside the conversation. Returns `None` before the first.
+    /// Continues the last answer outside the conversation. Returns `None` if there was no such answer.
     ///
     /// # Errors
     /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).
@@ -215,7 +215,7 @@ impl Conversation {
         self.answer(|mode, core| mode.write(core, task, on_part).map(Some)).map(always)
     }
 
-    /// Runs `draw` with the stop flag cleared, and adds the timings of the answer.
+    /// Clears the stop flag, runs `draw` and adds the timings of its answer to the total.
     fn answer(&mut self, draw: impl FnOnce(&mut dyn Mode, &mut Core) -> Result<Option<Answer>>) -> Result<Option<Answer>> {
         self.core.go_on();
         let answer = draw(self.mode.as_mut(), &mut self.core);
@@ -309,12 +309,12 @@ impl Conversation {
         self.mode.view().format
     }
 
-    /// Returns the settings of the conversation.
+    /// Returns the settings of the conversation, without overrides.
     pub fn settings(&self) -> &Settings {
         &self.core.settings
     }
 
-    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts its random stream.
+    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts the random stream.
     ///
     /// # Errors
     /// `Usage` if the name is unknown or the value is invalid.
@@ -344,7 +344,7 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or the state before the turn was given up for lack of slots.
+    /// `Input` if there is no turn, or if the state before the turn was given up because slots were needed.
     pub fn undo(&mut self) -> Result<()> {
         self.mode.undo(&mut self.core)
     }
@@ -391,7 +391,7 @@ impl Conversation {
         self.mode.save(&mut self.core, path)
     }
 
-    /// Replaces the current branch by a saved conversation.
+    /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
     ///
     /// # Errors
     /// `File` if the file is not a saved conversation, `Model` if another model wrote it. The conversation is then unchanged.

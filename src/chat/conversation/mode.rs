@@ -36,12 +36,12 @@ pub trait Mode: Send {
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Answers a prompt outside the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
-    /// Samples another answer to that prompt.
+    /// Samples another answer to the last prompt outside the conversation.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    /// Continues that answer.
+    /// Continues the last answer outside the conversation.
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     fn reset(&mut self, core: &mut Core);
-    /// Restarts the branch in a format and with a system message.
+    /// Restarts the current branch in a format and with a system message.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
     fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
         Err(no_tools())
@@ -56,7 +56,7 @@ pub trait Mode: Send {
     fn states(&self) -> Vec<(&'static str, &super::core::State)> {
         Vec::new()
     }
-    /// Returns the tokens that fit into the rest of the context; `None` if the model has no limit.
+    /// Returns the number of further tokens that fit into the context; `None` if the model has no limit.
     fn n_left(&self, core: &Core) -> Option<usize>;
     fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;

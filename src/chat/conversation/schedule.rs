@@ -6,15 +6,15 @@ use crate::chat::format::Ending;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
-/// The change of a logit that bans its token.
+/// A value that bans a token. It is added to the token's logit or replaces it.
 pub const BANNED: f32 = -999_999_999.0;
 
 /// The change of the logits before one token.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
-    /// Added to a newline's logit.
+    /// The number that is added to a newline's logit.
     pub newline: f32,
-    /// Bans the end of the text.
+    /// True if the end of the text is banned.
     pub bans_end: bool,
 }
 
@@ -36,8 +36,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the change after token `i` of the text, counted from 0. A reply does not begin with a newline. Up to `CHAT_LEN_SHORT`, newlines
-    /// get a negative bias that shrinks to 0. After `CHAT_LEN_LONG`, their bias grows to 3, so that the reply ends.
+    /// Returns the change after token `i` of the text, counted from 0. In a reply, newlines are banned after the first token. Up to
+    /// `CHAT_LEN_SHORT`, they get a negative bias that shrinks to 0. After `CHAT_LEN_LONG`, their bias grows to 3, so that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -57,7 +57,7 @@ impl Schedule {
     }
 }
 
-/// Returns the change after the prompt of a reply.
+/// Returns the change of the logits before the first token of a reply.
 pub fn before_reply(ending: Ending) -> Change {
     match ending {
         Ending::BlankLine => Change { newline: BANNED, bans_end: false },
@@ -70,7 +70,7 @@ struct Ids {
     end_of_text: Vec<u32>,
     /// `None` if no token is a single newline.
     newline: Option<u32>,
-    /// Tokens that do not follow themselves.
+    /// Tokens that must not follow themselves.
     avoided: Vec<u32>,
 }
 
@@ -103,8 +103,8 @@ impl Ids {
     }
 }
 
-/// Returns a processor that changes logits by a schedule, then calls `own`. `first` is the change before the first token, `last` is the token
-/// before the text.
+/// Returns a processor that changes logits according to a schedule, then calls `own`. `first` is the change before the first token. `last` is
+/// the token before the text.
 pub fn processor(
     model: &Model,
     settings: &Settings,

@@ -43,10 +43,10 @@ impl Seen<'_> {
     }
 }
 
-/// Embedding rows of the models that the tiny model's training script makes.
+/// The number of embedding rows in the models that the tiny model's training script makes.
 const TINY_ROWS: usize = 2048;
 
-/// Embedding rows of models with the vocabulary of GPT-NeoX-20B.
+/// The numbers of embedding rows in models with the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
 /// `User:` and `Assistant:`, with replies of several paragraphs.

@@ -16,7 +16,7 @@ pub struct Lines {
     pub interface: String,
     /// The text before the first turn; empty, or the result of [`first_prompt`](super::first_prompt).
     pub init_prompt: String,
-    /// The beginning of a reply that the prompt holds, such as ` <think`.
+    /// The part of a reply that the prompt already contains, such as ` <think`.
     pub opening: &'static str,
     pub ending: Ending,
 }
@@ -34,7 +34,7 @@ pub enum Ending {
 }
 
 impl Lines {
-    /// Returns the user's message, already folded, and the bot's name.
+    /// Returns a turn: the user's message `text`, which must be folded, and the bot's name.
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
@@ -50,12 +50,12 @@ impl Lines {
         }
     }
 
-    /// Returns the text that begins the user's next turn, which ends a reply of several paragraphs.
+    /// Returns the beginning of the user's next turn. This text ends a reply of several paragraphs.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
     }
 
-    /// Returns the beginning of a reply. A reply that ends at a blank line has no thought.
+    /// Returns the part with which a reply begins. A reply that ends at a blank line has no thought.
     pub fn begins(&self) -> ReplyStart {
         match self.ending {
             Ending::BlankLine => ReplyStart::Answer,

@@ -42,7 +42,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Returns the tokens that end an answer: the family's, then `generation`'s.
+    /// Returns the tokens that end an answer: the stop tokens of the family, then the tokens in `generation`.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
         Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
     }
@@ -76,7 +76,7 @@ impl InitialPrompt {
     }
 }
 
-/// The name of the format that is a model's own template.
+/// The name and the description of the format that is a model's own template.
 const TEMPLATE: (&str, &str) = ("template", "the template of GLM-4 and its relatives: the checkpoint's own, or the published one");
 
 impl Format {
@@ -216,7 +216,7 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
-/// Returns the checkpoint's template, else the built-in template, with the checkpoint's generation settings.
+/// Returns the checkpoint's template, or else the built-in template, with the checkpoint's generation settings.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("there is no chat template for this version of GLM"))?;

@@ -1,6 +1,6 @@
-//! Normal forms of texts in lines: as in training data, blank lines are between turns only.
+//! Normal forms of texts in lines. As in training data, blank lines are only between turns.
 
-/// Returns a first prompt in ChatRWKV's form: trimmed, with trimmed lines, between a newline and a blank line. A blank text becomes empty.
+/// Returns a first prompt in ChatRWKV's form: a newline, the trimmed text with each line trimmed, a blank line. A blank text becomes empty.
 pub fn first_prompt(text: &str) -> String {
     let lines: Vec<&str> = text.trim_matches(is_blank).split('\n').map(|line| line.trim_matches(is_blank)).collect();
     match lines.join("\n").trim_matches(is_blank) {
@@ -9,7 +9,7 @@ pub fn first_prompt(text: &str) -> String {
     }
 }
 
-/// Returns a message without blanks around it and without blank lines, because a blank line would end the turn.
+/// Returns a trimmed message without empty lines, because an empty line would end the turn.
 pub fn folded(text: &str) -> String {
     let mut folded = String::new();
     for c in text.trim_matches(is_blank).replace("\r\n", "\n").chars() {
@@ -20,7 +20,7 @@ pub fn folded(text: &str) -> String {
     folded
 }
 
-/// Returns `true` for characters that Python strips: Unicode's blanks and four separators.
+/// Returns `true` for characters that Python's `strip` removes: Unicode's blanks and four separators.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

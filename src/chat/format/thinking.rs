@@ -16,7 +16,7 @@ pub enum Thinking {
     On,
 }
 
-/// The names in JSON, and the formats.
+/// Each choice, its name in JSON, and its format.
 const ALL: [(Thinking, &str, &str); 3] =
     [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
 
