@@ -1,7 +1,7 @@
-//! Sampling on the device: several steps in one submission, whose ids the host reads together.
+//! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
 //! A submission does not change the pages that it begins from. A text may end before the last step: at a stop id, at a stop text, or by
-//! the caller. Then its slot returns to its page and reads the accepted tokens again.
+//! the caller. Then the text's slot returns to the page before the submission and reads the accepted tokens again.
 
 use super::Session;
 use super::generate::Batch;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Longest time of a submission, and so the longest delay of a token.
 const LONGEST: Duration = Duration::from_millis(30);
 
-/// Steps per submission: as many as take 30 ms, at least one.
+/// The number of steps per submission: as many as fit in 30 ms, from 1 to [`MAX_AHEAD`].
 struct Pace(usize);
 
 impl Default for Pace {
@@ -43,7 +43,7 @@ pub(super) struct Live {
     /// Index of the stream in its batch.
     pub stream: usize,
     slot: Slot,
-    /// Tokens that the slot has not read: one before each submission.
+    /// Tokens that the slot has not read: exactly one before each submission.
     pub unread: Vec<u32>,
     /// True if the device found no candidate. Then the host samples, and returns the error if there is one.
     pub is_stuck: bool,
@@ -74,7 +74,8 @@ pub(super) struct Ahead {
 
 impl Session {
     /// Continues streams on the device until all have ended or the caller ends the batch. `drawn` has the token `(stream, token)` that was
-    /// sampled last for each stream. Afterwards every slot has read its text, and `drawn` is empty. Does nothing if the host samples.
+    /// sampled last for each stream. Afterwards every slot has read its text, and `drawn` is empty. Does nothing if the host samples or if no
+    /// stream is live.
     pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<()> {
         if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
             return Ok(());
@@ -149,7 +150,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Moves a slot to the page after `n` steps if all their tokens belong to its text. Otherwise the slot stays on the page before.
+    /// Moves a slot to the page after `n` steps if all tokens that these steps sampled belong to the slot's text. Otherwise the slot stays on
+    /// its page.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);
@@ -168,7 +170,7 @@ impl Session {
         self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())
     }
 
-    /// Returns one bit per id, set if the token does not count in penalties. Empty without a vocabulary: then every token counts.
+    /// Returns one bit per id, set if the token does not count in penalties. Without a vocabulary, returns no bits: then every token counts.
     fn exempt(&mut self) -> Arc<[u32]> {
         let model = self.model.clone();
         let exempt = self.exempt.get_or_insert_with(|| {

@@ -51,20 +51,20 @@ use step::Flight;
 /// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
 pub struct Batcher {
     session: Session,
-    /// In the order in which their jobs were added.
+    /// The streams of all jobs, except for jobs that wait as continuations.
     streams: Vec<Stream>,
-    /// One per stream.
+    /// One entry per stream, in the same order.
     sequences: Vec<Sequence>,
     ahead: Ahead,
     /// True if the device has the current samplers of all streams.
     has_samplers: bool,
     /// Number of jobs so far; the next job's id.
     n_jobs: u64,
-    /// Bound on prefill while other sequences decode.
+    /// Bound on prefill while other sequences decode. `None` means no bound.
     prefill: Option<PrefillBound>,
-    /// Slots for [`Batcher::take_kept`].
+    /// Slots that [`Batcher::take_kept`] will return.
     kept: Vec<KeptSlot>,
-    /// Results for [`Batcher::take_prompt_logprobs`].
+    /// Results that [`Batcher::take_prompt_logprobs`] will return.
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
     /// The step that was begun and not finished. Until it is finished, no stream is removed.
     flight: Option<Flight>,
@@ -75,8 +75,8 @@ struct Sequence {
     job: JobId,
     /// Tokens that the slot reads before the next sampling: the rest of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt, which fork this job's slot once the prompt is read: job, stream, whether the slot is kept after the job.
-    /// Each holds an empty slot until then.
+    /// Jobs with the same prompt, which fork this job's slot once the prompt is read: job, stream, true if the slot is kept after the job.
+    /// Until then, each of these jobs has an empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
     /// Positions at which the slot is forked for [`Batcher::take_kept`], as numbers of unread tokens, ascending. The last entry is reached
     /// first.
@@ -91,7 +91,7 @@ struct Sequence {
     reads_prompt: bool,
     /// True if the device found no candidate. Then the slot reads token by token, as the device did, and the host samples or returns the error.
     is_stuck: bool,
-    /// Takes part in no step.
+    /// True if the job is paused and takes part in no step.
     is_paused: bool,
     /// True if the job was cancelled during a step. Its end is not reported.
     is_cancelled: bool,
@@ -117,7 +117,7 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens that the next step may read: those up to the next mark.
+    /// Returns the tokens that the next step may read: the unread tokens up to the next mark, or one token if the sequence is stuck.
     fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
         &self.unread[..n.min(self.unread.len())]
@@ -222,7 +222,7 @@ impl Batcher {
         Ok(ids)
     }
 
-    /// Adds a job that has the same prompt as the last job.
+    /// Adds a job that has the same prompt as the job that was added last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
         let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
         sampler.read(&prompt);
@@ -309,8 +309,8 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Pauses the jobs for which `is_paused` returns true, and resumes the others. A paused job keeps its slot and takes part in no step. Jobs that
-    /// wait for another job to read their prompt wait with that job.
+    /// Pauses the jobs for which `is_paused` returns true, and resumes the others. A paused job keeps its slot and takes part in no step. While
+    /// one job of [`add_alike`](Self::add_alike) reads the prompt for the others, they pause and resume with that job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));

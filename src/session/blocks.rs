@@ -50,7 +50,7 @@ impl Blocks {
         copy
     }
 
-    /// Frees the blocks after the first `n` tokens.
+    /// Releases the blocks of a slot that its first `n` tokens do not need.
     pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
         let kept = n.div_ceil(TOKENS_PER_BLOCK).min(table.len());
         self.release(&table[kept..]);

@@ -30,7 +30,7 @@ impl Session {
     }
 }
 
-/// Scans the vocabulary once per text.
+/// Returns the ids whose tokens contain one of the texts, ascending. Scans the vocabulary once per text.
 fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u32]>> {
     let mut all = Vec::new();
     for text in texts {

@@ -1,11 +1,11 @@
-//! Panics in code that is not ours: readers of grammars and templates.
+//! Catches panics in code of other crates, which reads grammars and templates.
 
 use crate::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a piece of work of one request. Returns a panic as an error of kind `Input`, so that the other requests continue.
+/// Runs work of one request. Returns a panic as an error of kind `Input`, so that the other requests continue.
 ///
-/// Values that the work changes must be dropped after a panic, or be usable after one.
+/// After a panic, the caller must drop the values that the work changes, unless these values stay usable.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

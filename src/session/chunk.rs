@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Time limit of a step. A step has tens of dispatches, so each of them is much shorter.
 const LONGEST_STEP: Duration = Duration::from_millis(2000);
-/// Tokens of the first step on a watched device.
+/// The most tokens of the first step on a device whose driver may abort long dispatches.
 const FIRST: usize = 32;
 
 /// The current number of tokens per step.
@@ -21,12 +21,13 @@ impl Chunk {
         Chunk { asked, now: if watched { asked.min(FIRST) } else { asked }, watched }
     }
 
-    /// Returns the tokens of the next step: at least 1, at most `limit`.
+    /// Returns the number of tokens of the next step: at least 1, at most `limit`.
     pub fn tokens(&self, limit: usize) -> usize {
         self.now.min(limit).max(1)
     }
 
-    /// Adapts to the time of a step of `tokens`: halves if it exceeds the limit, doubles if it is below a third of the limit.
+    /// Adapts to the time of a step of `tokens` tokens. If the time exceeds the limit, halves the number of tokens. If the time is below a
+    /// third of the limit, doubles the number, at most to the requested one. Smaller steps, and devices that are not watched, change nothing.
     pub fn learn(&mut self, tokens: usize, took: Duration) {
         if !self.watched || tokens < self.now {
             return;

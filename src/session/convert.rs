@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `plan`. `what` determines the formats of floats, and may
-/// name an adapter to merge. `progress` takes the bytes done and the total bytes.
+/// have a LoRA adapter to merge. `progress` takes the bytes done and the total bytes.
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the matrices; an error if a number is out of a format's range; as [`convert()`].
@@ -70,7 +70,7 @@ fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source
     out.write_all(&bytes).map_err(io)
 }
 
-/// A checkpoint with an adapter merged into its tensors.
+/// A checkpoint with a LoRA adapter merged into its tensors.
 struct Merged<'a> {
     checkpoint: &'a Checkpoint,
     lora: Option<&'a Lora>,
@@ -80,7 +80,7 @@ impl Source for Merged<'_> {
     fn has(&self, name: &str) -> bool {
         self.checkpoint.has(name)
     }
-    /// Returns f32 for tensors that the adapter changes.
+    /// Returns f32 for tensors that the LoRA adapter changes.
     fn dtype(&self, name: &str) -> Option<DType> {
         let changes = self.lora.is_some_and(|lora| lora.changes(name));
         self.checkpoint.dtype(name).map(|dtype| if changes { DType::F32 } else { dtype })

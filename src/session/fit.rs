@@ -5,9 +5,10 @@
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, each filled in the order of `devices`.
-//! 3. In the narrowest format, the layers that fit on no adapter are streamed through the adapter that holds most layers, or run on the CPU
-//!    after all adapters. The faster way per token wins: streaming takes the streamed bytes at the speed of the bus, the CPU takes its
-//!    layers' bytes at its own speed. Both keep these bytes in host memory. Streaming wins a tie, because the tokens of a prompt share it.
+//! 3. In the narrowest format, the faster of two ways. Streaming: the adapter that holds most layers runs all layers, and the layers that it
+//!    does not hold are streamed through it. CPU: the adapters are filled in order, and the CPU runs the remaining layers. Both ways keep
+//!    these layers in host memory. The time per token is their bytes, divided by the speed of the bus or of the CPU. Streaming wins a tie,
+//!    because all tokens of a chunk share the transfers.
 //! 4. Without an adapter that holds a layer: all layers on the CPU.
 //!
 //! Each device keeps a margin: drivers allocate in large blocks, and other programs need memory.
@@ -38,9 +39,9 @@ pub struct Machine {
 /// Speeds in bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub struct Speeds {
-    /// From host memory to an adapter.
+    /// The speed of copies from host memory to an adapter.
     pub bus: f64,
-    /// Weights that the CPU executor reads.
+    /// The speed at which the CPU executor reads weights.
     pub cpu: f64,
 }
 
@@ -111,13 +112,13 @@ impl Candidate {
     }
 }
 
-/// Returns the bytes to use of `free` bytes: all but a sixteenth and 256 MiB.
+/// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 
-/// Id of an adapter, and its number of layers.
+/// Id of a device, and its number of layers.
 type Share<'a> = (&'a str, usize);
 
 /// Fills the adapters in order. Returns the shares of the adapters that hold at least one layer.
@@ -165,7 +166,8 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
-/// Returns the strategy that streams the layers that one adapter does not hold through it, if there is room.
+/// Returns the strategy that runs all layers on one adapter and streams the layers that the adapter does not hold. `None` if the adapter or
+/// the host lacks room.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.footprint.layers.len();
     let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;

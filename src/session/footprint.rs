@@ -25,9 +25,9 @@ pub struct LayerBytes {
 pub struct Sizes {
     /// Pages, blocks and context.
     pub room: Room,
-    /// Most tokens of a step.
+    /// The most tokens of a step.
     pub tokens: usize,
-    /// Most rows of logits of a step.
+    /// The most rows of logits of a step.
     pub outputs: usize,
 }
 
@@ -36,7 +36,7 @@ pub struct Sizes {
 pub struct Footprint {
     /// L + 1 layers. The first includes the embedding; the last is the final norm and the head.
     pub layers: Vec<LayerBytes>,
-    /// Bytes of activations and of the table of angles. Each segment has its own.
+    /// Bytes of activations and of the table of angles. Every segment needs these bytes once.
     pub scratch: u64,
 }
 

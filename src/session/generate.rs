@@ -37,7 +37,8 @@ pub struct Event<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// Number of tokens of this stream that were sampled in the same submission, with this token. They arrive at once, fewer if the text ends.
+    /// The number of tokens that one submission sampled for this stream, this token included. Their events follow each other at once; fewer
+    /// follow if the text ends. 0 if no token was sampled for the event.
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -142,9 +143,9 @@ pub struct Generated {
     pub tokens: Vec<u32>,
     /// The text; empty if the model has no vocabulary.
     pub text: String,
-    /// Why the text ended.
+    /// The reason why the text ended.
     pub finish: Finish,
-    /// The time that prefill and decode took.
+    /// The times and the numbers of tokens of prefill and decode.
     pub timings: Timings,
 }
 
@@ -185,7 +186,7 @@ impl Session {
     /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with text as soon as the text is certain; `Break` ends the text.
     ///
     /// # Errors
-    /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, the prompt is empty or exceeds the context; `Model` if the model
+    /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, or the prompt is empty or exceeds the context; `Model` if the model
     /// is a classifier; `Device` if the device failed.
     pub fn generate<'p>(
         &mut self,
@@ -250,8 +251,8 @@ impl Session {
     /// settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all streams. The ids
     /// are the same.
     ///
-    /// Results of several streams are bit-identical in every run only with `deterministic`. Otherwise the kernels for the other streams change
-    /// when one ends, and the step at which they change depends on time measurements.
+    /// Results of several streams are bit-identical in every run only with `deterministic`. Otherwise, when one stream ends, the kernels for
+    /// the other streams change, and the step at which they change depends on time measurements.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model is

@@ -4,11 +4,12 @@ use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// Number of blocks that enter the hash, and numbers per block.
+/// The most blocks of numbers that enter the hash.
 const BLOCKS: usize = 64;
+/// The most numbers in a block.
 const NUMBERS: usize = 256;
 
-/// Returns the SHA-256 in hex of every tensor's name and shape, and of 64 blocks of numbers.
+/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of up to 64 blocks of numbers.
 pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();

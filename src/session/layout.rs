@@ -96,7 +96,7 @@ pub fn bytes_by_device(
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    // Other floats may be outside the range of f16; the dtype `bf16` stores such matrices as f32.
+    // Floats of other types may be outside the range of f16. The dtype `bf16` stores matrices with such floats as f32.
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {

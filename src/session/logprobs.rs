@@ -9,9 +9,10 @@ use std::cmp::Ordering;
 pub struct Logprobs {
     /// Id of the token.
     pub token: u32,
-    /// Its log-probability.
+    /// The token's log-probability.
     pub logprob: f32,
-    /// The most likely ids and their log-probabilities, most likely first. Equal ones are in the order of ids.
+    /// The ids with the highest log-probabilities, and these log-probabilities, in descending order. Equal log-probabilities are in the order
+    /// of ids.
     pub top: Vec<(u32, f32)>,
 }
 

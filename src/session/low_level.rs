@@ -34,7 +34,7 @@ pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Opt
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// Plays a step on a slot that shares its page, without counting it, and closes the slot.
+/// Plays a step of `tokens` on a slot whose page is shared, and closes the slot. The page does not change.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

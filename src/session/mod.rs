@@ -1,6 +1,6 @@
 //! Sessions: load models on devices, keep sequences in slots, prefill prompts in chunks and decode token by token.
 //!
-//! Names no shader, and no file format except the state file's. All higher layers use models through it.
+//! This module names no shader, and no file format except the format of state files. All higher layers use models through this module.
 
 mod ahead;
 mod batcher;
@@ -73,11 +73,11 @@ pub struct Idle {
     /// Number of extra slots.
     pub slots: usize,
     /// Tokens that the extra slots may hold together in the KV cache of a model with attention. The caller must close slots before they
-    /// exceed this; [`Session::held_tokens`] counts.
+    /// exceed this; [`Session::held_tokens`] counts their tokens.
     pub tokens: usize,
 }
 
-/// Most slots of a session.
+/// The most slots of a session, idle slots included.
 pub const MAX_SLOTS: usize = 1024;
 
 /// Slots of one model that step together. `Send`, but not `Sync`: one thread at a time may use it.
@@ -93,10 +93,10 @@ pub struct Session {
     draws_ahead: bool,
     /// One bit per id, set if the token does not count in penalties. `None` until it is first needed.
     exempt: Option<Arc<[u32]>>,
-    /// Ids that break repetitions, for the texts of the last sampler.
+    /// Ids that break repetitions. Kept for further samplers with the same texts.
     breakers: Breakers,
     scratch: Scratch,
-    /// Time of the last submission.
+    /// Measures the time of the last submission.
     clock: Clock,
     /// Error of the last submission, if polling found it before `finish`. A device reports an error only once.
     failure: Option<Error>,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// Largest context in tokens: twice the trained context of any published model.
+/// Largest context in tokens: twice the longest trained context of the published models.
 const MAX_CONTEXT: usize = 1 << 21;
 /// A loaded model. Clones share the weights. `Send` and `Sync`.
 #[derive(Clone)]
@@ -173,12 +173,12 @@ impl Model {
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
-    /// Returns the average bits per weight of a matrix, with scales and padding.
+    /// Returns the average bits per weight over all matrices, with scales and padding.
     pub fn bits_per_weight(&self) -> f64 {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
-    /// Returns the bytes of device memory that weights take. Fewer than all if layers are streamed.
+    /// Returns the bytes of device memory that weights take. Streamed layers count only with their buffers on the device.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
@@ -186,7 +186,7 @@ impl Model {
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
-    /// Returns the bytes of the matrices of which a token reads only the columns whose input is not zero.
+    /// Returns the bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. 0 on the CPU.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
@@ -237,7 +237,7 @@ impl Model {
     }
 }
 
-/// Finds the model's vocabulary, or returns where to get it.
+/// Returns the model's vocabulary, or a hint where to get one.
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
     let vocab = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find(path)?,

@@ -24,7 +24,7 @@ pub enum ModelSource {
     Synthetic(String),
 }
 
-/// How to open a model. Start from `Options::default()`.
+/// Options to open a model with. Start from `Options::default()`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
@@ -42,9 +42,9 @@ pub struct Options {
     pub quant: Option<QuantPlan>,
     /// A vocabulary file. `None` chooses by the number of embeddings: a built-in vocabulary, or a file beside the model.
     pub vocab: Option<PathBuf>,
-    /// Most prompt tokens per step.
+    /// The most prompt tokens per step.
     pub chunk: usize,
-    /// Most tokens that a slot of a model with attention can read. `None` means the trained context, at most [`DEFAULT_CONTEXT`].
+    /// The most tokens that a slot of a model with attention can read. `None` means the trained context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// The format of the KV cache.
     pub cache_dtype: Float,
@@ -63,7 +63,8 @@ pub struct Options {
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7. `None` means the value of the file, or 64e-5.
     pub group_norm_eps: Option<f32>,
-    /// A device that the caller opened; parts name it `own`. Its capabilities replace `device`, `backend`, `deterministic` and `sparse`.
+    /// A device that the caller opened; parts name it `own`. It replaces `device` and `backend`, and its capabilities replace `deterministic` and
+    /// `sparse`.
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
@@ -115,19 +116,19 @@ pub struct Device {
     pub kind: String,
     /// Name and version of the driver.
     pub driver: String,
-    /// Why the device was chosen, in one line.
+    /// The reason for the choice of the device, in one line.
     pub why: String,
 }
 
 /// Consecutive layers of a model, and their device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOn {
-    /// The device. Each part opens it anew.
+    /// The device. Each part opens its device anew.
     pub device: DeviceChoice,
-    /// Layers. The embedding belongs to layer 0; final norm and head are one more layer after the last block.
+    /// The layers. The embedding belongs to layer 0; final norm and head are one more layer after the last block.
     pub layers: Range<usize>,
-    /// So many of these, the first ones, stay on the device, at most all. The others stay in host memory and come to the device in every
-    /// step, one after another. On the CPU there is nothing to stream.
+    /// The number of `layers` that stay on the device, counted from the first layer. A larger number than `layers` has means all. The other
+    /// layers stay in host memory, and every step streams them through the device, one after another. Has no effect on the CPU.
     pub resident: usize,
 }
 
@@ -142,7 +143,7 @@ pub enum StateOrientation {
 }
 
 impl StateOrientation {
-    /// Every order.
+    /// Both orientations.
     pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
 
     /// Returns the name that the option `state_orientation` takes.

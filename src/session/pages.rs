@@ -11,7 +11,7 @@ pub const ZERO: usize = 0;
 pub struct Pages {
     /// Number of slots that use each page.
     users: Vec<usize>,
-    /// The half, 0 or 1, of each page that holds the current shift vectors.
+    /// For each page, the index (0 or 1) of the half with the current shift vectors.
     half: Vec<usize>,
 }
 
@@ -40,8 +40,8 @@ impl Move {
 }
 
 impl Pages {
-    /// Creates free pages. With `leave` there are enough for every slot to leave its page at once ([`Pages::leave`]). Otherwise enough for
-    /// every slot to leave a shared page: at most half of the slots share one with another.
+    /// Creates pages. If `leave` is true, there are enough for all slots to leave their pages at once ([`Pages::leave`]). Otherwise there are
+    /// enough for all slots that share a page to leave it at once. Slots that share pages use at most half as many pages as there are slots.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
@@ -65,7 +65,7 @@ impl Pages {
         self.users[page] -= 1;
     }
 
-    /// Returns a free page, which has one user then.
+    /// Takes a free page and returns it. The page then has one user.
     pub fn take(&mut self) -> usize {
         let page = self.users.iter().position(|&n| n == 0).expect("there are pages for every slot");
         self.users[page] = 1;
@@ -77,8 +77,8 @@ impl Pages {
         2 * page + self.half[page]
     }
 
-    /// Plans a step from a page. The page keeps its users until [`Pages::finish`], so that of two slots that share it none writes it in this
-    /// step.
+    /// Plans a step from a page. The page keeps its users until [`Pages::finish`]. So if two slots share the page, neither of them writes to it
+    /// in this step.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {

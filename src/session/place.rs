@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl PartOn {
-    /// Returns the placement on `device` in a model of `n_layers` layers. Layers beyond these are left out here; [`Section::cut`] refuses them.
+    /// Returns the placement on `device` in a model of `n_layers` layers. Further layers are left out here; [`Section::cut`] refuses them.
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);

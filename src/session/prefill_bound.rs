@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Prompt tokens in the first step that mixes prefill and decode.
+/// The most prompt tokens in the first step that mixes prefill and decode.
 const FIRST: usize = 8;
 /// Weight of the last step in the running means.
 const NEW: f64 = 0.3;
-/// While prompts wait, one in this many steps has no prompt tokens, to measure such a step again.
+/// After this many steps with prompt tokens, one step has none, to measure the time of decoding alone again.
 const MEASURE: usize = 32;
 
 /// Learns the time of steps, and bounds prompt tokens so that a step with a prompt takes at most `slowdown` times as long as a step
@@ -20,7 +20,7 @@ pub(super) struct PrefillBound {
     per_token: Option<f64>,
     /// The last bound above 0.
     last: usize,
-    /// Steps with a prompt since the last step without one.
+    /// The number of steps with a prompt since the last step without one.
     n_since: usize,
 }
 
@@ -30,8 +30,8 @@ impl PrefillBound {
         PrefillBound { slowdown: slowdown.max(1.0), decode: None, per_token: None, last: FIRST, n_since: 0 }
     }
 
-    /// Returns the prompt tokens that the next step may read, at most twice as many as the last. Returns 0 if the next step measures decoding
-    /// alone, otherwise at least 1, so that prompts progress.
+    /// Returns the number of prompt tokens that the next step may read, at most twice the last bound above 0. Returns 0 if the next step
+    /// measures decoding alone, otherwise at least 1, so that prompts progress.
     pub fn tokens(&mut self) -> usize {
         let Some(decode) = self.decode.filter(|_| self.n_since < MEASURE) else { return 0 };
         let Some(per_token) = self.per_token else { return self.last };

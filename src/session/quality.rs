@@ -1,7 +1,7 @@
-//! Measures the loss of quality by a weight format: compares a model's predictions of a text with those by a reference model.
+//! Measures how much quality a weight format loses: compares a model's predictions of a text with the predictions of a reference model.
 //!
-//! Any two models with the same vocabulary can be compared. Both read the text in parallel, some rows at a time, so that only some rows of
-//! logits are in memory.
+//! Any two models with the same vocabulary can be compared. Both read the text in turn, some tokens at a time, so that only the logits of
+//! these tokens are in memory.
 
 use super::{Session, Slot};
 use crate::error::{Error, Kind, Result, room};
@@ -15,7 +15,7 @@ pub struct Windows<'a> {
     pub start: &'a [u32],
     /// Tokens of the text.
     pub tokens: &'a [u32],
-    /// Most tokens of a window, with `start`.
+    /// The most tokens of a window, `start` included.
     pub len: usize,
 }
 
@@ -117,8 +117,9 @@ pub(crate) fn too_short(n_tokens: usize) -> Error {
 
 /// One predicted token.
 struct Predicted {
-    /// −log p(token) of the reference. `nll` is the same of the model.
+    /// −log p(token) of the reference.
     reference_nll: f64,
+    /// −log p(token) of the model.
     nll: f64,
     kl: f64,
     agrees: bool,
@@ -184,7 +185,7 @@ fn summary(seen: &[Predicted]) -> Quality {
     }
 }
 
-/// Returns the index of the largest logit; the lowest of equal ones.
+/// Returns the index of the largest logit. If several logits are largest, returns the lowest index.
 fn likeliest(logits: &[f32]) -> usize {
     (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best })
 }

@@ -1,7 +1,7 @@
 //! Reads tokens: prefill and decode as a sequence of submissions, each begun and then finished.
 //!
-//! A device plays submissions in order. So the host counts tokens as read when their submission begins; the slot has no logits until they
-//! are back. Slots may be opened, forked and closed while the device works.
+//! A device plays submissions in order. So the host counts tokens as read when their submission begins. The slot has no logits until the
+//! host finishes the submission. Slots may be opened, forked and closed while the device works.
 
 use super::Session;
 use super::slots::Slot;
@@ -33,8 +33,8 @@ impl Clock {
     }
 }
 
-/// A submission that reads tokens. [`finish`](Self::finish) takes the logits. If it is dropped instead, the slots have read the tokens and
-/// have no logits.
+/// A submission that reads tokens. [`finish`](Self::finish) takes the logits. If a `Reading` is dropped instead, the slots have read the
+/// tokens but have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
@@ -56,7 +56,7 @@ impl Reading<'_> {
         self.session.ready().await
     }
 
-    /// Blocks until the device is done. Then slots whose last token was read have logits.
+    /// Blocks until the device is done. Afterwards, the slots whose last token was read have logits.
     ///
     /// # Errors
     /// `Device` if the device failed; then the content of the slots is undefined. In a browser also if the device is not done yet: await
@@ -99,7 +99,7 @@ impl Session {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
 
-    /// Begins to prefill tokens and to return the logits after every token: as many tokens as one submission may have.
+    /// Begins to prefill tokens, as many as one submission may have, and requests the logits after each of these tokens.
     ///
     /// # Errors
     /// As [`begin_prefill`](Self::begin_prefill).
@@ -245,7 +245,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the logits of [`begin_read`](Self::begin_read). A slot that was closed or has moved since then gets none.
+    /// Takes the logits of [`begin_read`](Self::begin_read). A slot that was closed or has moved since then gets no logits.
     pub(super) fn finish_read(&mut self) -> Result<()> {
         self.check_failure()?;
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
@@ -268,7 +268,8 @@ impl Session {
         self.each_row(&mut |_, t, row| each(t, row))
     }
 
-    /// Calls `each` with the logits that came back last: index in the work, index of the token in its item, logits after the token.
+    /// Calls `each` for all logits that came back last, with the index of the item, the index of the token in the item, and the logits after
+    /// the token.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
         let mut all = logits.chunks_exact(self.model.facts().n_logits());

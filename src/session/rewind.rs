@@ -46,8 +46,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes `tokens` the tokens that a slot has read, with logits. Rewinds to the common beginning if the model can, and prefills the rest.
-    /// Returns the number of tokens that were not read again.
+    /// Makes a slot contain exactly `tokens`, with the logits after them. Rewinds the slot to the beginning that its tokens and `tokens` have in
+    /// common, or to 0 tokens if its tokens are unknown, and prefills the rest. Returns the number of tokens that were not read again.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill) and [`rewind`](Self::rewind).

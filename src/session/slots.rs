@@ -35,7 +35,7 @@ pub struct SlotContents {
     pub n_tokens: usize,
     /// Blocks of the KV cache; may be more than the tokens need.
     pub blocks: Vec<u32>,
-    /// The tokens that were read, if the model has a KV cache, so that the slot can be rewound.
+    /// The tokens that were read, so that the slot can be rewound. Empty if the model has no KV cache, or if the first tokens are unknown.
     pub tokens: Vec<u32>,
 }
 

@@ -11,7 +11,7 @@ use crate::tape::{Cache, State, StateSpec};
 pub struct Snapshot {
     /// Hash of the weights that the snapshot belongs to.
     pub(super) weights: String,
-    /// Numbers of each state of the tape, in its shape.
+    /// Numbers of each state of the tape, in the state's shape.
     pub(super) states: Vec<Vec<f32>>,
     /// Numbers of each cache of the tape, `[n_tokens, n_heads, head_size]`.
     pub(super) caches: Vec<Vec<f32>>,

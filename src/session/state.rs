@@ -15,9 +15,9 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// Most tokens that a slot may have read, so that sums with this number do not overflow.
+/// The most tokens that a slot may have read, so that sums with this number do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
-/// Most token ids in a file.
+/// The most token ids in a file.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
 /// The key of the bytes that a text held back at its end. Older files lack the key.
 const PENDING: &str = "pending_bytes";
@@ -51,7 +51,8 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Restores a sampler: its saved state, and the saved tokens. `seed` begins another random stream.
+    /// Restores a sampler to the saved state. If no state was saved, the sampler reads the saved tokens. `seed` replaces the seed of a saved
+    /// state and begins its random stream anew.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
@@ -200,7 +201,7 @@ impl Snapshot {
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("{} penalty ids do not match {} counts and {n_vocab} tokens", ids.len(), counts.len())));
             }
-            // Files of versions before DRY and mirostat lack these two.
+            // Files of versions before DRY and mirostat lack `recent_tokens` and `mirostat_mu`.
             let recent = integers(&tensors, "recent_tokens")?.unwrap_or_default();
             if let Some(id) = recent.iter().find(|&&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("recent_tokens"));
@@ -241,7 +242,7 @@ fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     }
 }
 
-/// The content of a state file without its numbers.
+/// The content of a state file without states, caches and the values of logits.
 #[derive(Debug, Clone)]
 pub struct SavedTokens {
     /// The tokens that were read; empty if they were not saved.
@@ -254,7 +255,7 @@ pub struct SavedTokens {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Reads tokens and metadata of a state file, without its numbers.
+/// Reads tokens and metadata of a state file, without states, caches and the values of logits.
 ///
 /// # Errors
 /// `File` if the file is not a saved state or is damaged.

@@ -12,9 +12,9 @@ use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 /// Conditions that end a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Most tokens of the text.
+    /// The most tokens of the text.
     pub max_tokens: usize,
-    /// The text ends before any of these texts.
+    /// The text ends before the first occurrence of one of these texts.
     pub stop_texts: Vec<String>,
     /// Ids that end the text and are not part of it. `None` means the stop ids of the model's family.
     pub stop_ids: Option<Vec<u32>>,
@@ -27,7 +27,7 @@ impl Limits {
     }
 }
 
-/// Why a text ended.
+/// The reason why a text ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
@@ -69,7 +69,7 @@ pub struct Stream {
     pub tokens: Vec<u32>,
     /// Text so far; empty without a vocabulary.
     pub text: String,
-    /// Why the text ended. `None` before its end.
+    /// The reason why the text ended. `None` before its end.
     pub finish: Option<Finish>,
     /// True if the finished text satisfies its constraint. `None` without a constraint. A text that a stop text cut counts as incomplete.
     pub complete: Option<bool>,
@@ -82,20 +82,20 @@ pub struct Stream {
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text. Uncertain are
-    /// an incomplete character, and text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
+    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text. Uncertain bytes
+    /// are an incomplete character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
     pub keeps_end: bool,
     /// True if every token counts in penalties. Otherwise tokens of digits and blanks only count as seen. The host samples if this is set.
     pub counts_every_token: bool,
-    /// Most tokens beyond `max_tokens` to complete a character.
+    /// The most tokens beyond `max_tokens` that may complete a character.
     pub grace: usize,
-    /// Bytes of the text that events have reported.
+    /// The number of bytes of the text that events have reported.
     pub(super) n_told_text: usize,
     /// True if the constraint closes the text because few tokens remain. Then the text finishes as cut, although it is complete.
     is_closing: bool,
-    /// Number of tokens that the constraint has accepted.
+    /// The number of tokens that the constraint has accepted.
     n_told: usize,
-    /// Most tokens of the text, by `max_tokens` and by the context.
+    /// The most tokens of the text, by `max_tokens` and by the context.
     limit: usize,
     /// The reason to finish at `limit`: `Length` or `Context`.
     at_limit: Finish,

@@ -80,7 +80,7 @@ pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
-    /// Tokens of each item that are read.
+    /// The number of tokens of each item that were read, those of the current step included.
     pub done: Vec<usize>,
     /// Logits of the last step.
     pub logits: Vec<f32>,

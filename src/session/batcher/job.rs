@@ -34,7 +34,7 @@ pub struct Job {
 /// Slots of a job that the caller takes over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Numbers of tokens of the prompt, in any order. After each, the slot is forked if another slot is free.
+    /// Positions in the prompt, as numbers of tokens, in any order. At each position the slot is forked if another slot is free.
     pub at: Vec<usize>,
     /// True to keep the job's own slot, after its text.
     pub end: bool,
@@ -91,7 +91,7 @@ pub struct JobOutput {
     pub tokens: Vec<u32>,
     /// The text; empty if the model has no vocabulary.
     pub text: String,
-    /// Why the text ended.
+    /// The reason why the text ended.
     pub finish: Finish,
     /// True if the text satisfies its constraint: see [`Stream::complete`].
     pub complete: Option<bool>,

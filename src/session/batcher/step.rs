@@ -11,7 +11,7 @@ use crate::session::stream::Finish;
 use crate::session::work::Wanted;
 use std::ops::ControlFlow;
 
-/// Callback for text, as soon as the text is certain.
+/// Callback for events. It receives text as soon as the text is certain.
 type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
 /// The step that the device works on.
@@ -24,7 +24,7 @@ pub enum Flight {
         n_first: usize,
         /// Number of decoding sequences that read a token.
         n_decoding: usize,
-        /// True if there was anything to read.
+        /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
     },
     /// The device samples several tokens for each sequence.
@@ -241,7 +241,7 @@ fn jobs(sequences: &[Sequence]) -> Vec<JobId> {
     sequences.iter().map(|sequence| sequence.job).collect()
 }
 
-/// Returns a receiver of the session's events that names their jobs.
+/// Returns a callback for the session's events. It calls `on_event` with each event and the event's job.
 fn hear<'a>(jobs: &'a [JobId], on_event: &'a mut OnEvent<'_>) -> impl FnMut(Event<'_>) -> ControlFlow<()> {
     |event| {
         on_event(jobs[event.stream], event);
