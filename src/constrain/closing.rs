@@ -1,4 +1,4 @@
-//! Endings of a text under a grammar: finds a short text that completes it.
+//! Endings of a text under a grammar: finds a short ending that completes the text.
 //!
 //! A second parser follows the text byte by byte, independent of the vocabulary, and searches a short ending. The number of tokens for
 //! this ending is the number of tokens that must remain to complete the text.
@@ -15,7 +15,7 @@ use toktrie::{TokEnv, TokTrie};
 /// The longest ending to search, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// The number of bytes to try for a shorter ending, at the beginning of a text.
+/// The number of bytes that the search for a shorter ending tries, at the beginning of a text.
 const TRIES: usize = 4000;
 
 /// If more bytes than this may come next, only some bytes of equal rank are tried.
@@ -23,13 +23,13 @@ const CHOICES: usize = 8;
 /// The number of bytes of equal rank to try, such as two of the ten digits.
 const ALIKE: usize = 2;
 
-/// Added to the rank of a byte that is part of tokens, but no token itself.
+/// The number that is added to the rank of a byte that is part of tokens, but not a token itself.
 const WITHIN: usize = 5;
 
-/// The number of bytes of an ending that a written value may replace, if the ending begins with a value.
+/// The most bytes of a known ending that a value in the next token may replace, if the ending begins with a value.
 const REPLACED: usize = 12;
 
-/// A text under a grammar with a known ending.
+/// A text under a grammar, and the known ending of this text.
 #[derive(Clone)]
 pub struct Closer {
     /// Parses the text byte by byte: an id is a byte.
@@ -37,7 +37,7 @@ pub struct Closer {
     vocab: TokEnv,
     order: Arc<Order>,
     ending: Arc<Ending>,
-    /// An id that may come next, and the ending after it.
+    /// The id that [`Closer::fits`] accepted last, and the ending of the text after this id.
     next: Option<(u32, Arc<Ending>)>,
 }
 
@@ -49,7 +49,7 @@ struct Ending {
 }
 
 impl Closer {
-    /// Searches an ending from the beginning of a text. `None` if no ending is found, or the vocabulary has no tokens for it.
+    /// Searches an ending from the beginning of a text. `None` if no ending is found, or if the vocabulary has no tokens for the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -104,8 +104,8 @@ impl Closer {
         }
     }
 
-    /// Returns the part of a known ending that also completes the text after `bytes`. If the ending begins with a value, a value in `bytes`
-    /// may replace it.
+    /// Returns the part of a known ending that also completes the text after `bytes`. If the ending begins with a value, a value at the end of
+    /// `bytes` may replace the ending's value.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -184,8 +184,8 @@ impl Closer {
     }
 }
 
-/// Searches a text that completes another text, byte by byte. At each step, takes the byte that is likely to end the text soonest. Tries
-/// `known`, an earlier ending, at each step. `None` if no ending of at most `longest` bytes is found.
+/// Searches an ending of the text that `at` has parsed, byte by byte. At each step, takes the byte that is likely to end the text soonest.
+/// Also tries `known`, an earlier ending, at each step. `None` if no ending of at most `longest` bytes is found.
 fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // how often the text reached a state that allows the same bytes
@@ -213,7 +213,7 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
 
 /// The order in which bytes are tried: bytes that end a text soonest are first.
 struct Order {
-    /// For each byte, where it occurs in the vocabulary.
+    /// For each byte: the kind of tokens in which it occurs.
     found: [Found; 256],
 }
 
@@ -255,8 +255,8 @@ impl Order {
     }
 }
 
-/// Returns the rank of a byte: bytes that close something are first, then short values. `is_text`: any letter may come, so a quote ends a
-/// text, and brackets are part of it.
+/// Returns the rank of a byte: bytes that close something are first, then short values. If `is_text` is true, any letter may come: then a
+/// quote ends a string, and brackets are part of the string.
 fn rank(byte: u8, is_text: bool) -> usize {
     match byte {
         b'"' if is_text => 0,

@@ -21,8 +21,8 @@ struct Running {
     is_asleep: bool,
 }
 
-/// Runs a step of the parser. Cancels the step through `handle` if it takes longer than `limit`. Without a limit if no thread can be
-/// started.
+/// Runs a step of the parser. Cancels the step through `handle` if it takes longer than `limit`. The step has no limit if `handle` is
+/// `None` or if the thread that watches the steps cannot be started.
 pub fn within<T>(limit: Duration, handle: Option<CancellationHandle>, step: impl FnOnce() -> T) -> T {
     static WATCH: OnceLock<Option<&Watch>> = OnceLock::new();
     let (Some(watch), Some(handle)) = (*WATCH.get_or_init(start), handle) else { return step() };

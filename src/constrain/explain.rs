@@ -50,7 +50,7 @@ pub fn explain(error: &dyn std::fmt::Display) -> String {
     MEANT.iter().find(|(known, _)| said.contains(known)).map_or("the grammar is too complex to compile", |(_, meant)| meant).into()
 }
 
-/// Finds the smallest part of a schema that does not compile. Returns its error, with its JSON pointer.
+/// Finds the smallest part of a schema that does not compile. Returns the error of this part, with the JSON pointer of the part.
 ///
 /// `said` is the crate's error for the whole schema. `compile` returns the crate's error for a schema, or `None` if the schema compiles.
 pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Option<String>) -> Error {
@@ -118,7 +118,7 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns the kind of the crate's message: the message without names and numbers.
+/// Returns the kind of the crate's message: the known phrase that the message contains, or `None` if it contains no known phrase.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

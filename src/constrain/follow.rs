@@ -50,8 +50,8 @@ impl Pieces {
     /// Returns a follower at the beginning of a text under `grammar`. Clone the follower for each text.
     ///
     /// # Errors
-    /// `Input` if a part of a schema is unsupported or contradictory, the grammar is too large, or no token can begin a text. An error of a
-    /// schema has the JSON pointer of the part.
+    /// `Input` if a part of a schema is unsupported or contradictory, if the grammar is too large, or if no token can begin a text. An error
+    /// in a schema has the JSON pointer of the faulty part. `Memory` if no thread can be started to compile the grammar.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
         let refused = match self.tokens.parse(grammar)? {
             Ok(parse) => return Ok(self.follower(parse, grammar)),
@@ -127,7 +127,7 @@ fn limits() -> ParserLimits {
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// The known ending. `None` if the grammar is not closed, or no ending is known.
+    /// The known ending. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no ending is known.
     closer: Option<Closer>,
     vocab: TokEnv,
 }

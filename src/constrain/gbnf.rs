@@ -10,7 +10,7 @@ use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The limit on the bytes of a grammar. A grammar of a whole programming language takes a tenth of it.
+/// The limit on the bytes of a grammar. A grammar of a whole programming language takes a tenth of this limit.
 const MAX_BYTES: usize = 1 << 20;
 /// The limit on nested parentheses.
 const MAX_NESTING: usize = 100;
@@ -57,7 +57,7 @@ impl Expr {
 /// A class of characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chars {
-    /// True if the class has the characters outside the ranges.
+    /// True if the class consists of the characters outside the ranges.
     pub is_negated: bool,
     /// First and last character of each range.
     pub ranges: Vec<(char, char)>,
@@ -303,7 +303,7 @@ impl<'t> Reader<'t> {
         Ok(Expr::Char(Chars { is_negated, ranges }))
     }
 
-    /// Reads a character of a text or class that begins at `open`, with escapes. `end` is the character that closes it.
+    /// Reads a character, with escapes, of a text or class that begins at `open`. `end` is the character that ends the text or class.
     fn character(&mut self, open: usize, end: &str) -> Result<char> {
         let begin = self.at;
         let Some(c) = self.take().filter(|&c| c != '\n') else {
@@ -336,7 +336,7 @@ impl<'t> Reader<'t> {
         code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the code of a character"))
     }
 
-    /// Reads a name of letters, digits, `-` and `_`. Empty if none of them comes next.
+    /// Reads a name of letters, digits, `-` and `_`. The name is empty if no such character comes next.
     fn name(&mut self) -> Range<usize> {
         self.while_it(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     }

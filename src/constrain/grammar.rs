@@ -23,19 +23,19 @@ fn unwrapped(schema: &Value) -> &Value {
 pub struct Grammar {
     /// The rules in Lark; the text must match the rule `whole`.
     rules: String,
-    /// The text before the text that follows the rules.
+    /// A fixed text at the beginning. The rules apply to the text after it.
     lead: String,
     /// The schema. `None` for a grammar in GBNF.
     schema: Option<Arc<Value>>,
-    /// True if a text is completed when its tokens run out.
+    /// True if the last tokens before the token limit are chosen so that they complete the text.
     closes: bool,
 }
 
 impl Grammar {
     /// Reads a grammar in GBNF, the format of llama.cpp. The text must match the rule `root`.
     ///
-    /// Every text that the rules allow is possible, however ambiguous they are; left recursion is allowed. Tokens in grammars (`<…>`) are
-    /// refused.
+    /// Every text that the rules allow is possible, even if the rules are ambiguous; left recursion is allowed. Tokens in grammars (`<…>`)
+    /// are refused.
     ///
     /// # Errors
     /// `Input`, with line and column, if the grammar is invalid. `Input` if a rule can never match or exceeds a limit.
@@ -77,8 +77,8 @@ impl Grammar {
         Grammar::schema(&json!({ "x-guidance": spacing() }))
     }
 
-    /// Sets whether a text is completed when its tokens run out. If true, the last tokens are chosen so that the text follows the whole
-    /// grammar, if the token limit allows it. The default is true for JSON and false for GBNF.
+    /// Sets whether a text is completed before it reaches its token limit. If `closes` is true, the last tokens are chosen so that the text
+    /// matches the whole grammar, if the token limit is large enough. The default is true for JSON and false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }

@@ -123,7 +123,7 @@ impl Finder<'_> {
     }
 }
 
-/// Returns the lexemes with a single text that begins with the text of another lexeme, followed by a byte that may follow this lexeme.
+/// Returns the lexemes with a single text that begins with the text of another lexeme and a byte that may follow that other lexeme.
 fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[Bytes]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();

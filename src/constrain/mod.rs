@@ -1,7 +1,7 @@
 //! Constrained output: determines which tokens may come next, from the tokens so far.
 //!
-//! A [`Grammar`] makes a [`Constraint`] for a vocabulary; a caller can also implement [`Constraint`]. Must not know samplers: the session
-//! masks the logits of tokens that are not allowed before it draws.
+//! A [`Grammar`] makes a [`Constraint`] for a vocabulary; a caller can also implement [`Constraint`]. This module must not know samplers:
+//! before the session draws, it masks the logits of the tokens that are not allowed.
 //!
 //! ```
 //! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
@@ -72,17 +72,17 @@ pub trait Constraint: Send {
     /// Returns the tokens that may follow the accepted tokens.
     ///
     /// # Errors
-    /// If no token may follow and the text may not end, or if the computation exceeds a limit.
+    /// Fails if no token may follow and the text may not end, or if the computation exceeds a limit.
     fn allowed(&mut self) -> Result<Allowed<'_>>;
 
-    /// Accepts the next token, which must be allowed. Not called for ids that end the text.
+    /// Accepts the next token, which must be allowed. The session does not call this for an id that ends the text.
     ///
     /// # Errors
-    /// If the token is not allowed.
+    /// Fails if the token is not allowed.
     fn accept(&mut self, id: u32) -> Result<()>;
 
-    /// Returns the shortest known sequence of tokens that completes the text. Empty if the text may end here. `None` if no such sequence is
-    /// known.
+    /// Returns the shortest known sequence of tokens that completes the text. The sequence is empty if the text may end here. Returns `None`
+    /// if no such sequence is known.
     fn closing(&mut self) -> Option<&[u32]> {
         None
     }
@@ -124,13 +124,14 @@ impl Allowed<'_> {
     }
 }
 
-/// The number of draws that may leave too few tokens for the end of the text, before the first token of the ending is taken instead.
+/// The number of drawn tokens to try. If every tried token leaves too few tokens for the end of the text, the first token of the known
+/// ending is taken instead.
 const DRAWS: usize = 4;
 
 /// A token drawn under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The token. `None` if the text ends.
+    /// The token. `None` if the text must end here because no token leaves enough tokens to complete it.
     pub token: Option<u32>,
     /// True if the first drawn token was replaced, because it left too few tokens for the end of the text.
     pub is_closing: bool,
@@ -142,7 +143,7 @@ pub struct Drawn {
 /// masked, and are changed. `ends` are the ids that end a text. `draw` draws from logits.
 ///
 /// # Errors
-/// The errors of `draw`.
+/// The error of the first call of `draw`.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],

@@ -14,7 +14,7 @@ const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// The parser state of a text. Ids are tokens or bytes.
 pub(super) struct Parse {
     matcher: Matcher,
-    /// The ids that may come next, if they are computed.
+    /// The ids that may come next. `None` before they are computed.
     next: Option<Next>,
     n_ids: u32,
 }

@@ -43,7 +43,7 @@ impl Bytes {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
     Char(Chars),
-    /// A reference to a recursive rule, or to a rule that refers to one, by its number.
+    /// A reference, by number, to a rule that is recursive or refers to a recursive rule.
     Rule(usize),
     Sequence(Vec<usize>),
     Either(Vec<usize>),
@@ -197,7 +197,7 @@ impl Parts {
         }
     }
 
-    /// Returns, for each part, the parts that use it, each once, with the first place where it is used.
+    /// Returns, for each part, the parts that use it. Each user is listed once, with the first place in the user where the part occurs.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -223,7 +223,7 @@ impl Parts {
         first.or(next)
     }
 
-    /// Returns the bytes that may follow each part. Only parts for which `is_open` is true pass them on to their children.
+    /// Returns the bytes that may follow each part. Only a part for which `is_open` is true passes its following bytes on to its children.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
@@ -258,7 +258,7 @@ struct Maker<'r> {
     rule_extents: &'r [Option<NodeExtent>],
     /// The extents of the parts.
     extents: Vec<Option<NodeExtent>>,
-    /// The parts of rules' bodies that exist already.
+    /// For each rule, the part of its body, or `None` before this part exists.
     made: Vec<Option<usize>>,
     parts: Parts,
     numbers: HashMap<Node, usize>,

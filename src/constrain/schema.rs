@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The limit on subschemas, required names and values of `enum` and `const`. The compiler may copy one half for each of the other half.
+/// The limit on the number of subschemas, required names and values of `enum` and `const` together. The compiler's work may grow with the
+/// square of this number: it may copy one half of the parts for each part of the other half.
 const MAX_PARTS: usize = 10_000;
 /// The limit on nested subschemas.
 const MAX_DEPTH: usize = 64;
@@ -79,7 +80,7 @@ struct Node<'s> {
 struct Walk<'s> {
     root: &'s Value,
     wait: Vec<Node<'s>>,
-    /// The targets of references, as written.
+    /// The targets of the references that were found so far, as written.
     referred: HashSet<&'s str>,
     n_parts: usize,
     n_bytes: usize,

@@ -23,7 +23,7 @@ fn is_allowed(follower: &mut Follower, id: u32) -> bool {
     allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// For a rule and the character at which its text begins: the characters at which the text may end. The sets grow to a fixed point.
+/// For a rule and the place at which its text begins: the places at which the text may end. The sets grow until they no longer change.
 type Known = HashMap<(usize, usize), BTreeSet<usize>>;
 
 fn is_char(chars: &Chars, c: char) -> bool {

@@ -28,9 +28,9 @@ const WORLD_ROWS: usize = 65536;
 /// A model family whose vocabulary is a file beside the model.
 struct Family {
     name: &'static str,
-    /// The numbers of embeddings, with and without padding.
+    /// The numbers of embeddings of the family's models, with and without padding.
     n_vocab: &'static [usize],
-    /// The largest id. Tells a file of this family from another family's file with the same name.
+    /// The largest id. It distinguishes this family's file from another family's file with the same name.
     max_id: u32,
     /// File names, in order of preference. A name that other families also use is last.
     files: &'static [&'static str],

@@ -1,7 +1,7 @@
 //! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model` or from the `tokenizer.json` of the `-hf` checkpoints.
 //!
 //! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template
-//! gets their ids by name. Must not know templates or stop ids.
+//! gets their ids by name. This module must not know templates or stop ids.
 
 mod json;
 mod lines;
@@ -17,7 +17,8 @@ use pieces::Pieces;
 
 pub(super) use lines::is_lines;
 
-/// The number of tokens in the file. A file with another number of tokens is from another family, with other special tokens.
+/// The number of tokens in the file, without special tokens. A file with another number of tokens is another family's, with other special
+/// tokens.
 const N_RANKS: usize = 151_329;
 
 /// GLM-4's special tokens, in the order of their ids. The first id follows the last rank.
@@ -47,7 +48,7 @@ pub(super) struct Glm4 {
 struct Entry {
     rank: u32,
     token: Vec<u8>,
-    /// The number of its line or entry in the file, from 1.
+    /// The number of the token's line or entry in the file, from 1.
     nth: usize,
 }
 
@@ -89,7 +90,7 @@ impl Glm4 {
         Ok(glm4)
     }
 
-    /// Adds a token, whose rank must be `expected`. If `byte` is some, the token must be this byte.
+    /// Adds a token, whose rank must be `expected`. If `byte` is not `None`, the token must be this byte.
     fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
         let &Entry { rank, ref token, .. } = entry;
         if rank < expected {

@@ -1,7 +1,7 @@
 //! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B, for the Pile models) and whole words (MIDI).
 //!
 //! The `tokenizers` crate converts text to ids. The code here converts ids to bytes: the crate decodes whole sequences only, but a stream
-//! needs the bytes of each token, also of half a character.
+//! needs the bytes of each token, even if a token is half a character.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -17,11 +17,11 @@ use tokenizers::models::bpe::{BPE, Vocab as IdByText};
 use tokenizers::models::wordlevel;
 use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl, normalizers};
 
-/// The limit on the bytes of all added tokens together. The automaton that finds the tokens takes about a hundred bytes of memory per
-/// byte. Published files have a few kilobytes.
+/// The limit on the bytes of all added tokens together. The automaton that finds the tokens takes about a hundred bytes of memory for each
+/// byte of a token. Published files have a few kilobytes.
 const MAX_ADDED_BYTES: usize = 1 << 18;
 
-/// The limit on the bytes of a text. The crate takes 225 bytes of memory per byte.
+/// The limit on the bytes of a text. The crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
 /// The crate's tokenizer with `Parts` as its pre-tokenizer.
@@ -117,7 +117,7 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
 }
 
 /// Converts the merges to pairs. Checks that both tokens and their concatenation are in the vocabulary, because the crate's builder does
-/// not check it.
+/// not.
 fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(list.len());
     for (i, merge) in list.into_iter().enumerate() {
@@ -190,8 +190,8 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
     Ok(map)
 }
 
-/// Adds the tokens that the crate finds in text before it splits. The crate assigns their ids itself, so check that the ids are the
-/// ones in the file.
+/// Adds the tokens that the crate finds before it splits a text. The crate assigns their ids itself, so this function checks that the ids
+/// agree with the file.
 fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {

@@ -1,7 +1,7 @@
 //! Reads Python's string and bytes literals, which vocabulary files use for tokens, and escapes in other Python texts.
 //!
-//! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that is unknown to Python (`\d`) is an error in a
-//! vocabulary, because it can only be damage. Must not know ids or lines.
+//! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a
+//! vocabulary, because only damage can produce it. This module must not know ids or lines.
 
 use crate::error::short;
 

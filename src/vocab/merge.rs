@@ -24,7 +24,7 @@ struct Token {
 }
 
 impl Ranks {
-    /// Adds a token. If the token exists already, changes nothing and returns its id.
+    /// Adds a token and returns `None`. If the token exists already, changes nothing and returns its id.
     pub(super) fn insert(&mut self, token: &[u8], rank: u32, id: u32) -> Option<u32> {
         let before = self.id(token);
         if before.is_none() {
@@ -91,7 +91,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Joins two parts that together reach from `start` to `end`. Returns false if no such two parts exist any more.
+    /// Joins the two adjacent parts that together reach from `start` to `end`. Returns false if these two parts no longer exist.
     fn join(&mut self, start: usize, end: usize) -> bool {
         let middle = self.end[start];
         if middle == 0 || self.after(middle) != Some(end) {
@@ -105,12 +105,12 @@ impl Parts {
         true
     }
 
-    /// Returns the start of the part before the part at `start`.
+    /// Returns the start of the part before the part that starts at `start`, or `None` for the first part.
     fn before(&self, start: usize) -> Option<usize> {
         (start > 0).then(|| self.before[start])
     }
 
-    /// Returns the end of the part at `start`.
+    /// Returns the end of the part that starts at `start`, or `None` at the end of the text.
     fn after(&self, start: usize) -> Option<usize> {
         self.end.get(start).copied()
     }

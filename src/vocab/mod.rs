@@ -1,7 +1,7 @@
 //! Vocabularies: convert text to token ids and back. Also the two filters of streamed text: UTF-8 and stop texts.
 //!
-//! A token is bytes, not text, and may be half a character. Must not know models beyond their number of embeddings, nor sampling. The
-//! model family determines which id ends a text.
+//! A token is bytes, not text, and may be half a character. This module must not know sampling, and of a model only the number of
+//! embeddings. The model family determines which id ends a text.
 
 mod byte_chars;
 mod choose;
@@ -183,7 +183,8 @@ impl Vocab {
         Ok(Vocab { scheme })
     }
 
-    /// Returns the World vocabulary of the official RWKV models: 65 529 tokens, ids from 1. The first call parses it; clones share it.
+    /// Returns the World vocabulary of the official RWKV models: 65 529 tokens, ids from 1. The first call parses the file; all results
+    /// share the tables.
     #[cfg(feature = "embedded-model")]
     pub fn world() -> Vocab {
         static WORLD: std::sync::OnceLock<Vocab> = std::sync::OnceLock::new();
@@ -205,9 +206,9 @@ impl Vocab {
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
-    /// `Input`, with byte and offset, if no token matches or the format takes UTF-8 only (all but the RWKV formats). `Input` if the text is
-    /// longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary exceeds a limit on work. The World
-    /// vocabulary has all 256 bytes and never fails.
+    /// `Input`, with byte and offset, if no token matches, or if the text is not UTF-8 (the RWKV formats take any bytes). `Input` if the text
+    /// is longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary exceeds a limit on work. The World
+    /// vocabulary has all 256 bytes, so a token always matches.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
@@ -216,7 +217,7 @@ impl Vocab {
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
     /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as they are inside a text. The
-    ///   single token for both occurs only at the end of texts. The 20B models have rarely seen this token and continue it badly.
+    ///   single token for two newlines occurs only at the end of texts. The 20B models have rarely seen this token and continue it badly.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -240,8 +241,8 @@ impl Vocab {
         self.scheme.special(text)
     }
 
-    /// Returns the bytes of one id. Empty for special tokens and unassigned ids, such as the end of text (0, unless the file assigns it).
-    /// The words of WordLevel and SentencePiece vocabularies begin with a space.
+    /// Returns the bytes of one id. Special tokens and unassigned ids have no bytes. The end of text of RWKV models, id 0, is unassigned in
+    /// most files. The words of WordLevel and SentencePiece vocabularies begin with a space.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }

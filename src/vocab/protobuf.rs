@@ -1,6 +1,6 @@
 //! Reads the wire format of protobuf: a message is a list of fields, each with a number and a value.
 //!
-//! Reads slices and copies nothing. Knows no particular message. Refuses groups, which are deprecated.
+//! The reader returns slices and copies nothing. It knows no particular message. It refuses groups, which are deprecated.
 
 use crate::error::{Error, Result};
 

@@ -14,7 +14,7 @@ pub(super) struct Rwkv {
 }
 
 impl Rwkv {
-    /// Creates a vocabulary. Among entries with equal bytes, text encodes to the last one.
+    /// Creates a vocabulary. If several entries have equal bytes, `encode` returns the id of the last of these entries.
     pub(super) fn new(table: Table, entries: &[Entry]) -> Self {
         Rwkv { trie: Trie::new(entries, table.bytes()), table }
     }
@@ -73,7 +73,7 @@ fn split(line: &str) -> Option<(&str, &str, &str)> {
     Some((id, literal, n_bytes))
 }
 
-/// Reads a number of decimal digits only; `str::parse` also accepts a sign.
+/// Reads a number that consists of decimal digits only; `str::parse` also accepts a sign.
 pub(super) fn number(s: &str) -> Option<u64> {
     s.parse().ok().filter(|_| s.bytes().all(|b| b.is_ascii_digit()))
 }

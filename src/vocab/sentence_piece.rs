@@ -1,10 +1,10 @@
 //! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, which has nine more ids after its pieces.
 //!
 //! A space is `▁` in a piece, and a space is put before the text. As in GLM-4, special tokens are never found in text: a chat template
-//! gets their ids by name. Must not know templates or stop ids.
+//! gets their ids by name. This module must not know templates or stop ids.
 //!
-//! The crates for this format are young, need a newer Rust, or compile protobuf in their build, and only a small part of the format is
-//! needed. The tests compare the ids with the official package.
+//! The code here uses no crate for this format: the crates are young, need a newer Rust, or compile protobuf in their build, and only a
+//! small part of the format is needed. The tests compare the ids with the official package.
 
 mod model;
 mod pieces;
@@ -20,7 +20,7 @@ use model::{Kind, Model, Spaces};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 
-/// The limit on the bytes of a text. Joining takes 40 bytes of memory per byte.
+/// The limit on the bytes of a text. Joining takes 40 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 128 << 20;
 
 /// The character for a space in pieces.
@@ -35,7 +35,7 @@ const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|sy
 pub(super) struct SentencePiece {
     table: Table,
     spaces: Spaces,
-    /// The normal pieces, to which characters are joined.
+    /// The normal pieces with their ranks. Characters are joined to these pieces.
     ranks: Ranks,
     /// The user-defined pieces, which are found in text before joining.
     user_defined: Trie,
@@ -43,13 +43,13 @@ pub(super) struct SentencePiece {
     /// The ids of all bytes, if characters without a piece become bytes.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
-    /// The number of pieces. Larger ids are ChatGLM3's special tokens.
+    /// The number of pieces. Ids from this number on are ChatGLM3's special tokens.
     n_pieces: u32,
     /// The ids before every prompt.
     start: Vec<u32>,
 }
 
-/// Returns whether a file is a SentencePiece model: a protobuf that begins with a piece of a text and a score.
+/// Returns whether a file is a SentencePiece model: a protobuf whose first field is a piece with a text and a score.
 pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
     matches!(file, [0x0a, _, 0x0a, len, rest @ ..] if rest.get(*len as usize) == Some(&0x15))
 }

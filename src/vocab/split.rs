@@ -17,8 +17,8 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 
 /// The limit on the bytes of a pattern. The longest published pattern has 500.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
-/// Text lengths in bytes, and the backtracking steps that one match may take in texts up to this length. A step may scan the whole text.
-/// Published patterns take ten steps.
+/// Pairs of a text length in bytes, and the number of backtracking steps that one match may take in a text of at most this length. A step
+/// may scan the whole text. Published patterns take ten steps.
 const MAX_BACKTRACKS: [(usize, usize); 4] = [(1 << 14, 12_000), (1 << 18, 768), (1 << 20, 192), (usize::MAX, 64)];
 /// The limit on the bytes of a compiled pattern.
 const MAX_COMPILED_BYTES: usize = 4 << 20;

@@ -1,12 +1,12 @@
 //! Stop texts: end generated text, also if a stop text is spread over several pieces.
 //!
-//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. Must not
-//! know tokens or models.
+//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. This module
+//! must not know tokens or models.
 
 /// A filter that ends text at a stop text, and holds back text that could be the beginning of a stop text.
 ///
-/// The stop text that is complete first ends the text; among stop texts that end at the same byte, the longest. So the result does not
-/// depend on how the text was cut into pieces.
+/// The stop text that is complete first ends the text. If several stop texts are complete at the same byte, the longest one counts. So the
+/// result does not depend on how the text was cut into pieces.
 #[derive(Debug, Clone)]
 pub struct StopTexts {
     matchers: Vec<Matcher>,
@@ -24,8 +24,8 @@ impl StopTexts {
         StopTexts { matchers, held: String::new(), certain: String::new(), stopped: false }
     }
 
-    /// Takes the next piece. Returns the text that is certain, which ends before a stop text, and whether a stop text was found. After a stop
-    /// text, returns no more text.
+    /// Takes the next piece. Returns the text that cannot be part of a stop text, and whether a stop text was found. After a stop text, returns
+    /// no more text.
     pub fn push(&mut self, piece: &str) -> (&str, bool) {
         self.certain.clear();
         if self.stopped {
@@ -53,7 +53,7 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. A new filter with the same stop texts holds it back again if it is pushed.
+    /// Returns the text that is held back. If this text is pushed to a new filter with the same stop texts, the new filter holds it back, too.
     pub fn held(&self) -> &str {
         &self.held
     }
@@ -99,7 +99,7 @@ impl Matcher {
     }
 }
 
-/// Returns the number of matched bytes after `byte`, from `n` matched bytes before.
+/// Returns how many bytes at the beginning of `text` match after `byte`, if `n` bytes matched before `byte`.
 fn extend(text: &[u8], border: &[usize], mut n: usize, byte: u8) -> usize {
     while n > 0 && text[n] != byte {
         n = border[n - 1];

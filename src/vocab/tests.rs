@@ -44,7 +44,7 @@ mod embedded {
         (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
     }
 
-    /// Returns the lines of a golden file whose ids differ from the vocabulary, encoded or decoded.
+    /// Returns the numbers of the lines of a golden file for which the vocabulary encodes or decodes differently.
     fn mismatches(vocab: &Vocab, golden: &str) -> Vec<usize> {
         let is_wrong = |line: &str| {
             let case: serde_json::Value = serde_json::from_str(line).unwrap();

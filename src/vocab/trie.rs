@@ -15,14 +15,14 @@ pub(super) struct Entry {
     pub len: u32,
 }
 
-/// The id of no token, or the index of no node.
+/// Marks a missing id or a missing node.
 const NONE: u32 = u32::MAX;
 
 /// The limit on steps per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
-/// The number of nodes that a text may still visit. Long tokens that almost match make each byte of a text take time proportional to
-/// their length.
+/// The number of nodes that a text may still visit. Without this limit, a hostile vocabulary with long tokens that almost match could make
+/// every byte of a text take time proportional to the length of these tokens.
 pub(super) struct Steps {
     left: u64,
 }
@@ -51,7 +51,7 @@ pub(super) struct Trie {
     first_child: Vec<u32>,
     /// The id of the token of one byte, or `NONE`. `[256]`
     single: Vec<u32>,
-    /// The node of the first two bytes, the first byte high, or `NONE`. `[65536]`
+    /// The node for each pair of first bytes a and b, at index 256 a + b, or `NONE`. `[65536]`
     pair: Vec<u32>,
 }
 
@@ -109,7 +109,7 @@ impl Trie {
     /// Finds the longest token with which `text` begins. Returns its id and its length in bytes, or `None` if no token matches.
     ///
     /// # Errors
-    /// `File` if no `steps` remain.
+    /// `File` if the limit `steps` is exceeded.
     pub(super) fn longest(&self, text: &[u8], steps: &mut Steps) -> Result<Option<(u32, usize)>> {
         let Some(&first) = text.first() else { return Ok(None) };
         let first = first as usize;

@@ -8,7 +8,7 @@
 /// The decoder reuses its buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The beginning of a character: empty, or a proper prefix of a valid sequence. Within `push`, all bytes of the piece.
+    /// The beginning of a character: empty, or a proper prefix of a valid sequence. Within `push`, all bytes of the piece come after it.
     pub(super) pending: Vec<u8>,
     text: String,
 }
@@ -47,7 +47,7 @@ impl Utf8Stream {
         Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
     }
 
-    /// Creates a decoder for the continuation of `pending`, the bytes of an incomplete character, and `tokens` after it.
+    /// Creates a decoder for the continuation of a text that ends with `pending`, the bytes of an incomplete character, and then `tokens`.
     pub fn after_tokens(pending: &[u8], tokens: &[u32], vocab: Option<&super::Vocab>) -> Self {
         let mut bytes = Utf8Stream::after(pending).pending;
         // a character has at most four bytes; the last four tokens hold its beginning, unless some of them have no bytes

@@ -1,4 +1,4 @@
-//! Tests that texts with few tokens left are completed whenever the tokens are enough, whatever is drawn.
+//! Tests that a text is completed whenever enough tokens are left, whatever is drawn.
 
 use crate::constrain::{Constraint, Follower, Grammar, Pieces, draw};
 use crate::vocab::Vocab;
@@ -21,7 +21,7 @@ fn at_random(seed: u64) -> Drawer {
     })
 }
 
-/// Returns a drawer of the token with the most of these characters.
+/// Returns a drawer that prefers the token that has the most of these characters.
 fn fond_of(vocab: &Vocab, characters: &str) -> Drawer {
     let liked = |id: &u32| vocab.token(*id).iter().filter(|b| characters.as_bytes().contains(b)).count();
     let mut ids: Vec<u32> = (0..=vocab.max_id()).collect();

@@ -33,7 +33,7 @@ impl NodeExtent {
     /// The extent of a single character.
     pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
 
-    /// Returns the extent of an expression made of others. `None` if it is too large, or one of the others has no extent.
+    /// Returns the extent of an expression that combines the expressions `below`. `None` if it is too large, or if one of `below` has no extent.
     pub fn around(made: Operator, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
         let n_optional = usize::from(made == Operator::Optional);
         let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
@@ -56,12 +56,12 @@ impl NodeExtent {
     }
 }
 
-/// The way in which an expression combines others.
+/// The way in which an expression combines other expressions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     Sequence,
     Either,
-    /// A repetition of at least one.
+    /// A repetition that occurs at least once.
     Repeated,
     /// A repetition that may be empty.
     Optional,

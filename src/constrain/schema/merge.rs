@@ -15,7 +15,7 @@ const MAX_COUNTED: usize = 50;
 /// The limit on patterns of property names. The compiler compares each pair.
 const MAX_NAMES: usize = 50;
 
-/// Checks every part together with the schemas that are merged into it.
+/// Checks every part of a schema together with the schemas that the compiler merges into this part.
 pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
@@ -87,7 +87,7 @@ struct Merger<'s> {
 impl<'s> Merger<'s> {
     /// Returns the size of a schema. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The limit on chains of references; longer chains count as nothing from there. `MAX_LEVELS` protects the compiler's stack.
+        /// The limit on chains of references. The rest of a longer chain counts as nothing. `MAX_LEVELS` protects the compiler's stack.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

@@ -43,8 +43,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Returns a piece that is not the last, without the character that belongs to the next piece. Only a run of white space ends with white
-/// space that is no line break; its last character belongs to the next piece, unless the run has only one character.
+/// Returns `piece` without the character that belongs to the next piece. `piece` is not the last piece. Only a run of white space ends with
+/// white space that is no line break: its last character belongs to the next piece, unless the run has only one character.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {

@@ -319,7 +319,7 @@ const CHECK_IDS: [u32; 165] = [
     1205, 6, 42368, 264, 63409, 43,
 ];
 
-/// Returns the texts whose ids differ from `golden`, encoded or decoded.
+/// Returns the texts of `golden` that the vocabulary encodes or decodes differently.
 fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32])]) -> Vec<String> {
     let found = |text: &str| vocab.encode(text.as_bytes()).unwrap();
     let is_wrong = |(text, ids): &&(&str, &[u32])| found(text) != *ids || vocab.decode(ids) != text.as_bytes();

@@ -17,7 +17,7 @@ pub(super) struct Model {
 
 pub(super) struct Piece {
     pub text: String,
-    /// The score. The join with the highest score is first.
+    /// The score. The join whose result has the highest score comes first.
     pub score: f32,
     pub kind: Kind,
 }
