@@ -1,4 +1,4 @@
-//! Architectures: each reads the names and shapes of a checkpoint and records a tape.
+//! Architectures. Each architecture reads the names and shapes of a checkpoint and records a tape.
 //!
 //! An architecture file holds formulas. It names no device, no kernel and no number format. A new architecture is one file here and
 //! two lines below: its `mod` and its entry in [`ARCHS`].
@@ -32,18 +32,19 @@ pub trait Shapes {
     /// Returns the shape of a tensor, or `None` if the checkpoint has no tensor of that name.
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
 
-    /// Counts the layers: consecutive numbers N from 0 on in names that begin with `blocks.N.` or `model.layers.N.`.
+    /// Returns the number of layers. Layers 0 to N exist if there are tensor names that begin with `blocks.i.` or `model.layers.i.` for every i
+    /// from 0 to N; numbers after a gap do not count.
     fn n_layer(&self) -> usize;
 
-    /// Returns a name for which `is` is true, or `None`.
+    /// Returns the name of a tensor that `is` accepts, or `None` if it accepts none.
     fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String>;
 
-    /// Returns a value of the file's metadata or of the user's settings.
+    /// Returns the value of a key in the file's metadata or in the user's settings, or `None` if the key is missing.
     fn metadata(&self, _key: &str) -> Option<&str> {
         None
     }
 
-    /// Returns true if the time mix of layer 0 has this tensor.
+    /// Returns true if the time mix of layer 0 has the tensor `blocks.0.att.TENSOR`.
     fn has_att(&self, tensor: &str) -> bool {
         self.shape(&format!("blocks.0.att.{tensor}")).is_some()
     }
@@ -54,21 +55,21 @@ pub use crate::weights::GROUP_NORM_EPS;
 
 /// A family of models.
 pub trait Architecture: Sync {
-    /// Returns the name for reports: `rwkv7`.
+    /// Returns the name that reports show: `rwkv7`.
     fn name(&self) -> &'static str;
 
-    /// Returns the supported versions for messages: `RWKV-7 (x070)`.
+    /// Returns the supported versions, for messages: `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if a tensor name belongs to this architecture alone. One such name is enough: [`read`](Self::read) then reports
-    /// what a broken file lacks.
+    /// Returns true if the checkpoint has a tensor name that only this architecture uses. One such name is enough: if the file is broken,
+    /// [`read`](Self::read) reports the missing tensors.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Reads the hyper-parameters from shapes and metadata.
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or has a shape that does not run.
+    /// `Model` if a tensor is missing or has an unsupported shape.
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>>;
 
     /// Returns the sizes that [`Architecture::published`] accepts, in ascending order.
@@ -76,7 +77,8 @@ pub trait Architecture: Sync {
         stack::SIZES
     }
 
-    /// Returns the hyper-parameters of a published size (`0.1b`), for benchmarks without a file. Returns `None` if the size is unknown.
+    /// Returns the hyper-parameters of one of [`sizes`](Self::sizes), such as `0.1b`, for benchmarks without a file. Returns `None` if the size
+    /// is unknown.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
@@ -92,7 +94,7 @@ pub trait Blueprint: Send + Sync {
     /// Records the model's words on an empty tape.
     fn record(&self, tape: &mut Tape);
 
-    /// Returns the metadata that a file of this model needs beside its tensors.
+    /// Returns the metadata that a file of this model needs in addition to its tensors.
     fn metadata(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
@@ -113,24 +115,24 @@ pub struct Facts {
     pub n_layer: usize,
     /// The width of the residual stream.
     pub n_embd: usize,
-    /// The width of the channel mix or of the mlp.
+    /// The width of the channel mix (RWKV) or of the mlp (GLM).
     pub n_ffn: usize,
     /// The number of heads, 1 in RWKV-4.
     pub n_head: usize,
-    /// The channels of a head.
+    /// The number of channels of a head.
     pub head_size: usize,
-    /// The rows of the embedding, which may be more than the vocabulary has tokens.
+    /// The number of rows of the embedding. It may be larger than the number of tokens in the vocabulary.
     pub n_vocab: usize,
-    /// The number of tokens that the model was trained for, or `None` if its context is unbounded.
+    /// The context length for which the model was trained, in tokens, or `None` if the context is unbounded.
     pub context: Option<usize>,
-    /// Token ids that end a text.
+    /// The ids of tokens that end a text.
     pub stop_ids: Vec<u32>,
     /// The class names of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Vec<String>>,
 }
 
 impl Facts {
-    /// Returns the number of logits: one per class of a classifier, else one per token of the vocabulary.
+    /// Returns the number of logits: one per class of a classifier, else one per row of the embedding.
     pub fn n_logits(&self) -> usize {
         self.labels.as_ref().map_or(self.n_vocab, Vec::len)
     }
@@ -151,7 +153,7 @@ impl Shapes for crate::weights::Checkpoint {
 
     fn n_layer(&self) -> usize {
         let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer_of).collect();
-        // Only consecutive numbers count: the name blocks.18446744073709551614 must not make a model of that many layers.
+        // Only consecutive numbers count: the name blocks.18446744073709551614 must not result in a model of that many layers.
         layers.iter().zip(0..).take_while(|(found, expected)| *found == expected).count()
     }
 }

@@ -285,7 +285,8 @@ impl MatrixSpec {
     }
 
     /// Cuts every part into blocks. A buffer has at most `limit` bytes, but at least one block. `group`: the number of rows of a workgroup, a
-    /// multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows if `group` rows fit its tiles.
+    /// multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows if `group` rows fit its tiles. The last block of a part has the
+    /// remaining rows.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);

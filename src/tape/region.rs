@@ -3,13 +3,13 @@
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 
-/// Bytes in a word, the unit that kernels load.
+/// The number of bytes in a word, the unit that kernels load.
 pub const WORD_BYTES: usize = 16;
 
-/// The order of units of eight codes.
+/// The order in which units of eight codes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Groups of four rows, which a lane reads together. A word has the same unit of several rows, as many as fit.
+    /// Groups of four rows, which a lane reads together. A word has the same unit of several consecutive rows, as many as fit.
     Quads,
     /// One row after another.
     Plain,
@@ -22,11 +22,11 @@ pub struct Region {
     pub axis: Axis,
     pub order: Order,
     pub rows: usize,
-    /// Units of [`PAD`] codes in a row.
+    /// The number of units of [`PAD`] codes in a row.
     pub units: usize,
 }
 
-/// Rows that a lane reads together.
+/// The number of rows that a lane reads together.
 const QUAD: usize = 4;
 
 impl Region {
@@ -34,7 +34,7 @@ impl Region {
         self.format.size_bytes(PAD)
     }
 
-    /// Returns the rows that share a word.
+    /// Returns the number of rows that share a word.
     fn rows_per_word(&self) -> usize {
         match self.order {
             Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
@@ -42,15 +42,15 @@ impl Region {
         }
     }
 
-    /// Returns the words of codes.
+    /// Returns how many words the codes take.
     pub fn code_words(&self) -> usize {
         let rows = if self.order == Order::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
-    /// Returns the words of scales, eight f16 each:
-    /// - blocks along rows: `[rows / 8, blocks of a row]`, a word has eight rows;
-    /// - blocks along columns: `[blocks of rows, units]`, a word has eight columns;
+    /// Returns how many words the scales take. A word has eight f16 scales. The layouts, in words:
+    /// - blocks along rows: `[rows / 8, blocks of a row]`, one word for eight rows;
+    /// - blocks along columns: `[blocks of rows, units]`, one word for eight columns;
     /// - affine: `[2 (scale, offset), rows / 8]`, then `[2, units]`.
     pub fn scale_words(&self) -> usize {
         let groups = self.rows.div_ceil(PAD);
@@ -62,12 +62,12 @@ impl Region {
         }
     }
 
-    /// Returns the words of codes and scales.
+    /// Returns how many words codes and scales take together.
     pub fn words(&self) -> usize {
         self.code_words() + self.scale_words()
     }
 
-    /// Returns the modules for the slots of kernels that read the region from a storage buffer.
+    /// Returns the modules for the slots `weight`, `scale` and `matrix` of kernels that read the region from a storage buffer.
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
@@ -79,12 +79,13 @@ impl Region {
         vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 
-    /// Returns the codes in the device's order. `codes`: row after row.
+    /// Returns the codes in the device's order. `codes` has row after row.
     pub fn place_codes(&self, codes: &[u8]) -> Vec<u8> {
         self.place_tile(codes, 0, self.units)
     }
 
-    /// Returns units `first .. first + n` of each row in the device's order, as a region of `n` units per row. Units past a row's end are zero.
+    /// Returns units `first .. first + n` of each row in the device's order, as a region of `n` units per row. Units after the end of a row are
+    /// zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
@@ -102,7 +103,7 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the device's order. `scales`: `[rows, blocks]` or `[blocks, columns]`.
+    /// Returns the scales of blocks in the device's order. `scales` is `[rows, blocks]` or `[blocks, columns]`.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {

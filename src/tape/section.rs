@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
-/// Numbers of words, weights and states at one point of the recording.
+/// The numbers of words, weights and states that are recorded at one point of the recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     words: usize,
@@ -17,7 +17,7 @@ pub(super) struct Mark {
     caches: usize,
 }
 
-/// The words, weights and states of some layers: indices in the whole tape.
+/// The words, weights and states of some layers, as ranges of indices in the whole tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     pub words: Range<usize>,
@@ -28,13 +28,13 @@ pub struct Extent {
 }
 
 impl Tape {
-    /// Begins the next layer: everything that is recorded from here on belongs to it. Words before the first call belong to the first layer.
-    /// Call it once more for the final norm and the head, which count as a layer. A tape without layers counts as one layer.
+    /// Begins the next layer. Everything that is recorded after the call belongs to this layer. Words before the first call belong to the first
+    /// layer. The final norm and the head count as a layer, so call this function for them, too. A tape without calls counts as one layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }
 
-    /// Marks an activation that later layers read from earlier layers.
+    /// Marks an activation as carried: later layers read what earlier layers wrote to it.
     pub fn carry(&mut self, var: Var) {
         self.carried.push(var);
     }
@@ -77,9 +77,9 @@ impl Tape {
 pub struct Section {
     pub tape: Arc<Tape>,
     pub layers: Range<usize>,
-    /// The first `n_resident` layers stay on the device; the other layers are copied from host memory in each step.
+    /// The number of layers that stay on the device: the first layers of the section. The other layers are copied from host memory in each step.
     pub n_resident: usize,
-    /// Words, weights and states of the layers.
+    /// The words, weights and states of the layers.
     pub own: Extent,
 }
 
@@ -95,7 +95,7 @@ impl Section {
     /// Cuts a tape into sections.
     ///
     /// # Errors
-    /// `Usage` unless the ranges follow one another from 0 to [`Tape::n_layers`] and none is empty.
+    /// `Usage` if a range is empty, or if the ranges do not follow each other from 0 to [`Tape::n_layers`].
     pub fn cut(tape: &Arc<Tape>, layers: &[Range<usize>]) -> Result<Vec<Section>> {
         let mut next = 0;
         for range in layers {
@@ -117,7 +117,7 @@ impl Section {
         Ok(layers.iter().map(section).collect())
     }
 
-    /// Returns the section with `n_resident` layers on the device; the device streams the other layers.
+    /// Returns the section with at most `n_resident` layers that stay on the device. The device streams the other layers.
     pub fn resident(self, n_resident: usize) -> Section {
         Section { n_resident: n_resident.min(self.layers.len()), ..self }
     }
@@ -127,7 +127,7 @@ impl Section {
         self.tape.words[self.own.words.clone()].iter().map(AsRef::as_ref)
     }
 
-    /// Returns whether the section has the last layer, which makes the logits.
+    /// Returns whether the section has the last layer, which computes the logits.
     pub fn is_last(&self) -> bool {
         self.layers.end == self.tape.n_layers()
     }
@@ -141,7 +141,7 @@ pub struct Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Calls `make` with each index and stores the results.
+    /// Calls `make` with each index and returns the results.
     ///
     /// # Errors
     /// The first error of `make`.
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::tape::{MatrixPart, vector};
 
-    /// Returns a tape with a table and three layers of one matrix each.
+    /// Returns a tape with an embedding and three layers of one matrix each.
     fn tape() -> Arc<Tape> {
         let mut t = Tape::new();
         t.table(MatrixPart::new("table", 2, 8));

@@ -1,4 +1,4 @@
-//! The source of a tape's weights: a checkpoint, or numbers made for a test or a benchmark.
+//! The source of a tape's weights: a checkpoint, or numbers that are computed for a test or a benchmark.
 
 use super::Bytes;
 use crate::error::Result;
@@ -15,10 +15,10 @@ pub trait Source: Send + Sync {
     /// Calls `read` with a view of the tensor.
     ///
     /// # Errors
-    /// If the tensor is missing, if its shape without dimensions of 1 differs from `shape`, and errors of `read`.
+    /// If the tensor is missing, if its shape differs from `shape` in more than dimensions of 1, or if `read` fails.
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()>;
 
-    /// Returns the dense bytes of a tensor, or the codes of a quantised matrix, without a copy. `None` if that is not possible.
+    /// Returns the dense bytes of a tensor, or the codes of a quantised matrix, without a copy. Returns `None` if the source cannot share them.
     fn share(&self, _name: &str, _shape: &[usize]) -> Result<Option<Bytes>> {
         Ok(None)
     }

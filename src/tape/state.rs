@@ -1,24 +1,24 @@
-//! Recurrent states: pages of numbers, one page per slot. Their size does not depend on the length of a text.
+//! Recurrent states: pages of numbers, one page per slot. The size of a page does not depend on the length of a text.
 
 use super::ROW_PAD;
 use crate::quant::{self, Format, padded};
 
-/// Handle of one recurrent state of all slots: `[pages, size]`.
+/// The handle of one recurrent state of all slots: `[pages, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State(pub(crate) usize);
 
 /// The declaration of a recurrent state.
 #[derive(Clone)]
 pub struct StateSpec {
-    /// Tensor name in state files.
+    /// The tensor name in state files.
     pub name: String,
-    /// Shape of one page, a slot's part.
+    /// The shape of one page, which is the part of one slot.
     pub shape: Vec<usize>,
-    /// A page has two halves: a step reads one half and writes the other. For vectors that one dispatch reads and writes.
+    /// `true` if a page has two halves. A step reads one half and writes the other half. This is for vectors that one dispatch reads and writes.
     pub halves: bool,
-    /// Value before the first token.
+    /// The value before the first token.
     pub initial: Initial,
-    /// Format on a device. Twins store f32 and round it as the format would.
+    /// The format on a device. Twins store f32, rounded to the numbers that the format has.
     pub format: &'static dyn Format,
 }
 
@@ -27,14 +27,14 @@ pub struct StateSpec {
 pub enum Initial {
     #[default]
     Zeros,
-    /// One number for every row of the state.
+    /// One number per row: all elements of a row begin with it.
     Rows(Vec<f32>),
-    /// A tensor of the checkpoint, of the state's shape.
+    /// A tensor of the checkpoint that has the state's shape.
     Tensor(String),
 }
 
 impl StateSpec {
-    /// Returns the numbers in a page, or in half a page if the state has halves.
+    /// Returns how many numbers a page has, or half a page if the state has halves.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -44,28 +44,28 @@ impl StateSpec {
         self.len() == 0
     }
 
-    /// Returns whether the state is one matrix per head, `[H, S, S]`. Only such a state may be stored as f16: shift vectors are small anyway,
-    /// and the exponents of RWKV-4 exceed the range.
+    /// Returns whether the state is one matrix per head, `[H, S, S]`. Only such a state may be stored as f16: vectors of token shift take little
+    /// memory, and the exponents of RWKV-4 exceed the range of f16.
     pub fn is_matrices(&self) -> bool {
         self.shape.len() == 3
     }
 
-    /// Returns the floats from one (half) page to the next: in the memory of twins and, for vectors, on a device.
+    /// Returns the number of floats from one (half) page to the next. This is the stride in the memory of twins and, for vectors, on a device.
     pub fn stride(&self) -> usize {
         if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
 
-    /// Returns the floats of `pages` pages in the memory of twins.
+    /// Returns how many floats `pages` pages take in the memory of twins.
     pub fn total(&self, pages: usize) -> usize {
         self.stride() * self.n_pages(pages)
     }
 
-    /// Returns the number of pages, or of half pages.
+    /// Returns the number of half pages in `pages` pages if the state has halves, else `pages`.
     fn n_pages(&self, pages: usize) -> usize {
         pages * if self.halves { 2 } else { 1 }
     }
 
-    /// Returns the numbers in a row, and the numbers that a device stores for it. Rows of matrices are padded with zeros.
+    /// Returns how many numbers a row has, and how many a device stores for a row. A device pads the rows of matrices with zeros.
     fn row(&self) -> (usize, usize) {
         match self.shape[..] {
             [_, _, size] => (size, padded(size)),
@@ -73,19 +73,19 @@ impl StateSpec {
         }
     }
 
-    /// Returns the bytes from one (half) page to the next on a device.
+    /// Returns the number of bytes from one (half) page to the next on a device.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)
     }
 
-    /// Returns the bytes of `pages` pages on a device.
+    /// Returns how many bytes `pages` pages take on a device.
     pub fn size_bytes(&self, pages: usize) -> usize {
         self.page_bytes() * self.n_pages(pages)
     }
 
-    /// Encodes a (half) page as a device stores it. Numbers beyond the format's range are clamped: an infinite number would stay in the state
-    /// forever.
+    /// Encodes a (half) page in the form that a device stores. Numbers beyond the format's range are clamped, because an infinite number would
+    /// stay in the state forever.
     pub fn encode(&self, values: &[f32]) -> Vec<u8> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; values.len() / width.max(1) * stored];
@@ -102,7 +102,7 @@ impl StateSpec {
         rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
     }
 
-    /// Rounds numbers as storing would.
+    /// Rounds numbers to the numbers that the format has, as storing them on a device does.
     pub fn round(&self, values: &mut [f32]) {
         // f32 needs no rounding.
         if self.format.largest().is_finite() {

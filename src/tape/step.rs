@@ -1,47 +1,50 @@
 //! One step: the tokens of several slots, one after another, and the memory of each slot.
 //!
-//! `Step::encode` is the only writer of the data that `shaders/lib/cursor.wgsl` reads.
+//! `Step::encode` alone defines the layout of the data that `shaders/lib/cursor.wgsl` reads.
 
 use crate::error::{Error, Result};
 
-/// 32-bit numbers in the cursor's uniform buffer: 64 KiB, the size that every WebGPU device supports.
+/// The number of 32-bit numbers in the cursor's uniform buffer. They take 64 KiB, a size that every WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
-    /// First row of the run in the step's activations.
+    /// The first row of the run in the step's activations.
     pub first_row: u32,
-    /// Tokens.
+    /// The number of tokens.
     pub len: u32,
-    /// Pages of the recurrent state: read, written. They differ if another slot shares the page that is read.
+    /// The page of the recurrent state that the step reads.
     pub page_in: u32,
+    /// The page that the step writes. It differs from `page_in` if another slot shares the page that the step reads.
     pub page_out: u32,
-    /// Half pages: read, written. They always differ.
+    /// The half page that the step reads.
     pub shift_in: u32,
+    /// The half page that the step writes. It always differs from `shift_in`.
     pub shift_out: u32,
-    /// Position of the first token: the tokens that the slot has read before. Only models with caches use it.
+    /// The position of the first token: the number of tokens that the slot has read before. Only models with caches use it.
     pub position: u32,
-    /// Index in [`Step::blocks`] of the slot's first block.
+    /// The index of the slot's first block in [`Step::blocks`].
     pub blocks_at: u32,
 }
 
 impl Run {
-    /// Returns the tokens that the slot has read after this step.
+    /// Returns how many tokens the slot has read after this step.
     pub fn end(&self) -> usize {
         (self.position + self.len) as usize
     }
 }
 
-/// The work of one step: `tokens`, divided into `runs`, and the rows whose logits are requested.
+/// The work of one step. The tokens are divided into runs, one run per slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// Token ids, run after run.
     pub tokens: Vec<u32>,
     pub runs: Vec<Run>,
-    /// Rows whose logits are requested.
+    /// The rows whose logits are requested.
     pub outputs: Vec<u32>,
-    /// Blocks of the caches, slot by slot, new tokens included. A step that will be advanced also lists the blocks of later tokens.
+    /// The blocks of the caches, slot by slot. They have room for the new tokens. A step that will be advanced also lists the blocks for later
+    /// tokens.
     pub blocks: Vec<u32>,
 }
 
@@ -51,7 +54,7 @@ impl Step {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }
 
-    /// Empties the step.
+    /// Removes everything from the step.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.runs.clear();
@@ -59,12 +62,12 @@ impl Step {
         self.blocks.clear();
     }
 
-    /// Returns the tokens that the longest slot has read after this step.
+    /// Returns how many tokens the longest slot has read after this step.
     pub fn context(&self) -> usize {
         self.runs.iter().map(Run::end).max().unwrap_or(0)
     }
 
-    /// Fills `words` with the cursor, in rows of four: two rows of header, one row per token, two rows per run, one row per four outputs.
+    /// Fills `words` with the cursor, in rows of four numbers: two rows of header, one row per token, two rows per run, one row per four outputs.
     ///
     /// # Errors
     /// `Input` if the step has too many tokens, runs and outputs for the cursor.
@@ -94,8 +97,8 @@ impl Step {
         Ok(())
     }
 
-    /// Advances a step in which every run has one token and one output. Each run reads its token of `drawn` and the pages that it wrote last.
-    /// On a device `shaders/sample/draw.wgsl` does the same.
+    /// Advances a step in which every run has one token and one output. The next token of run i is `drawn[i]`, and each run reads the pages that
+    /// it wrote last. On a device, `shaders/sample/draw.wgsl` does the same.
     pub fn advance(&mut self, drawn: &[u32]) {
         for (run, &token) in self.runs.iter_mut().zip(drawn) {
             self.tokens[run.first_row as usize] = token;
@@ -105,7 +108,7 @@ impl Step {
         }
     }
 
-    /// Returns (row, run, index of the row in its run) for every row.
+    /// Returns an iterator over all rows: the row, its run, and the index of the row within the run.
     pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
     }

@@ -1,25 +1,25 @@
-//! Words: a word is a formula with two implementations, dispatches on a device and a reference implementation on the CPU, its *twin*.
+//! Words. A word is a formula with two implementations: dispatches on a device, and a reference implementation on the CPU, its *twin*.
 
 use super::{Cache, Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
 use std::ops::Range;
 
 /// One fused step of a layer.
 pub trait Word: Send + Sync {
-    /// Name in profiles, tests and errors.
+    /// Returns the name in profiles, tests and errors.
     fn name(&self) -> &'static str;
 
-    /// Encodes the word as dispatches, for steps within the bounds of `cx`.
+    /// Encodes the word as dispatches that are correct for all steps within the bounds of `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
     /// Computes the word on the host, with loops that are as simple as possible.
     fn twin(&self, host: &mut Host);
 
-    /// Returns the input that is mostly zeros: an activation and a range of its rows' floats. `None` if the word has no such input.
+    /// Returns the input that is mostly zeros: an activation, and the range of floats in each row. Returns `None` if the word has no such input.
     fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
         None
     }
 
-    /// Returns whether the word makes logits. Steps without outputs skip such words.
+    /// Returns whether the word computes logits. Steps without outputs skip such words.
     fn is_head(&self) -> bool {
         false
     }
@@ -28,9 +28,9 @@ pub trait Word: Send + Sync {
 /// The family of kernels that suits an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Workgroups whose lanes cooperate through workgroup memory: for GPUs.
+    /// Kernels for GPUs. The lanes of a workgroup cooperate through workgroup memory.
     Groups,
-    /// One lane per row and no barriers in products: for software adapters.
+    /// Kernels for software adapters. Products have one lane per row or group of rows, and no barriers.
     Lanes,
 }
 
@@ -38,17 +38,17 @@ pub enum Class {
 #[derive(Debug, Clone)]
 pub struct Caps {
     pub class: Class,
-    /// Bytes of one storage binding.
+    /// The size of the largest storage binding, in bytes.
     pub max_binding: usize,
-    /// One kernel class for every batch size, so that no result depends on the batch.
+    /// `true` if steps of all sizes use the same kernels, so that no result depends on the batch.
     pub batch_invariant: bool,
-    /// The adapter has subgroup additions.
+    /// `true` if the adapter can add within subgroups.
     pub subgroups: bool,
-    /// Rows and columns of cooperative matrices, 16 or 8; `None` if the adapter has none.
+    /// The number of rows and of columns of a cooperative matrix, 16 or 8, or `None` if the adapter has no cooperative matrices.
     pub cooperative: Option<usize>,
-    /// Sizes of the kernels.
+    /// The sizes of the kernels.
     pub tuning: Tuning,
-    /// Kernels read only the columns of non-zero inputs, in matrices with sparse inputs.
+    /// `true` if kernels read only the columns of non-zero inputs of a matrix with sparse inputs.
     pub sparse: bool,
 }
 
@@ -58,8 +58,8 @@ impl Caps {
         Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
-    /// Returns the module for the slot `reduce`. Under batch invariance it does not use subgroups: some drivers choose another subgroup size
-    /// for another kernel, and kernels differ by batch size.
+    /// Returns the module for the slot `reduce`. Under batch invariance, this module does not use subgroups: some drivers choose a different
+    /// subgroup size for each kernel, and the kernel depends on the batch size.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -74,8 +74,8 @@ impl Caps {
         self.class == Class::Lanes && matrix.fits_windows()
     }
 
-    /// Returns whether a matrix is stored column-major, so that only columns of non-zero inputs are read. Not on software adapters: they read
-    /// windows of rows many times faster than storage buffers.
+    /// Returns whether this adapter stores a matrix column-major and reads only the columns of non-zero inputs. Software adapters never do: they
+    /// read windows of rows many times faster than storage buffers.
     pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
         self.sparse && matrix.has_sparse_input && self.class == Class::Groups && !self.batch_invariant
     }
@@ -85,44 +85,46 @@ impl Caps {
 pub struct Lowering<'a> {
     pub tape: &'a Tape,
     pub caps: &'a Caps,
-    /// Upper bounds of the step.
+    /// The largest number of tokens in the step.
     pub tokens: usize,
+    /// The largest number of runs in the step.
     pub runs: usize,
+    /// The largest number of outputs in the step.
     pub outputs: usize,
-    /// Rows of tokens in an activation, or in a plane of it.
+    /// The number of rows in an activation that has one row per token, or in one plane of it.
     pub capacity: usize,
-    /// Tokens that the longest slot has read after the step.
+    /// The largest number of tokens that a slot has read after the step.
     pub context: usize,
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16: under batch invariance, and if a step has more outputs than runs, because
+    /// Returns whether products must not round activations to f16. This is so under batch invariance, and if a step has more outputs than runs:
     /// then the logits themselves are the result.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns the upper bound of an activation's rows.
+    /// Returns the largest number of rows of an activation in the step.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }
 }
 
-/// One dispatch, as plain data. It names constants, parameters and bindings as the shader does; only the shader has binding numbers and
-/// offsets.
+/// One dispatch, as plain data. Constants, parameters and bindings have the same names as in the shader. Only the shader has binding numbers
+/// and offsets.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    /// Path within `shaders/`, without `.wgsl`.
+    /// The path within `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// Modules for the shader's slots: `("weight", "weight::f32")`.
+    /// The modules for the shader's slots: `("weight", "weight::f32")`.
     pub modules: Vec<(&'static str, String)>,
-    /// Constants for the generated module `constants`.
+    /// The constants of the generated module `constants`.
     pub constants: Vec<(&'static str, u32)>,
-    /// Fields of `Params`.
+    /// The values for the fields of `Params`.
     pub params: Vec<(&'static str, Param)>,
-    /// Bindings by the names of the shader's variables.
+    /// The bindings, by the names of the shader's variables.
     pub bindings: Vec<(&'static str, Binding)>,
-    /// Workgroups in x, y and z.
+    /// The numbers of workgroups in x, y and z.
     pub grid: [u32; 3],
 }
 
@@ -156,7 +158,7 @@ impl From<f32> for Param {
     }
 }
 
-/// The resource that is bound to a name.
+/// The resource that a variable of a shader is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
     Var(Var),
@@ -167,14 +169,14 @@ pub enum Binding {
     Blocks,
     /// cos and sin of every position, [`Rotary::angles`](super::Rotary::angles).
     Angles,
-    /// A piece of a matrix: its index in [`MatrixSpec::pieces`] or [`MatrixSpec::column_pieces`].
+    /// A piece of a matrix: the matrix, and the index of the piece in [`MatrixSpec::pieces`] or [`MatrixSpec::column_pieces`].
     Piece(Matrix, usize),
-    /// A uniform of 64 KiB: matrix, index of one of its buffers, first byte.
+    /// A uniform binding of 64 KiB: the matrix, the index of one of its buffers, and the first byte in this buffer.
     Window(Matrix, usize, usize),
-    /// A uniform of 64 KiB: activation, first byte.
+    /// A uniform binding of 64 KiB: the activation, and the first byte in it.
     VarWindow(Var, usize),
-    /// Some zeros, for a binding that this use of the kernel does not read.
+    /// Some zeros, for a variable that the kernel does not read in this dispatch.
     Nothing,
-    /// Some writable bytes, for a binding that this use of the kernel does not write.
+    /// Some writable bytes, for a variable that the kernel does not write in this dispatch.
     Spare,
 }

@@ -1,6 +1,6 @@
-//! Tensors at rest: element types, shapes, and strided views of borrowed bytes.
+//! Tensors in files: element types, shapes, and strided views of borrowed bytes.
 //!
-//! Plain data: this layer knows no files and no devices.
+//! This module holds plain data. It does not open files and knows no devices.
 
 mod blocks;
 mod view;
@@ -9,7 +9,7 @@ pub use view::{View, Walk};
 
 use std::fmt;
 
-/// Element type of a tensor in a file.
+/// The element type of a tensor in a file.
 ///
 /// In most types each number has its own bytes. A block of a ggml type (`Q8_0` to `Q6K`) has 32 or 256 numbers of a row with shared scales;
 /// these types are read and never written.
@@ -39,14 +39,15 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every type but `Coded`.
+    /// All types except `Coded`.
     #[rustfmt::skip]
     pub const ALL: [DType; 18] = [
         DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
         DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
     ];
 
-    /// Returns the numbers in a block and the bytes of a block: `(1, 2)` for F16, `(32, 34)` for Q8_0. `None` for [`DType::Coded`].
+    /// Returns how many numbers a block has and how many bytes it takes: `(1, 2)` for F16, `(32, 34)` for Q8_0. Returns `None` for
+    /// [`DType::Coded`].
     pub const fn block(self) -> Option<(usize, usize)> {
         let block = match self {
             DType::Coded(_) => return None,
@@ -62,7 +63,7 @@ impl DType {
         Some(block)
     }
 
-    /// Returns the bytes of one number. `None` for block types and [`DType::Coded`].
+    /// Returns how many bytes one number takes, or `None` for block types and [`DType::Coded`].
     pub const fn size_bytes(self) -> Option<usize> {
         match self.block() {
             Some((1, bytes)) => Some(bytes),
@@ -70,7 +71,8 @@ impl DType {
         }
     }
 
-    /// Returns the bytes of `n` numbers; a partial block counts as a whole one. `None` for [`DType::Coded`], or if the result overflows.
+    /// Returns how many bytes `n` numbers take. A partial block counts as a whole block. Returns `None` for [`DType::Coded`], or if the result
+    /// overflows.
     pub const fn bytes_of(self, n: usize) -> Option<usize> {
         match self.block() {
             Some((len, bytes)) => n.div_ceil(len).checked_mul(bytes),
@@ -88,7 +90,7 @@ impl DType {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// Returns the name, as in safetensors or GGUF: `F16`, `Q8_0`.
+    /// Returns the name that safetensors or GGUF uses: `F16`, `Q8_0`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "F64",

@@ -1,4 +1,4 @@
-//! A strided view of a tensor: shape, strides and bytes. Reads return f32, in row-major order of the shape.
+//! A strided view of a tensor: shape, strides and bytes. Reading returns f32 numbers in row-major order of the shape.
 
 use super::{DType, blocks, dense_strides, n_elements};
 use crate::error::{Error, Result, filled};
@@ -10,13 +10,13 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 pub struct View<'a> {
     dtype: DType,
     shape: Vec<usize>,
-    /// In elements.
+    /// The strides, in elements.
     strides: Vec<usize>,
-    /// Bytes from the first element on, or from the first block on.
+    /// The bytes of the tensor. They begin with its first element or first block.
     bytes: &'a [u8],
-    /// Factor of every number that is read.
+    /// The factor that multiplies every number when it is read.
     scale: f32,
-    /// The quantised matrix that the numbers are read from, instead of `bytes`; `None` for other tensors.
+    /// The quantised matrix from which the numbers are read, instead of from `bytes`. `None` for other tensors.
     coded: Option<Coded<'a>>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> View<'a> {
     /// Returns a view of a dense row-major tensor.
     ///
     /// # Errors
-    /// `File` if the tensor needs more bytes than there are, or the shape overflows.
+    /// `File` if the tensor needs more bytes than `bytes` has, or if the shape overflows.
     pub fn dense(dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Result<Self> {
         n_elements(shape).ok_or_else(|| overflow(shape))?;
         Self::strided(dtype, shape, &dense_strides(shape), bytes)
@@ -55,11 +55,11 @@ impl<'a> View<'a> {
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// Returns a tensor of `shape` that is read from a quantised matrix. The matrix has the tensor's rows, one after another; if it is
-    /// transposed, the rows of the tensor with its last two dimensions swapped.
+    /// Returns a tensor of `shape` that is read from a quantised matrix. The matrix has the tensor's rows, one after another. A transposed
+    /// matrix has the rows of the tensor with the last two dimensions swapped.
     ///
     /// # Errors
-    /// `File` if the matrix does not have the rows and the width of the shape.
+    /// `File` if the number of rows or the width of the matrix does not match the shape.
     pub fn coded(mut matrix: Coded<'a>, shape: &[usize]) -> Result<Self> {
         let transposed = matrix.coding.transposed;
         let mut stored = shape.to_vec();
@@ -75,18 +75,18 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns the tensor with a factor for every number. The factor undoes a rescale of the file, so it is a power of two.
+    /// Returns the tensor with every number multiplied by `by` when it is read. `by` undoes a division in the file, so it is a power of two.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// Returns the quantised matrix that the numbers are read from. `None` for other tensors, and if the view has a factor. The matrix is
-    /// marked as transposed if the tensor has its last two dimensions swapped.
+    /// Returns the quantised matrix from which the numbers are read. Returns `None` for other tensors, and if the view multiplies numbers by a
+    /// factor. The matrix is marked as transposed if its rows are the columns of the tensor.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// Returns the tensor of decoded codes, without the scales of a quantised matrix.
+    /// Returns the tensor without the scales of its quantised matrix: reading returns the values of codes. Other tensors stay the same.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
@@ -112,8 +112,8 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// Returns the same numbers in another shape. `None` if the number of elements differs. For a tensor that is not dense, only dimensions of
-    /// 1 may be added or removed; otherwise `None`.
+    /// Returns the same numbers in another shape, or `None` if the number of elements differs. In the shape of a tensor that is not dense, only
+    /// dimensions of 1 may be added or removed. For other changes the result is `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
@@ -126,7 +126,7 @@ impl<'a> View<'a> {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// Swaps the last two dimensions, without a copy. A tensor with fewer than two dimensions stays the same.
+    /// Swaps the last two dimensions without copying. A tensor with fewer than two dimensions stays the same.
     pub fn transposed(mut self) -> View<'a> {
         let n = self.shape.len();
         if n >= 2 {
@@ -149,8 +149,8 @@ impl<'a> View<'a> {
         true
     }
 
-    /// Returns the bytes of a tensor whose bytes are its numbers, row-major without gaps. `None` for block types, quantised matrices, scaled
-    /// views and other strides.
+    /// Returns the bytes if they are exactly the tensor's numbers, row-major without gaps. Returns `None` for block types, quantised matrices,
+    /// views with a factor, and views that are not dense.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         let size = self.dtype.size_bytes()?;
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
@@ -159,7 +159,7 @@ impl<'a> View<'a> {
     /// Reads `out.len()` elements as f32, from row-major index `start` on.
     ///
     /// # Errors
-    /// `Input` if the tensor has too few elements; `Model` if its type is not a type of weights.
+    /// `Input` if the tensor has too few elements. `Model` if its type is not a type of weights.
     pub fn read_f32(&self, start: usize, out: &mut [f32]) -> Result<()> {
         let end = start.checked_add(out.len()).filter(|&e| e <= self.len());
         if end.is_none() {
@@ -180,8 +180,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Reads `out.len()` elements that are stored consecutively, without the factor. One element of a block costs as much as the block; only
-    /// transposed views read single elements, and such tensors are small.
+    /// Reads `out.len()` consecutive stored elements, from stored element `at` on, without the factor. Reading one element of a block type
+    /// decodes its whole block. Only views that are not dense read single elements, and such tensors are small.
     fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
         if let Some(coded) = &self.coded {
             coded.read(at, out);
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
     /// Reads all elements as f32.
     ///
     /// # Errors
-    /// `Memory` if the host does not have enough memory; `Model` if the type is not a type of weights.
+    /// `Memory` if the host does not have enough memory. `Model` if the type is not a type of weights.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let mut out = filled(0.0, self.len(), "a tensor")?;
         self.read_f32(0, &mut out)?;
@@ -210,7 +210,7 @@ fn overflow(shape: &[usize]) -> Error {
     Error::file(format!("shape {shape:?} spans more than this machine can address"))
 }
 
-/// Iterates over storage indices in row-major order of a strided shape.
+/// An iterator over the storage indices of a strided tensor, in row-major order of its shape. It never ends.
 pub struct Walk<'s> {
     shape: &'s [usize],
     strides: &'s [usize],

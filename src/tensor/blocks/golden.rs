@@ -1,13 +1,13 @@
-//! Random blocks, and their numbers as the PyPI package `gguf` 0.19 decodes them (`gguf.quants.dequantize`).
+//! Random blocks, and the numbers to which the PyPI package `gguf` 0.19 decodes them (`gguf.quants.dequantize`).
 
 use super::super::{DType, View};
 
 struct Golden {
     dtype: DType,
     blocks: &'static str,
-    /// Some numbers (index, value): they help to find a mistake.
+    /// Some of the numbers, as (index, value). They help to find a mistake.
     some: &'static [(usize, f32)],
-    /// FNV-1a of all numbers as little-endian f32.
+    /// The FNV-1a hash of all numbers as little-endian f32.
     fnv: u64,
 }
 

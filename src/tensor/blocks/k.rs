@@ -1,4 +1,5 @@
-//! ggml super-blocks of 256 numbers. A sub-block i has a small integer scale s[i]; the whole block has one f16 scale d.
+//! ggml super-blocks of 256 numbers x. A block is divided into sub-blocks. Sub-block i has a small integer scale s[i]. The whole block has
+//! one f16 scale d; in Q4_K and Q5_K, it also has dmin, the f16 scale of the minima m[i].
 //!
 //! | type | bytes | x of sub-block i |
 //! |---|---|---|
@@ -6,7 +7,7 @@
 //! | Q5_K | d dmin p[12] h[32] n[128] | as Q4_K, with the fifth bits of q in h |
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
-//! A run of 32 bytes of n (Q6_K: 64) has the low nibbles of some numbers, then the high nibbles of the numbers after them.
+//! 32 consecutive bytes of n (64 in Q6_K) hold as many numbers twice: first numbers in the low nibbles, the next numbers in the high nibbles.
 
 use super::half;
 
@@ -18,7 +19,7 @@ pub fn q5_k(block: &[u8], x: &mut [f32]) {
     affine(block, Some(&block[16..48]), &block[48..], x);
 }
 
-/// Computes x = d s[i] q - dmin m[i]. Bit i of h[l] is the fifth bit of number l of sub-block i.
+/// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. If `h` is not `None`, bit i of h[l] is the fifth bit of number l of sub-block i.
 fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
     for (i, x) in x.chunks_exact_mut(32).enumerate() {
@@ -33,9 +34,9 @@ fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Returns scale and minimum of sub-block i, six bits each. The low six bits of bytes 0..4 are s[0..4], of bytes 4..8 m[0..4]. The low
-/// nibbles of bytes 8..12 are the low four bits of s[4..8], the high nibbles those of m[4..8]. Their two high bits are the high bits of
-/// bytes 0..4 for s and of bytes 4..8 for m.
+/// Returns the scale s[i] and the minimum m[i] of sub-block i, six bits each. The low six bits of bytes 0..4 of `p` are s[0..4]. The low six
+/// bits of bytes 4..8 are m[0..4]. For s[4..8], the low four bits are the low nibbles of bytes 8..12, the two high bits are the two high bits
+/// of bytes 0..4. For m[4..8], the low four bits are the high nibbles of bytes 8..12, the two high bits are the two high bits of bytes 4..8.
 fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     match i {
         0..4 => (p[i] & 63, p[i + 4] & 63),
@@ -44,7 +45,7 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
 }
 
 /// Decodes a block of two halves. A half has four runs of 32 numbers, 64 bytes of n and 32 bytes of h. The low four bits of number l in
-/// run r are nibble r / 2 of `n[32 (r % 2) + l]`; its two high bits are bits 2 r and 2 r + 1 of `h[l]`.
+/// run r are nibble r / 2 of `n[32 (r % 2) + l]`. The two high bits of this number are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -1,4 +1,4 @@
-//! Decoding of ggml's block types, whose numbers are stored in blocks with shared scales. One file per family of types.
+//! Decodes ggml's block types. The numbers of a block share scales. There is one file per family of types.
 //!
 //! This module knows bytes and numbers; it does not know tensors or files.
 
@@ -8,19 +8,19 @@ mod small;
 use super::DType;
 use ::half::f16;
 
-/// The largest number of numbers in a block.
+/// The length of the longest block, in numbers.
 const MAX_LEN: usize = 256;
 
 /// A block type.
 pub struct Block {
-    /// Numbers in a block.
+    /// How many numbers a block has.
     pub len: usize,
-    /// Bytes of a block.
+    /// How many bytes a block takes.
     pub size_bytes: usize,
     decode: Decode,
 }
 
-/// Decodes one block: takes its bytes, and room for all its numbers.
+/// A function that decodes one block. Its arguments are the bytes of the block, and room for all its numbers.
 type Decode = fn(&[u8], &mut [f32]);
 
 /// Returns the block of a type, or `None` if the type has no blocks.
@@ -40,7 +40,7 @@ pub const fn of(dtype: DType) -> Option<Block> {
 }
 
 impl Block {
-    /// Decodes `out.len()` numbers of consecutive blocks, from number `start` on.
+    /// Decodes `out.len()` numbers of consecutive blocks, from number `start` of the first block on.
     ///
     /// # Panics
     /// If `bytes` has too few blocks.

@@ -41,7 +41,7 @@ fn fifth_bits(h: &[u8]) -> u32 {
     u32::from_le_bytes([h[0], h[1], h[2], h[3]])
 }
 
-/// Computes x[j] = f(q[j]). q[j] is nibble j, with bit j of `fifth` as its fifth bit.
+/// Computes x[j] = f(q[j]). The low four bits of q[j] are nibble j, its fifth bit is bit j of `fifth`.
 fn unpack(fifth: u32, nibbles: &[u8], x: &mut [f32], f: impl Fn(f32) -> f32) {
     let (low, high) = x.split_at_mut(16);
     for (j, &n) in nibbles.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Maps GGUF files of RWKV-6 and RWKV-7 to the official tensors: names and orientation, splitting of fused tensors, undoing of rescaling.
+//! Maps the tensors of GGUF files of RWKV-6 and RWKV-7 to the official tensors: changes names and orientation, splits fused tensors, and
+//! undoes rescaling.
 //!
 //! This module knows names and the metadata that affect shapes. The container is read in `header`.
 
@@ -9,7 +10,7 @@ use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// Names outside of blocks: GGUF, official.
+/// The names of tensors outside of blocks: (GGUF, official).
 const TOP: [(&str, &str); 6] = [
     ("token_embd.weight", "emb.weight"),
     ("token_embd_norm.weight", "blocks.0.ln0.weight"),
@@ -19,7 +20,7 @@ const TOP: [(&str, &str); 6] = [
     ("output.weight", "head.weight"),
 ];
 
-/// Matrices and norms of a block that are only renamed: GGUF, official. `.weight` and `.bias` stay.
+/// The matrices and norms of a block that are only renamed: (GGUF, official). The endings `.weight` and `.bias` stay.
 const KEPT: [(&str, &str); 11] = [
     ("attn_norm", "ln1"),
     ("attn_norm_2", "ln2"),
@@ -34,14 +35,14 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// The shape of the official tensor.
+/// The form of an official tensor, as opposed to the shape in the file.
 #[derive(Clone, Copy)]
 enum Form {
-    /// `[1, 1, C]`.
+    /// A vector with the shape `[1, 1, C]`.
     Vector,
-    /// The shape of the file with the last two dimensions swapped, for low-rank pairs.
+    /// A matrix of a low-rank pair: the shape in the file with the last two dimensions swapped.
     Swapped,
-    /// `[H, S]`. The file may have it flattened.
+    /// A matrix `[H, S]`, which the file may store as one vector.
     Heads,
 }
 use Form::{Heads, Swapped, Vector};
@@ -49,15 +50,16 @@ use Form::{Heads, Swapped, Vector};
 /// The names of one architecture.
 struct Version {
     architecture: &'static str,
-    /// Parameters of a block: GGUF, official, shape. GGUF adds `.weight`, official names do not have it.
+    /// The parameters of a block: (GGUF, official, form). In a file, the GGUF name also has the ending `.weight`. The official name has no
+    /// such ending.
     own: &'static [(&'static str, &'static str, Form)],
     /// The vectors of `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
     /// The smallest number of these vectors.
     fused_least: usize,
-    /// Dummy tensors of block 0, which are left out.
+    /// The tensors of block 0 that the model does not use. They are left out.
     unused: &'static [&'static str],
-    /// Matrices that are divided by 2^(block / P) if the metadata have a period P.
+    /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this.
     rescaled: &'static [&'static str],
 }
 
@@ -103,19 +105,19 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// The values of `general.architecture`.
+/// The supported values of `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
 
 /// The metadata that determine names and shapes.
 pub struct Model {
     version: &'static Version,
     head_size: Option<usize>,
-    /// P, the period of rescaling.
+    /// P, the period of rescaling in blocks, or `None` if the file is not rescaled.
     rescale_every: Option<usize>,
 }
 
 impl Model {
-    /// Reads the metadata of one of [`ARCHITECTURES`].
+    /// Reads the metadata of a file whose architecture must be one of [`ARCHITECTURES`].
     pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Model> {
         let known = VERSIONS.iter().find(|version| version.architecture == architecture);
         let version = known.ok_or_else(|| {
@@ -126,7 +128,8 @@ impl Model {
         Ok(Model { version, head_size, rescale_every })
     }
 
-    /// Returns the canonical tensors of a listed one: several for a fused tensor, none for a dummy. An unknown tensor keeps its name.
+    /// Returns the official tensors for a tensor of the file: several for a fused tensor, none for an unused tensor. An unknown tensor keeps its
+    /// name.
     pub fn canonical(&self, t: &Listed) -> Result<Vec<Located>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);
@@ -153,7 +156,7 @@ impl Model {
         }
     }
 
-    /// Returns the factor that undoes the rescaling of a block.
+    /// Returns the factor that undoes the rescaling in a block.
     fn undo_rescale(&self, block: usize) -> Result<f32> {
         let Some(period) = self.rescale_every else { return Ok(1.0) };
         let factor = 2f32.powi(i32::try_from(block / period).unwrap_or(i32::MAX));
@@ -161,7 +164,7 @@ impl Model {
         Some(factor).filter(|f| f.is_finite()).ok_or_else(|| Error::file(text()))
     }
 
-    /// Splits the fused lerps into vectors [1, 1, C]. Rows are contiguous, so each vector is a range of bytes.
+    /// Splits the fused lerps into vectors `[1, 1, C]`. The rows of the fused tensor are contiguous, so each vector is a range of its bytes.
     fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());
@@ -188,7 +191,7 @@ impl Model {
         Ok(self.version.fused.iter().take(n).enumerate().map(vector).collect())
     }
 
-    /// Gives a tensor its official shape and strides.
+    /// Changes the shape and the strides of a tensor to the official form.
     fn formed(&self, mut t: Located, form: Form) -> Result<Located> {
         let n_dims = t.shape.len();
         let len: usize = t.shape.iter().product();
