@@ -129,7 +129,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
     }
 }
 
-/// Returns the error of a backend without adapters. It lists the backends that have one.
+/// Returns the error of a backend without adapters. The message lists the backends that can be used instead.
 async fn no_adapter_through(backend: Backend) -> Error {
     let names = |all: &[Backend]| all.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     let built_in: Vec<Backend> = Backend::ALL.into_iter().filter(|b| b.is_built_in()).collect();

@@ -49,7 +49,7 @@ pub trait Loaded: Send + Sync {
         &self.section().tape
     }
 
-    /// Creates an executor with its own states, caches and activations. States have their initial values in page 0, zeros elsewhere.
+    /// Creates an executor with its own states, caches and activations. Page 0 of a state has the initial values, other pages are zeros.
     ///
     /// # Errors
     /// `Memory` if the device has no room for `room`.
@@ -83,7 +83,7 @@ pub trait Loaded: Send + Sync {
 pub struct WordTime {
     /// Name of the word.
     pub word: &'static str,
-    /// Number of dispatches; 0 on the CPU.
+    /// The number of dispatches; 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
     /// Bytes of the matrices that the word reads. A table counts with one row.
@@ -175,7 +175,7 @@ pub trait Executor: Send {
     /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`; an id is [`NOTHING`] if its sampler had no candidate.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// The errors of [`finish`](Self::finish).
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()>;
 
     /// Samples `n` tokens per run. Blocks.
@@ -190,7 +190,7 @@ pub trait Executor: Send {
     /// Takes the result of [`begin_read`](Self::begin_read): the numbers of each excerpt, in order.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// The errors of [`finish`](Self::finish).
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>>;
 
     /// Reads back one part of memory. Blocks.
@@ -221,7 +221,7 @@ pub trait Executor: Send {
     /// Blocks until a `finish` method would not wait. Every `finish` method calls `wait`.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// The errors of [`finish`](Self::finish).
     fn wait(&mut self) -> Result<()>;
 
     /// Drops the result of work that was begun. The device still plays the work.

@@ -28,7 +28,7 @@ struct Measured {
 /// with the twins.
 ///
 /// # Errors
-/// As [`Device::open_async`].
+/// The errors of [`Device::open_async`].
 pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     let mut device = Device::open_async(adapter, batch_invariant).await?;
     match cache.and_then(|folder| read(&file(adapter, &device.caps, folder))) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longest time of a submission, and so the longest delay of a token.
+/// The longest time of a submission, and so the longest delay of a token.
 const LONGEST: Duration = Duration::from_millis(30);
 
 /// The number of steps per submission: as many as fit in 30 ms, from 1 to [`MAX_AHEAD`].

@@ -58,7 +58,7 @@ pub struct Batcher {
     ahead: Ahead,
     /// True if the device has the current samplers of all streams.
     has_samplers: bool,
-    /// Number of jobs so far; the next job's id.
+    /// The number of jobs so far; the next job's id.
     n_jobs: u64,
     /// Bound on prefill while other sequences decode. `None` means no bound.
     prefill: Option<PrefillBound>,
@@ -81,7 +81,7 @@ struct Sequence {
     /// Positions at which the slot is forked for [`Batcher::take_kept`], as numbers of unread tokens, ascending. The last entry is reached
     /// first.
     marks: Vec<usize>,
-    /// Number of alternatives for log-probabilities of the prompt. `None` if these are not wanted, or are complete.
+    /// The number of alternatives for log-probabilities of the prompt. `None` if these are not wanted, or are complete.
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt's tokens after the first, as far as the prompt is read.
     prompt_logprobs: Vec<Logprobs>,
@@ -197,7 +197,7 @@ impl Batcher {
     /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all. Returns the ids in the order of `jobs`.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if prompts or `from` differ.
+    /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if prompts or `from` differ.
     pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
         if jobs.len() > self.n_free() {
             return Err(Error::input(format!("expected a free slot for each of {} jobs, found {}", jobs.len(), self.n_free())));

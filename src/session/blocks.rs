@@ -4,7 +4,7 @@ use crate::tape::TOKENS_PER_BLOCK;
 
 /// The blocks of a session.
 pub struct Blocks {
-    /// Number of slots that use each block.
+    /// The number of slots that use each block.
     users: Vec<u32>,
     free: Vec<u32>,
 }

@@ -162,7 +162,7 @@ impl Session {
     /// text.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
+    /// The errors of [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
     pub fn encode_for(&self, slot: Slot, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
         match self.n_tokens(slot)? {
             0 => self.encode(prompt),

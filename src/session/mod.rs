@@ -70,7 +70,7 @@ use work::{Cut, Scratch};
 /// Extra slots that hold sequences which do not step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// Number of extra slots.
+    /// The number of extra slots.
     pub slots: usize,
     /// Tokens that the extra slots may hold together in the KV cache of a model with attention. The caller must close slots before they
     /// exceed this; [`Session::held_tokens`] counts their tokens.
@@ -106,7 +106,7 @@ impl Session {
     /// Creates a session with `n_slots` slots.
     ///
     /// # Errors
-    /// As [`with_idle`](Self::with_idle).
+    /// The errors of [`with_idle`](Self::with_idle).
     pub fn new(model: &Model, n_slots: usize) -> Result<Session> {
         Self::with_idle(model, n_slots, Idle::default())
     }
@@ -231,7 +231,7 @@ impl Session {
     /// Prefills a prompt in chunks. Returns the logits after its last token, `[vocab]`. An empty prompt changes nothing.
     ///
     /// # Errors
-    /// As [`prefill_many`](Self::prefill_many).
+    /// The errors of [`prefill_many`](Self::prefill_many).
     pub fn prefill(&mut self, slot: Slot, tokens: &[u32]) -> Result<&[f32]> {
         self.prefill_many(&[(slot, tokens)], &mut |_, _| ())?;
         self.logits(slot)
@@ -240,7 +240,7 @@ impl Session {
     /// Prefills tokens. Returns the input of the head after the last token, LN_out(x) `[C]`, for embeddings and classifiers.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.
+    /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
         some(tokens)?;
         self.prefill(slot, tokens)?;
@@ -254,7 +254,7 @@ impl Session {
     /// [`Facts::labels`](crate::arch::Facts).
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
+    /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
     pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if self.model.facts().labels.is_none() {
             return Err(Error::model("this model is not a classifier: it has no head for labels (`score.weight`)"));
@@ -278,7 +278,7 @@ impl Session {
     /// Decodes one token in a slot. Returns the logits after it, `[vocab]`.
     ///
     /// # Errors
-    /// As [`decode_many`](Self::decode_many).
+    /// The errors of [`decode_many`](Self::decode_many).
     pub fn decode(&mut self, slot: Slot, token: u32) -> Result<&[f32]> {
         self.decode_many(&[(slot, token)])?;
         self.logits(slot)
@@ -287,7 +287,7 @@ impl Session {
     /// Decodes one token in each of several slots, in one step.
     ///
     /// # Errors
-    /// As [`prefill_many`](Self::prefill_many), without interruption.
+    /// The errors of [`prefill_many`](Self::prefill_many), without interruption.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
         self.read(work, Cut::OneByOne, None, &mut |_, _| ())
     }
@@ -296,7 +296,7 @@ impl Session {
     /// tokens.
     ///
     /// # Errors
-    /// As [`prefill_many`](Self::prefill_many); the errors of `each`.
+    /// The errors of [`prefill_many`](Self::prefill_many); the errors of `each`.
     pub fn score(
         &mut self,
         slot: Slot,

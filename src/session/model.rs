@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// Largest context in tokens: twice the longest trained context of the published models.
+/// The largest context in tokens: twice the longest trained context of the published models.
 const MAX_CONTEXT: usize = 1 << 21;
 /// A loaded model. Clones share the weights. `Send` and `Sync`.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Model {
     /// Loads a checkpoint with default options.
     ///
     /// # Errors
-    /// As [`load_async`](Self::load_async).
+    /// The errors of [`load_async`](Self::load_async).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: impl Into<PathBuf>) -> Result<Model> {
         Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
@@ -56,7 +56,7 @@ impl Model {
     /// Loads a model. `progress` takes the bytes of weights on the device and the total bytes. Blocks.
     ///
     /// # Errors
-    /// As [`load_async`](Self::load_async).
+    /// The errors of [`load_async`](Self::load_async).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         crate::exec::wait::block_on(Self::load_async(source, options, progress))

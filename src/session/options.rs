@@ -68,7 +68,7 @@ pub struct Options {
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
-/// Largest default context, in tokens.
+/// The largest default context, in tokens.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
 impl Default for Options {

@@ -9,7 +9,7 @@ pub const ZERO: usize = 0;
 
 /// The pages of a session.
 pub struct Pages {
-    /// Number of slots that use each page.
+    /// The number of slots that use each page.
     users: Vec<usize>,
     /// For each page, the index (0 or 1) of the half with the current shift vectors.
     half: Vec<usize>,

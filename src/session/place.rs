@@ -133,7 +133,7 @@ async fn load(
     })
 }
 
-/// Describes several devices as one. Equal texts appear once, others are joined by arrows.
+/// Describes several devices as one. Texts are joined by arrows. A text that is equal for all devices appears once, except for ids.
 fn together(devices: &[Device]) -> Device {
     let joined = |field: fn(&Device) -> &str| devices.iter().map(field).collect::<Vec<_>>().join(" -> ");
     let joint = |field: fn(&Device) -> &str| {

@@ -45,7 +45,7 @@ impl Windows<'_> {
 /// A model's predictions of a text, compared with a reference. Logarithms are natural; probabilities cover the whole vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// Number of predicted tokens.
+    /// The number of predicted tokens.
     pub n: usize,
     /// exp(mean of −log p(token)) of the reference.
     pub reference_perplexity: f64,
@@ -55,7 +55,7 @@ pub struct Quality {
     pub kl_mean: f64,
     /// 99th percentile of the same divergence.
     pub kl_p99: f64,
-    /// Largest value of the same divergence.
+    /// The largest value of the same divergence.
     pub kl_max: f64,
     /// Percentage of tokens at which both models have the same most likely token.
     pub agreement_percent: f64,

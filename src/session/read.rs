@@ -17,7 +17,7 @@ use web_time::Instant;
 /// Measures the time of a submission on the host.
 pub(super) struct Clock {
     began: Instant,
-    /// Time until the host found the submission done. `None` until then.
+    /// The time until the host found that the submission is done. `None` until then.
     took: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Reading<'_> {
     /// [`begin_score`](Session::begin_score) these are the logits after every token.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish); the errors of `each`.
+    /// The errors of [`finish`](Self::finish); the errors of `each`.
     pub fn finish_with(self, each: &mut dyn FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
         self.session.finish_read()?;
         self.session.hand_over(each)
@@ -86,7 +86,7 @@ impl Session {
     /// Begins to prefill prompts in several slots: as many tokens as one submission may have.
     ///
     /// # Errors
-    /// As [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
+    /// The errors of [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
     pub fn begin_prefill(&mut self, work: &[(Slot, &[u32])]) -> Result<Reading<'_>> {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
@@ -94,7 +94,7 @@ impl Session {
     /// Begins to decode one token in each of several slots.
     ///
     /// # Errors
-    /// As [`begin_prefill`](Self::begin_prefill).
+    /// The errors of [`begin_prefill`](Self::begin_prefill).
     pub fn begin_decode(&mut self, work: &[(Slot, u32)]) -> Result<Reading<'_>> {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
@@ -102,7 +102,7 @@ impl Session {
     /// Begins to prefill tokens, as many as one submission may have, and requests the logits after each of these tokens.
     ///
     /// # Errors
-    /// As [`begin_prefill`](Self::begin_prefill).
+    /// The errors of [`begin_prefill`](Self::begin_prefill).
     pub fn begin_score(&mut self, slot: Slot, tokens: &[u32]) -> Result<Reading<'_>> {
         self.begin_chunk([(slot, tokens)].as_slice(), usize::MAX, Wanted::All)
     }

@@ -16,7 +16,7 @@ impl Session {
     /// Returns the tokens that a slot has read. Empty for a recurrent model, or if the tokens are unknown.
     ///
     /// # Errors
-    /// As [`n_left`](Self::n_left).
+    /// The errors of [`n_left`](Self::n_left).
     pub fn tokens(&self, slot: Slot) -> Result<&[u32]> {
         Ok(&self.contents(slot)?.tokens)
     }
@@ -50,7 +50,7 @@ impl Session {
     /// common, or to 0 tokens if its tokens are unknown, and prefills the rest. Returns the number of tokens that were not read again.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
+    /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
     pub fn read_to(&mut self, slot: Slot, tokens: &[u32]) -> Result<usize> {
         self.read_to_with(slot, tokens, &mut |_, _| ())
     }

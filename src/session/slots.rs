@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Slot {
     session: u32,
     index: u32,
-    /// Number of slots that were closed at this index before.
+    /// The number of slots that were closed at this index before.
     generation: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct SlotContents {
     pub page: usize,
     /// Logits after the last token; empty if unknown.
     pub logits: Vec<f32>,
-    /// Number of tokens that were read.
+    /// The number of tokens that were read.
     pub n_tokens: usize,
     /// Blocks of the KV cache; may be more than the tokens need.
     pub blocks: Vec<u32>,

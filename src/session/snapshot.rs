@@ -97,7 +97,7 @@ impl Session {
     /// Copies the contents of a slot to host memory. The slot does not change. Blocks.
     ///
     /// # Errors
-    /// As [`begin_snapshot`](Self::begin_snapshot) and [`Copying::finish`].
+    /// The errors of [`begin_snapshot`](Self::begin_snapshot) and [`Copying::finish`].
     pub fn snapshot(&mut self, slot: Slot) -> Result<Snapshot> {
         self.begin_snapshot(slot)?.finish()
     }

@@ -31,7 +31,7 @@ pub struct StateExtras<'a> {
     pub sampler: Option<&'a sample::Memory>,
     /// Bytes that a text held back at its end ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
-    /// Metadata of the caller: keys and values. Must not contain the file's own keys, because it would replace their values.
+    /// Metadata of the caller: keys and values. The file's own keys are not allowed here: the caller's values would replace them.
     pub metadata: &'a [(&'a str, String)],
 }
 
@@ -118,7 +118,7 @@ impl Session {
     /// Writes the contents of a slot to a state file, with `tokens` and `sampler` if given.
     ///
     /// # Errors
-    /// As [`snapshot`](Self::snapshot) and [`Snapshot::save`].
+    /// The errors of [`snapshot`](Self::snapshot) and [`Snapshot::save`].
     pub fn save(&mut self, slot: Slot, path: &Path, tokens: Option<&[u32]>, sampler: Option<&sample::Memory>) -> Result<()> {
         self.save_with(slot, path, StateExtras { tokens, sampler, ..StateExtras::default() })
     }
@@ -132,7 +132,7 @@ impl Session {
     /// (`blocks.N.att.time_state`) has no hash and is accepted with a note.
     ///
     /// # Errors
-    /// As [`Snapshot::load`]; `Input` if all slots are in use.
+    /// The errors of [`Snapshot::load`]; `Input` if all slots are in use.
     pub fn load(&mut self, path: &Path, any_weights: bool) -> Result<(Slot, LoadedState)> {
         let (snapshot, loaded) = Snapshot::load(&self.model, path, any_weights)?;
         Ok((self.restore(&snapshot)?, loaded))

@@ -54,10 +54,10 @@ pub enum Wanted {
     All,
 }
 
-/// Callback for logits: index of the token in its item, logits after it.
+/// Callback for logits. Takes the index of the token in its item, and the logits after the token.
 pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
-/// Callback for logits: index of the item, index of the token in it, logits after the token.
+/// Callback for logits. Takes the index of the item, the index of the token in the item, and the logits after the token.
 pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
 
 /// Tokens `from..from + len` of an item, read in one step.
@@ -70,7 +70,7 @@ pub struct Part {
     pub len: usize,
     /// True if these are the last tokens of the item.
     pub is_last: bool,
-    /// Number of tokens that the slot has read after the step.
+    /// The number of tokens that the slot has read after the step.
     pub end: usize,
 }
 
@@ -84,7 +84,7 @@ pub struct Scratch {
     pub done: Vec<usize>,
     /// Logits of the last step.
     pub logits: Vec<f32>,
-    /// Number of rows of logits of each part.
+    /// The number of rows of logits of each part.
     pub rows: Vec<usize>,
 }
 

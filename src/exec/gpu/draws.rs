@@ -14,7 +14,7 @@ use wgpu::BufferUsages;
 
 /// The number of words of a slot's header in the buffer of ids: number of draws (low half, high half), step, unused.
 const HEADER: usize = 4;
-/// Largest vocabulary: the kernel searches two levels of 512 ranges of four ids.
+/// The largest vocabulary: the kernel searches two levels of 512 ranges of four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
 
 /// The sizes of [`Draws`].
@@ -25,7 +25,7 @@ pub struct DrawSizes {
     pub stride: usize,
     /// Rows of logits; one per slot.
     pub n_slots: usize,
-    /// Number of steps whose ids are kept.
+    /// The number of steps whose ids are kept.
     pub n_steps: usize,
 }
 

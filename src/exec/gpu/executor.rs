@@ -142,7 +142,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Makes a plan for steps of this size, unless it exists.
+    /// Makes a plan for steps of this size, unless `plans` has one.
     fn plan(&mut self, size: Size) -> Result<()> {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {

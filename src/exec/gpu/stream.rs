@@ -87,7 +87,7 @@ fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
 pub struct Turn<'a> {
     stream: &'a Stream,
     _alone: MutexGuard<'a, ()>,
-    /// The last submission of this step that reads each set.
+    /// For each set, the last submission of this step that reads the set.
     readers: [Option<wgpu::SubmissionIndex>; 2],
 }
 

@@ -11,7 +11,7 @@ pub struct Table {
     pub matrix: Matrix,
     /// Consecutive ranges of rows.
     pieces: Vec<Kept>,
-    /// Number of rows in each piece.
+    /// The number of rows in each piece.
     rows: Vec<usize>,
     row_bytes: usize,
 }

@@ -23,9 +23,9 @@ pub struct Job {
     /// Bytes that the previous text held back at its end, if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// Number of alternatives for log-probabilities of each token, as [`Stream::n_logprobs`].
+    /// The number of alternatives for log-probabilities of each token, as [`Stream::n_logprobs`].
     pub n_logprobs: Option<usize>,
-    /// Number of alternatives for log-probabilities of the prompt: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
+    /// The number of alternatives for log-probabilities of the prompt: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
     pub n_prompt_logprobs: Option<usize>,
     /// Slots that are kept after the job: see [`Batcher::take_kept`](super::Batcher::take_kept).
     pub keeps: Keeps,

@@ -20,9 +20,9 @@ pub enum Flight {
     Reading {
         /// Sequences in the order of reading; decoding sequences come first.
         order: Vec<usize>,
-        /// Number of decoding sequences.
+        /// The number of decoding sequences.
         n_first: usize,
-        /// Number of decoding sequences that read a token.
+        /// The number of decoding sequences that read a token.
         n_decoding: usize,
         /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
@@ -39,7 +39,7 @@ impl Batcher {
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
     ///
     /// # Errors
-    /// As [`Session::decode_many`](crate::session::Session::decode_many). After an error the next step ends all jobs with that error.
+    /// The errors of [`Session::decode_many`](crate::session::Session::decode_many). After an error the next step ends all jobs with that error.
     pub fn step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         self.begin_step()?;
         self.finish_step(on_event)
@@ -49,7 +49,7 @@ impl Batcher {
     /// step is finished; added jobs take part in the next step.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// The errors of [`step`](Self::step).
     pub fn begin_step(&mut self) -> Result<()> {
         if self.flight.is_some() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Batcher {
     /// Finishes the step that was begun, as [`step`](Self::step) does. Blocks until the device is done. Without a step, returns no jobs.
     ///
     /// # Errors
-    /// As [`step`](Self::step). In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
+    /// The errors of [`step`](Self::step). In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         self.land(flight, on_event).inspect_err(|e| self.fail(e))?;

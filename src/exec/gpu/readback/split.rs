@@ -5,7 +5,7 @@ use crate::error::{Result, room};
 use crate::exec::gpu::Device;
 use std::task::{Context, Poll};
 
-/// Largest buffer of a [`SplitReadback`], in bytes.
+/// The largest buffer of a [`SplitReadback`], in bytes.
 const PART_BYTES: usize = 64 << 20;
 
 /// Buffers that the host can read, used as one: each but the last holds `part_bytes`.
