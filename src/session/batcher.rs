@@ -70,7 +70,7 @@ pub struct Batcher {
     flight: Option<Flight>,
 }
 
-/// State of a running job that is not in its stream.
+/// The part of a running job's state that the job's stream does not have.
 struct Sequence {
     job: JobId,
     /// Tokens that the slot reads before the next sampling: the rest of the prompt, or the token that was sampled last.
@@ -81,7 +81,7 @@ struct Sequence {
     /// Positions at which the slot is forked for [`Batcher::take_kept`], as numbers of unread tokens, ascending. The last entry is reached
     /// first.
     marks: Vec<usize>,
-    /// The number of alternatives for log-probabilities of the prompt. `None` if these are not wanted, or are complete.
+    /// The number of alternative tokens in log-probabilities of the prompt. `None` if no log-probabilities are wanted, or all are complete.
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt's tokens after the first, as far as the prompt is read.
     prompt_logprobs: Vec<Logprobs>,
@@ -314,7 +314,7 @@ impl Batcher {
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
-            // The device has the samplers of the jobs that took part.
+            // The device has the samplers of the jobs that took part in the last step. If other jobs take part now, they are outdated.
             self.has_samplers &= sequence.is_paused == was_paused;
         }
     }

@@ -37,8 +37,8 @@ pub struct Event<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that one submission sampled for this stream, this token included. Their events follow each other at once; fewer
-    /// follow if the text ends. 0 if no token was sampled for the event.
+    /// The number of tokens that one submission sampled for this stream, this token included. The events of these tokens follow each other at
+    /// once; fewer follow if the text ends. 0 if no token was sampled for the event.
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
         Batch { streams, vocab, on_event, broken: false, n_taken: 0 }
     }
 
-    /// Returns whether a stream has not finished.
+    /// Returns whether the text of a stream has not ended.
     pub fn is_live(&self, stream: usize) -> bool {
         self.streams[stream].finish.is_none()
     }

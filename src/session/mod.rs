@@ -170,7 +170,7 @@ impl Session {
         self.slots.n_free()
     }
 
-    /// Returns the tokens that these slots hold in the KV cache, in whole blocks of 64. Blocks that slots share count once. Returns 0 for a
+    /// Returns how many tokens these slots hold in the KV cache, in whole blocks of 64. Blocks that slots share count once. Returns 0 for a
     /// recurrent model.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the logits after the slot's last token, `[vocab]`. They are empty before the first token.
+    /// Returns the logits after the slot's last token, `[vocab]`. They are empty before the first token, and after a rewind.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
         Ok(&self.contents(slot)?.logits)
     }

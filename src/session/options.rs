@@ -36,7 +36,8 @@ pub struct Options {
     pub parts: Vec<PartOn>,
     /// The float format of matrices that are not quantised.
     pub dtype: FloatChoice,
-    /// The device and the format of each layer, as in `docs/strategies.md`. Replaces `device`, `parts`, `dtype` and `quant`.
+    /// The device and the format of each layer, as in `docs/strategies.md`. Replaces `device` and `dtype`. `parts` and `quant` must not be set
+    /// then.
     pub strategy: Option<StrategyChoice>,
     /// The quantised formats of matrices. `None` keeps the file's formats.
     pub quant: Option<QuantPlan>,

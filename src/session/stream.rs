@@ -78,7 +78,8 @@ pub struct Stream {
     /// Restricts the text. Applied after the processor and the guard, so that neither can override it; penalties, biases and bans apply to the
     /// allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The number of alternatives for log-probabilities of each token. `None` requests none. The host samples if this is set.
+    /// The number of alternative tokens in the log-probabilities of each token. `None` requests no log-probabilities. The host samples if this
+    /// is set.
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,

@@ -21,9 +21,9 @@ const MAX_VOCAB: usize = 4 * 512 * 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawSizes {
     pub n_vocab: usize,
-    /// Floats of a row of logits; a multiple of four.
+    /// The number of floats in a row of logits, a multiple of four.
     pub stride: usize,
-    /// Rows of logits; one per slot.
+    /// The number of rows of logits, one per slot.
     pub n_slots: usize,
     /// The number of steps whose ids are kept.
     pub n_steps: usize,
@@ -80,7 +80,7 @@ pub struct Draws {
     sizes: DrawSizes,
     /// Settings of the samplers: one [`Row`] per slot.
     settings: wgpu::Buffer,
-    /// Counts, then biases: `[slot, 2, 4 quads]`.
+    /// Counts of tokens, then biases: `[slot, 2, 4 quads]`.
     memory: wgpu::Buffer,
     /// One bit per id, set if the token does not count in penalties.
     exempt: wgpu::Buffer,

@@ -60,7 +60,8 @@ impl GpuModel {
         Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }
 
-    /// Returns a model with the same weights, for the same device with other capabilities. These capabilities must result in the same layout of weights.
+    /// Returns a model with the same weights, for the same device with other capabilities. These capabilities must result in the same layout
+    /// of weights.
     pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
         Arc::new(GpuModel { device, ..self.clone() })
     }

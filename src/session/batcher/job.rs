@@ -23,11 +23,12 @@ pub struct Job {
     /// Bytes that the previous text held back at its end, if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// The number of alternatives for log-probabilities of each token, as [`Stream::n_logprobs`].
+    /// The number of alternative tokens in the log-probabilities of each token, as [`Stream::n_logprobs`].
     pub n_logprobs: Option<usize>,
-    /// The number of alternatives for log-probabilities of the prompt: see [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs).
+    /// The number of alternative tokens in log-probabilities of the prompt: see
+    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs). `None` requests none.
     pub n_prompt_logprobs: Option<usize>,
-    /// Slots that are kept after the job: see [`Batcher::take_kept`](super::Batcher::take_kept).
+    /// Slots that are kept for the caller: see [`Batcher::take_kept`](super::Batcher::take_kept).
     pub keeps: Keeps,
 }
 
@@ -42,7 +43,7 @@ pub struct Keeps {
     pub pending: bool,
 }
 
-/// A slot that was kept after a job.
+/// A slot of a job that was kept for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSlot {
     /// The job.
