@@ -67,13 +67,13 @@ impl<'a> Batch<'a> {
         self.streams[stream].finish.is_none()
     }
 
-    /// Returns whether a live stream needs sampling on the host. Then the host samples for all, because they step together.
+    /// Returns whether a live stream needs sampling on the host. Then the host samples for all streams, because they step together.
     fn needs_host(&self) -> bool {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
-    /// Appends a token to a stream and calls the callback. `n_together` is the number of tokens that arrived at once. Returns whether the token
-    /// belongs to the text.
+    /// Appends a token to a stream and calls the callback. `n_together` is the field of [`Event`]. Returns whether the token belongs to the
+    /// text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let is_text = stream.take(token, self.vocab);

@@ -59,7 +59,7 @@ impl LoadedState {
         if let Some(seed) = seed {
             (memory.seed, memory.draws) = (seed, 0);
         }
-        // The saved sampler kept only as many tokens as its own settings need.
+        // The saved sampler kept only as many tokens as its own settings need. `sampler` may need more.
         if memory.recent.len() < tokens.len() {
             memory.recent = tokens.to_vec();
         }

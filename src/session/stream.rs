@@ -31,9 +31,9 @@ impl Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
-    /// A stop id, or the end of a constraint: the text is complete and nothing may follow.
+    /// A stop id or the end of a constraint ended the text. The text is complete and nothing may follow.
     Eos,
-    /// A stop text.
+    /// A stop text ended the text.
     Stop,
     /// The text has `max_tokens` tokens.
     Length,
@@ -56,7 +56,8 @@ impl Finish {
     }
 }
 
-/// Changes logits `[vocab]` before each sampling. Its first argument is the tokens generated so far. The host samples then.
+/// Changes logits before each sampling. The arguments are the tokens generated so far and the logits `[vocab]`. The host samples for a stream
+/// with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
 /// A text that is being generated: its slot, its sampler and its tokens.
@@ -75,8 +76,8 @@ pub struct Stream {
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text. Applied after the processor and the guard, so that neither can override it; penalties, biases and bans apply to the
-    /// allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as without a constraint.
+    /// Restricts the text. Applied after the processor and the guard, so that neither of them can allow a forbidden token. Penalties, biases and
+    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of alternative tokens in the log-probabilities of each token. `None` requests no log-probabilities. The host samples if this
     /// is set.
@@ -92,7 +93,7 @@ pub struct Stream {
     pub grace: usize,
     /// The number of bytes of the text that events have reported.
     pub(super) n_told_text: usize,
-    /// True if the constraint closes the text because few tokens remain. Then the text finishes as cut, although it is complete.
+    /// True if the constraint closes the text because few tokens remain. Then the text finishes with `at_limit`, although it is complete.
     is_closing: bool,
     /// The number of tokens that the constraint has accepted.
     n_told: usize,
@@ -169,7 +170,8 @@ impl Stream {
         &self.text[from..]
     }
 
-    /// Returns whether the host must sample: for a processor, a constraint, or settings that the device's kernel does not support.
+    /// Returns whether the host must sample: for a processor, a constraint, log-probabilities, `counts_every_token`, or settings of the sampler
+    /// that the device's kernel does not support.
     pub(super) fn needs_host(&self) -> bool {
         self.is_watched() || self.counts_every_token || self.n_logprobs.is_some() || !self.sampler.fits_device()
     }
@@ -190,7 +192,7 @@ impl Stream {
         if !self.is_watched() {
             return self.sampler.sample(logits).map(Some);
         }
-        // The guard checks the model's own logits: a processor may make some infinite, and a constraint does so.
+        // The guard checks the model's own logits: a processor may make logits infinite, and a constraint always does.
         let is_guarded = self.sampler.guarded(logits).is_some();
         if is_guarded && self.constraint.is_none() {
             return self.sampler.sample(logits).map(Some);
@@ -213,7 +215,7 @@ impl Stream {
         Ok(drawn.token)
     }
 
-    /// Accepts a sampled token. Returns whether the token belongs to the text, which a stop id does not.
+    /// Accepts a sampled token. Returns whether the token belongs to the text: a stop id does not.
     pub(super) fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
         if self.stop_ids.contains(&token) {
             self.end(Finish::Eos);

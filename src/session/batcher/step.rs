@@ -32,8 +32,8 @@ pub enum Flight {
 }
 
 impl Batcher {
-    /// Runs one step of every job: decodes one token each, and prefills as many prompt tokens as a chunk has room for. If no prompt waits and
-    /// the device samples, decodes several tokens each. Calls `on_event` with text as soon as the text is certain; the event's `stream` is the
+    /// Runs one step of every job: decodes one token per job, and prefills as many prompt tokens as a chunk has room for. If no prompt waits and
+    /// the device samples, decodes several tokens per job. Calls `on_event` with text as soon as the text is certain; the event's `stream` is the
     /// job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
@@ -45,8 +45,8 @@ impl Batcher {
         self.finish_step(on_event)
     }
 
-    /// Begins a step and returns while the device works. Does nothing if a step was begun before. Jobs may be added and cancelled before the
-    /// step is finished; added jobs take part in the next step.
+    /// Begins a step and returns while the device works. Does nothing if the last step is not finished yet. Jobs may be added and cancelled
+    /// before the step is finished; added jobs take part in the next step.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step).
@@ -120,7 +120,7 @@ impl Batcher {
     }
 
     fn begin_reading(&mut self, running: Vec<usize>) -> Result<Flight> {
-        // Decoding sequences come first, with one token each, so that none waits for a prompt.
+        // Decoding sequences come first, with one token each, so that no decoding sequence waits for a prompt.
         let (mut order, mut prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
         // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
         let mut wanted = Wanted::Last;
