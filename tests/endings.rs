@@ -73,7 +73,7 @@ fn an_incomplete_text_under_a_grammar_is_reported() {
     let output = feed(&["batch", "-"], line);
     let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((result["finish"].as_str(), result["complete"].as_bool()), (Some("length"), Some(false)));
-    assert!(stderr(&output).contains("1 were cut"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 cut before"), "{}", stderr(&output));
     let answer = json(&feed(&["chat", "--json", "--grammar", grammar], b"/set CHAT_LEN_MAX 2\nHello\n"));
     assert_eq!((answer["finish"].as_str(), answer["complete"].as_bool()), (Some("length"), Some(false)), "{answer}");
     let spoken = feed(&["chat", "--grammar", grammar], b"/set CHAT_LEN_MAX 2\nHello\n");
