@@ -201,9 +201,9 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in a prompt from which another prompt of the same conversation may continue. From the first, the last message may
-    /// differ. From the second, the conversation may grow: a thought that the prompt begins comes after this position, because it is not repeated.
-    /// Returns no position if the request or the model cannot use them.
+    /// Returns two positions in a prompt from which another prompt of the same conversation may continue. The first is the position where the
+    /// last message differs if it is edited. The second is the end of the tokens that stay when the conversation grows. A thought that the prompt
+    /// begins does not stay. Returns no position if the request or the model cannot use positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention continues from any token.

@@ -18,12 +18,12 @@ pub struct BatchLine<'a> {
     /// The continuations, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
-    /// The tokens of the prompt, counted once, and of all continuations.
+    /// The token counts of the prompt and of all continuations together. The prompt counts once.
     pub usage: Usage,
 }
 
 impl<'a> BatchLine<'a> {
-    /// Makes the line of the continuations of one prompt. Without a vocabulary they have no text.
+    /// Makes the line of one prompt from its continuations. If `has_vocab` is false, the continuations have no text.
     pub fn new(id: &'a Value, done: &'a [Completion], has_vocab: bool) -> BatchLine<'a> {
         let mut choices: Vec<BatchChoice<'_>> = done.iter().map(|done| BatchChoice::new(done, has_vocab)).collect();
         let usage = Usage {
@@ -38,9 +38,9 @@ impl<'a> BatchLine<'a> {
 /// A continuation.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchChoice<'a> {
-    /// `None` without a vocabulary.
+    /// The text. `None` if the model has no vocabulary.
     pub text: Option<&'a str>,
-    /// The model's reasoning before its answer to messages, or `None`.
+    /// The model's thought before its answer to messages, or `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<&'a str>,
     /// Tool calls.
@@ -48,17 +48,17 @@ pub struct BatchChoice<'a> {
     pub calls: Vec<BatchCall<'a>>,
     /// The generated ids.
     pub tokens: &'a [u32],
-    /// One per token if the line asks for them.
+    /// One entry per token. Empty if the line does not ask for log-probabilities.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs<'a>>,
-    /// One per token of the prompt but the first, if the line asks for log-probabilities and `echo`.
+    /// One entry per prompt token except the first. Empty unless the line asks for log-probabilities and `echo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompt_logprobs: Vec<TokenLogprobs<'a>>,
     pub finish: &'static str,
-    /// True if the text is complete under its grammar or schema. `None` without one.
+    /// True if the text is complete under its grammar or schema. `None` without a grammar or schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
-    /// The seed that repeats the text.
+    /// The seed with which the text can be repeated.
     pub seed: u64,
 }
 
@@ -91,7 +91,7 @@ impl<'a> From<&'a ToolCall> for BatchCall<'a> {
     }
 }
 
-/// The natural logarithms of the probabilities of a token and of the most likely tokens at its position: `[id, logarithm]`.
+/// The natural logarithm of a token's probability. `top` has the most likely tokens at the same position as pairs `[id, logarithm]`.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLogprobs<'a> {
     pub token: u32,
@@ -105,7 +105,7 @@ impl<'a> From<&'a Logprobs> for TokenLogprobs<'a> {
     }
 }
 
-/// The tokens of a text.
+/// The token counts of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub prompt_tokens: usize,
@@ -133,24 +133,24 @@ pub struct BatchFailure<'a> {
 /// The summary of a run. Results of other inputs in the same file do not count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
-    /// Lines that this run has done.
+    /// The number of lines that this run has done.
     pub done: usize,
-    /// Lines with an error of this run or of an earlier run.
+    /// The number of lines with an error of this run or of an earlier run.
     pub failed: usize,
-    /// Lines that an earlier run has done.
+    /// The number of lines that an earlier run has done.
     pub kept: usize,
-    /// Texts of this run that ended because the context was full.
+    /// The number of texts of this run that ended because the context was full.
     pub context_full: usize,
-    /// Texts of this run that were cut before their grammar or schema was complete.
+    /// The number of texts of this run that were cut before their grammar or schema was complete.
     pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
-    /// The seed from which lines without a seed derive their own.
+    /// The seed from which lines without a seed derive their own seeds.
     pub seed: u64,
-    /// The tokens of this run.
+    /// The token counts of this run.
     pub usage: Usage,
-    /// The time of the run without loading the model.
+    /// The time of the run in seconds, without loading the model.
     pub seconds: f64,
-    /// Generated tokens per second.
+    /// The number of generated tokens per second.
     pub tokens_per_second: f64,
 }

@@ -1,11 +1,11 @@
-//! The record of one benchmark: llama-bench's keys, for its readers, and wingbeat's own.
+//! The record of one benchmark: the keys of llama-bench, so that its tools can read the record, and wingbeat's own keys.
 
 use super::BuildReport;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct BenchRecord {
-    /// `unknown` if the program does not know its commit.
+    /// The commit of the program, or `unknown`.
     pub build_commit: &'static str,
     pub model_type: String,
     pub model_filename: String,
@@ -13,22 +13,22 @@ pub struct BenchRecord {
     pub model_n_params: u64,
     pub backends: String,
     pub gpu_info: String,
-    /// Tokens that each slot prefills.
+    /// The number of tokens that each slot prefills.
     pub n_prompt: usize,
-    /// Tokens that each slot decodes.
+    /// The number of tokens that each slot decodes.
     pub n_gen: usize,
-    /// Tokens that each slot has read before the test.
+    /// The number of tokens that each slot has read before the test.
     pub n_depth: usize,
-    /// Slots that step together.
+    /// The number of slots that step together.
     pub n_batch: usize,
-    /// The time of the start in seconds since 1970.
+    /// The time at which the test started, in seconds since 1970.
     pub test_time: u64,
     #[serde(flatten)]
     pub samples: Samples,
     pub wingbeat: BenchExtra,
 }
 
-/// Nanoseconds and tokens per second of every repetition. Tokens of all slots count.
+/// Nanoseconds (`_ns`) and tokens per second (`_ts`) of every repetition, with mean and standard deviation. Tokens of all slots count.
 #[derive(Debug, Clone, Serialize)]
 pub struct Samples {
     pub avg_ns: f64,
@@ -53,23 +53,23 @@ pub struct BenchExtra {
     pub dtype: String,
     pub device: String,
     pub driver: String,
-    /// GB/s of weights that large products with a vector read on this device. `None` if not measured.
+    /// The GB/s at which large products with a vector read weights on this device. `None` if not measured.
     pub read_gb_s_ceiling: Option<f64>,
-    /// GFLOP/s of large products with a chunk of vectors on this device. `None` if not measured.
+    /// The GFLOP/s of large products with a chunk of vectors on this device. `None` if not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// The fraction of the ceiling that the test reached. Decoding in one slot counts weights read, without the weights that zeros skip;
-    /// prefill counts operations. `None` for other tests.
+    /// The fraction of the ceiling that the test reached. For decoding in one slot, the bytes of weights that are read count, without weights that
+    /// are skipped because an input is zero. For prefill, operations count. `None` for other tests.
     pub share_of_ceiling: Option<f64>,
-    /// The mean fraction of zeros in the inputs of the ffn's value matrices for one decoded token, even if the device does not skip them.
+    /// The mean fraction of zeros in the inputs of the ffn's value matrices for one decoded token, even if the device does not skip zeros.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
-    /// The median time of a decode step. `None` if nothing was decoded.
+    /// The median time of a decode step in milliseconds. `None` if no token was decoded.
     pub p50_ms: Option<f64>,
     pub p95_ms: Option<f64>,
     pub build: BuildReport,
 }
 
-/// Returns the mean and the standard deviation of a sample (n − 1).
+/// Returns the mean and the standard deviation of a sample, with the divisor n − 1.
 fn moments(x: &[f64]) -> (f64, f64) {
     let n = x.len().max(1) as f64;
     let mean = x.iter().sum::<f64>() / n;

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BuildReport {
     pub version: &'static str,
-    /// The full hash of the commit. `None` in a dev build, and if the sources have no history.
+    /// The full hash of the commit. `None` in a dev build, or if the sources have no history.
     pub commit: Option<&'static str>,
     /// The target triple.
     pub target: Option<&'static str>,
@@ -21,7 +21,7 @@ pub struct BuildReport {
     pub backends: Vec<&'static str>,
 }
 
-/// The digits of a commit in the short form.
+/// The number of digits of a commit in the short form.
 const SHORT: usize = 7;
 
 impl BuildReport {
@@ -39,7 +39,7 @@ impl BuildReport {
         }
     }
 
-    /// Returns `0.1.0 (commit abc1234)`.
+    /// Returns the version and the short commit, such as `0.1.0 (commit abc1234)`.
     pub fn short(&self) -> String {
         let BuildReport { version, commit, profile, .. } = self;
         match commit {
@@ -73,7 +73,7 @@ impl fmt::Display for BuildReport {
     }
 }
 
-/// Returns the first digits of a hash, with the text after its last digit.
+/// Returns the first digits of a hash, and the text after the hash, such as `-dirty`.
 fn short(commit: &str) -> String {
     let (digits, rest) = commit.split_at(commit.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(commit.len()));
     format!("{}{rest}", &digits[..digits.len().min(SHORT)])

@@ -10,15 +10,15 @@ pub struct ChatReport<'a> {
     /// The branch of the conversation.
     pub branch: &'a str,
     pub seed: u64,
-    /// Tokens prefilled before the first token of the answer.
+    /// The number of tokens that were prefilled before the first token of the answer.
     pub prompt_tokens: usize,
-    /// Ids of the answer, its reasoning included.
+    /// The ids of the answer, the thought included.
     pub tokens: &'a [u32],
     pub text: &'a str,
-    /// The model's reasoning before the answer, or `None`.
+    /// The model's thought before the answer, or `None`.
     pub thought: Option<&'a str>,
     pub finish: &'static str,
-    /// True if the answer is complete under its grammar or schema. `None` without one.
+    /// True if the answer is complete under its grammar or schema. `None` without a grammar or schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     pub timings: TimingsReport,

@@ -5,7 +5,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub struct ClassifyReport {
     pub tokens: Vec<u32>,
-    /// The most likely first.
+    /// All classes, the most likely class first.
     pub classes: Vec<ClassReport>,
 }
 
@@ -13,7 +13,7 @@ pub struct ClassifyReport {
 pub struct ClassReport {
     pub label: String,
     pub logit: f32,
-    /// Softmax over all classes.
+    /// The softmax of the logits over all classes.
     pub probability: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The description of a device, in the list of `devices` and in other reports.
+//! The description of a device, for the command `devices` and other reports.
 
 use crate::exec::gpu::{Adapter, Backend, adapters};
 use crate::exec::host_memory;
@@ -17,9 +17,9 @@ pub struct DeviceReport {
     pub driver: String,
     pub features: Features,
     pub limits: DeviceLimits,
-    /// The adapter's memory, or the host's memory if the adapter has none. `None` if the driver does not report it.
+    /// The adapter's memory, or the host's memory if the adapter has no memory of its own. `None` if the size is unknown.
     pub memory_bytes: Option<u64>,
-    /// The memory that is free for this process. Only in lists of devices, because it changes from run to run.
+    /// The memory that is free for this process. Only lists of devices have this field, because its value changes from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<u64>,
     pub chosen: bool,
@@ -42,7 +42,7 @@ pub struct DeviceLimits {
     pub max_storage_buffers: Option<u32>,
 }
 
-/// Lists every adapter, then the host's cores. `chosen` is the id of the device in use.
+/// Lists every adapter of `backend`, then the CPU. `chosen` is the id of the device in use.
 pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     let all = adapters(backend);
     let mut list: Vec<_> = all.iter().enumerate().map(|(i, a)| of_adapter(format!("gpu:{i}"), a)).collect();
@@ -51,7 +51,7 @@ pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     list
 }
 
-/// Describes the device of a model. Lists the adapters again for facts that the model does not keep.
+/// Describes the device of a model. Lists the adapters again, because the model does not keep all properties of its device.
 pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
     let listed = match device.id.as_str() {
         "cpu" => Some(builtin()),
@@ -98,7 +98,7 @@ fn of_adapter(id: String, a: &Adapter) -> DeviceReport {
     }
 }
 
-/// Describes the executor on the host's cores.
+/// Describes the CPU as a device.
 fn builtin() -> DeviceReport {
     let memory = host_memory();
     DeviceReport {

@@ -13,7 +13,7 @@ pub struct ErrorBody {
     /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
     pub kind: &'static str,
     pub message: String,
-    /// The file and the line, then the option or the field.
+    /// The file and the line, then the option or the field, as far as they are known.
     #[serde(rename = "where")]
     pub place: Option<String>,
     pub hint: Option<String>,

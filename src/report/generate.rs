@@ -1,4 +1,4 @@
-//! The JSON of the verb `generate`: one object at the end, or also one object per token.
+//! The JSON of the verb `generate`: one object at the end and, if asked for, one object per token before it.
 
 use super::DeviceReport;
 use crate::session::{Model, Stream, Timings};
@@ -36,15 +36,15 @@ impl From<&Model> for ModelReport {
 /// One continuation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceReport {
-    /// The trial's seed. `None` at the top level, which has the field `seed` already.
+    /// The seed of the trial. `None` at the top level, because `GenerateReport` already has the field `seed`.
     #[serde(skip_serializing_if = "Option::is_none", rename = "seed")]
     pub own_seed: Option<u64>,
     /// The generated ids.
     pub tokens: Vec<u32>,
-    /// `None` without a vocabulary.
+    /// The text. `None` if the model has no vocabulary.
     pub text: Option<String>,
     pub finish: Option<&'static str>,
-    /// True if the text is complete under its grammar or schema. `None` without one.
+    /// True if the text is complete under its grammar or schema. `None` without a grammar or schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
 }
@@ -86,12 +86,12 @@ impl TimingsReport {
     }
 }
 
-/// One generated token. Its text may come with a later token, while a character or a stop text may still be incomplete.
+/// One generated token. The token's text may come with a later token, because a character or a possible stop text is still incomplete.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<usize>,
-    /// `None` for text that was held back until now.
+    /// The id. `None` if the line only has text that was held back.
     pub token: Option<u32>,
     pub text: Option<&'a str>,
 }

@@ -1,4 +1,4 @@
-//! Describes a checkpoint from its header. Opens no device and reads no weight.
+//! Describes a checkpoint from its header, without opening a device and without reading weights.
 
 use crate::arch;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub struct InspectReport {
     /// The number of tensors by type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
-    /// Bytes of weights that decoding one token reads, by weight format.
+    /// The number of bytes of weights that decoding one token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
     /// The memory with weights quantised as in the file or by the option `quant`, and all other weights in f16.
     pub memory: Option<MemoryReport>,
@@ -46,7 +46,7 @@ pub struct InspectReport {
     pub tensors: Option<Vec<TensorReport>>,
 }
 
-/// The sizes that the shapes determine. All are `None` if the architecture is unknown.
+/// The sizes of the model, from the shapes of its tensors. All sizes are `None` if the architecture is unknown.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Hyper {
     pub n_layer: Option<usize>,
@@ -57,24 +57,24 @@ pub struct Hyper {
     pub vocab: Option<usize>,
 }
 
-/// Bytes on a device.
+/// The memory of a model on one device, in bytes.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
-    /// Recurrent state, or keys and values of the whole context.
+    /// The recurrent state, or the keys and values of the whole context.
     pub state_per_slot: u64,
-    /// Activations of a chunk of the default length, and buffers that depend on the context alone.
+    /// The activations of a chunk of the default length, and buffers whose size depends only on the context.
     pub scratch: u64,
 }
 
-/// The memory of one device of a model on several devices.
+/// The memory on one device, in bytes, for a model that is split over several devices.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceMemory {
     /// The id of the device: `gpu:N` or `cpu`.
     pub id: String,
-    /// Weights, without those that the CPU reads from the mapped file.
+    /// The weights, without weights that the CPU reads from the mapped file.
     pub weights: u64,
-    /// States and caches of one slot, and the session's own buffers.
+    /// The states and caches of one slot, and the session's own buffers.
     pub state: u64,
     pub scratch: u64,
 }
@@ -90,7 +90,7 @@ pub struct TensorReport {
 /// memory of a model have an effect.
 ///
 /// # Errors
-/// `Usage` at a strategy or a plan of formats that does not suit the model.
+/// `Usage` if a strategy or a plan of formats does not suit the model.
 pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -> Result<InspectReport> {
     let mut tensors = Vec::new();
     let (mut dtypes, mut n_params) = (BTreeMap::new(), 0u64);
@@ -141,7 +141,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.weights = tape.formats().join("+");
             let mut notes = notes(checkpoint, &tape, &report.weights);
-            // The notes that loading the model with these options would print.
+            // Loading the model with these options would print the same notes.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
@@ -155,7 +155,7 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Returns the bytes of all vectors and matrices, with one row for each table.
+/// Returns the number of bytes in all vectors and matrices. Of a table, only one row counts.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };

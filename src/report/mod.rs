@@ -1,7 +1,7 @@
 //! The JSON shapes that programs rely on.
 //!
-//! The shapes are plain data for serde, filled from a model, a checkpoint or a list of devices. This module prints nothing. A field may be
-//! added; a field that is renamed or removed needs a line in CHANGELOG.md.
+//! The shapes are plain data for serde. Their values come from a model, a checkpoint or a list of devices. This module prints nothing. A field
+//! may be added. A field that is renamed or removed needs a line in CHANGELOG.md.
 
 mod batch;
 mod bench;

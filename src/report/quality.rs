@@ -7,13 +7,14 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub struct QualityReport {
     pub version: &'static str,
-    /// The reference's model.
+    /// The model of the reference.
     pub model: ModelReport,
     pub device: DeviceReport,
     /// The number of predicted tokens.
     pub n: usize,
-    /// The most tokens of a window, and the number of windows. Each window began with an empty state.
+    /// The most tokens of a window. Each window began with an empty state.
     pub window: usize,
+    /// The number of windows.
     pub n_windows: usize,
     pub reference: WeightsReport,
     pub variants: Vec<VariantReport>,
@@ -24,9 +25,9 @@ pub struct QualityReport {
 pub struct WeightsReport {
     /// The requested format, such as `auto` or `f16`.
     pub name: String,
-    /// Formats of the matrices, joined by `+`.
+    /// The formats of the matrices, joined by `+`.
     pub dtype: String,
-    /// The mean over all matrices.
+    /// The mean number of bits per weight over all matrices.
     pub bits_per_weight: f64,
     pub weight_bytes: u64,
     pub perplexity: f64,
@@ -48,14 +49,14 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
-    /// Percent by which the perplexity is above the reference's.
+    /// The difference between this perplexity and the perplexity of the reference, in percent of the latter.
     pub loss_percent: f64,
-    /// The mean of KL(reference || variant) in nats per token.
+    /// The mean of KL(reference || variant) over all tokens, in nats.
     pub kl_mean: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of KL(reference || variant), in nats.
     pub kl_p99: f64,
     pub kl_max: f64,
-    /// Percent of the tokens for which both models have the same most likely token.
+    /// The percentage of positions at which reference and variant have the same most likely token.
     pub agreement_percent: f64,
 }
 

@@ -7,11 +7,11 @@ pub struct ScoreReport {
     pub tokens: Vec<u32>,
     /// The natural logarithm of each token's probability. `None` for the first token.
     pub logprobs: Vec<Option<f64>>,
-    /// −Σ logprobs.
+    /// The sum of `logprobs`, negated.
     pub nll: f64,
-    /// exp(nll / n). `None` for a single token.
+    /// exp(nll / n). `None` if no token has a probability.
     pub perplexity: Option<f64>,
-    /// The number of tokens with a probability.
+    /// The number of tokens that have a probability.
     pub n: usize,
 }
 

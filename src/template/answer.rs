@@ -5,7 +5,7 @@
 
 use super::Message;
 
-/// A mark that models write for the date of their training, and the original code's replacement.
+/// The mark that models write for the date of their training, and the text by which the original code replaces the mark.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 
 /// A call of a tool.
@@ -17,8 +17,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Returns the segments of an answer as messages, and the call of a tool if the last segment is a call. Segments were separated at the ids
-/// of special tokens, so a text that spells `<|assistant|>` begins no segment.
+/// Returns the segments of an answer as messages, and the tool call if the last segment is a call. The caller separates segments at the ids of
+/// special tokens, so a text that spells `<|assistant|>` begins no segment.
 pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, has_tools: bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(call, Some(ToolCall { name: "get_weather".into(), arguments: "{\"city\": \"x\"}".into() }));
         assert_eq!(message, Message::call("get_weather", "{\"city\": \"x\"}"));
         assert!(run(text, false).1.is_none());
-        // A name is trimmed, content is not.
+        // The name is trimmed, the arguments are not.
         let (message, call) = run(" f \n {\"a\": 1} \n", true);
         assert_eq!(call.unwrap().name, "f");
         assert_eq!(message, Message::call(" f ", " {\"a\": 1} \n"));

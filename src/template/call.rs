@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 64;
 /// Returns the keyword arguments of the call in a fenced block: the lines between the first line and the last line.
 ///
 /// # Errors
-/// `Input` if there is no fenced block, or the block holds something else than one call with literals.
+/// `Input` if there is no fenced block, or if the block is not exactly one call with literals.
 pub(super) fn arguments(content: &str) -> Result<Value> {
     let lines: Vec<&str> = content.split('\n').collect();
     let [_, inner @ .., _] = lines.as_slice() else {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `tool_call(name=value, …)`
+    /// Parses `tool_call(name=value, …)` and returns its keyword arguments.
     fn call(&mut self) -> Result<Map<String, Value>> {
         self.must("tool_call")?;
         self.must("(")?;

@@ -1,6 +1,6 @@
 //! ChatGLM3's template: GLM-4's form with the prefix `[gMASK]sop`, and tools as plain JSON after the system message.
 //!
-//! The vocabulary puts a blank before every encoded text, so texts that the reference encodes separately are separate parts here.
+//! The vocabulary puts a blank before every encoded text. So texts that the reference encodes separately are separate parts here, too.
 
 use super::glm4::add;
 use super::json::{Style, dumps};
@@ -43,7 +43,7 @@ impl Template for ChatGlm3 {
     }
 }
 
-/// Returns the function objects as a list, the form of ChatGLM3's training data.
+/// Returns a JSON list of the function objects, as in ChatGLM3's training data.
 fn functions(tools: &[Tool]) -> Result<Value> {
     let function = |tool: &Tool| match tool {
         Tool::Function(function) => Ok(function.object().clone()),

@@ -33,7 +33,7 @@ impl Family {
     /// Returns the ids of [`stops`](Self::stops): 151329, 151336 and 151338 with GLM-4's vocabulary.
     ///
     /// # Errors
-    /// `Input` if the vocabulary lacks one.
+    /// `Input` if the vocabulary lacks one of these tokens.
     pub fn stop_ids(self, vocab: &Vocab) -> Result<Vec<u32>> {
         self.stops().iter().map(|text| special(vocab, text)).collect()
     }
@@ -41,13 +41,13 @@ impl Family {
     /// Checks that a vocabulary has the special tokens of prompts and answers.
     ///
     /// # Errors
-    /// `Input` if the vocabulary lacks one.
+    /// `Input` if the vocabulary lacks one of these tokens.
     pub(crate) fn check(self, vocab: &Vocab) -> Result<()> {
         let roles = [Role::System, Role::Assistant].map(Role::special);
         self.prefix().iter().chain(&self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the token that the original code's invalid-score guard chooses; for GLM-4 a newline.
+    /// Returns the token that the original code's guard chooses if a logit is NaN or infinite; for GLM-4 a newline.
     pub fn guard(self) -> u32 {
         match self {
             Family::Glm4 => 198,

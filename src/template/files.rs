@@ -6,15 +6,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The most bytes of a file. A `tokenizer_config.json` with thousands of added tokens has 1 MB.
+/// The most bytes that a file may have. A `tokenizer_config.json` with thousands of added tokens has 1 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// The chat files of a checkpoint's folder.
 #[derive(Debug)]
 pub struct Files {
-    /// `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`. `None` if both are missing.
+    /// The template in `chat_template.jinja`, or else `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub template: Option<Jinja>,
-    /// The settings of `generation_config.json`; the family's defaults for missing settings.
+    /// The settings of `generation_config.json`. Missing settings have defaults.
     pub generation: GenerationConfig,
 }
 
@@ -51,7 +51,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     read_whole(&folder.join(name))
 }
 
-/// Returns a file's bytes, or `None` if there is no such file.
+/// Returns a file's bytes, or `None` if the file does not exist. Fails with `File` if the file is too large or cannot be read.
 pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -7,20 +7,20 @@ use serde_json::{Map, Value};
 /// The settings of `chat` in GLM-4's code, under transformers' names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
-    /// The most tokens of prompt and answer together.
+    /// In transformers, the most tokens of prompt and answer together. Here, the default of `chat_len_max`, the most tokens of an answer.
     pub max_length: usize,
-    /// The most tokens of the answer; replaces `max_length`. `None` if unset.
+    /// The most tokens of an answer, in addition to the limit `chat_len_max`. `None` if unset.
     pub max_new_tokens: Option<usize>,
-    /// `false` takes the most probable token, after the penalty.
+    /// If false, the most probable token is chosen, after the penalty.
     pub do_sample: bool,
-    /// Must be 1.
+    /// The number of beams. It must be 1.
     pub num_beams: usize,
     pub temperature: f32,
     pub top_p: f32,
-    /// 0 turns `top_k` off.
+    /// The number of most probable tokens that are kept; 0 keeps all tokens.
     pub top_k: usize,
     pub min_p: f32,
-    /// Penalty for tokens of the prompt and the answer; 1 turns it off.
+    /// The penalty for tokens of the prompt and the answer; 1 means no penalty.
     pub repetition_penalty: f32,
     /// Tokens that end an answer, in addition to the family's stop tokens.
     pub eos: Vec<u32>,
@@ -37,7 +37,7 @@ impl GenerationConfig {
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
-    /// Returns the defaults of transformers' `generate`: greedy. The length is the family's default, not transformers' 20.
+    /// Returns the defaults of transformers' `generate`, which is greedy. The length is GLM's default, not the 20 of transformers.
     fn transformers() -> Self {
         GenerationConfig {
             max_length: 8192,
@@ -55,8 +55,8 @@ impl GenerationConfig {
         }
     }
 
-    /// Reads a `generation_config.json`. Missing settings keep their values. Refuses an unsupported setting that changes the text, unless it is
-    /// off.
+    /// Reads a `generation_config.json`. Missing settings keep their values. Refuses a setting that is unsupported and changes the text, unless the
+    /// setting is off.
     ///
     /// # Errors
     /// `File` if the file is not a JSON object, `Usage` if a setting is refused.
@@ -160,7 +160,7 @@ fn refuse(key: &str, value: &Value) -> Result<()> {
         log::debug!("generation_config.json: {} changes no text or is unknown: ignored", key.escape_default());
         return Ok(());
     };
-    // In a setting that names a token, 0 is a token.
+    // In a setting that names a token, 0 is a token and does not mean off.
     let neutral: &[f64] = if off.is_empty() && !key.ends_with("_id") { &[0.0] } else { off };
     if is_empty || value.as_f64().is_some_and(|x| neutral.contains(&x)) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` for each message, then `<|assistant|>`.
 //!
-//! There is no text between messages and after the last `<|assistant|>`: the model writes a newline or a tool's name. The texts about tools
-//! are the published texts to the byte, with full-width punctuation; tests compare their sha256.
+//! No text follows a message or the last `<|assistant|>`: the model itself writes a newline or a tool's name. The texts about tools equal the
+//! published texts byte for byte, with full-width punctuation; tests compare their sha256.
 
 use super::json::{Style, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};
@@ -24,12 +24,12 @@ pub enum Version {
     Template,
     /// GLM-4-0414: all tools and system messages come first.
     V0414,
-    /// GLM-Z1-0414: like `V0414`, without the thoughts of earlier answers, and with the beginning of a thought.
+    /// GLM-Z1-0414: as `V0414`, but thoughts of earlier answers are left out, and the prompt ends with the beginning of a thought.
     Z1,
 }
 
 impl Version {
-    /// Returns the name for logs and reports.
+    /// Returns the name of the version for logs and reports.
     pub fn name(self) -> &'static str {
         match self {
             Version::Original => "glm-4-9b-chat, code",
@@ -89,7 +89,7 @@ impl Glm4 {
         }
     }
 
-    /// Adds the system message that describes the tools.
+    /// Adds the system message that describes the tools, if there are tools.
     fn add_tools(&self, parts: &mut Vec<Part>, tools: &[&Tool]) -> Result<()> {
         if tools.is_empty() {
             return Ok(());

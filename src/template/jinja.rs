@@ -27,7 +27,7 @@ use veil::Veil;
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
 
-/// Stack bytes of the rendering thread: several times the need of the most nested code that `scan.rs` allows.
+/// The size of the rendering thread's stack in bytes: several times what the most nested code needs that `scan.rs` allows.
 #[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
@@ -36,12 +36,12 @@ const STACK_BYTES: usize = 64 << 20;
 /// Special tokens are found in the template's own text only, never in messages. Each special token contains `|` or `]`. So every `|` and `]` of
 /// the messages is replaced by an unused character while the template runs, and is restored after the output is split into parts. The
 /// template can trim, split and compare messages. If its output depends on one of the two characters, the output differs from transformers'.
-/// Rendering with and without the replacement detects this, and is an error: use the built-in template then.
+/// Rendering both with and without the replacement detects this. It is an error, and the caller can use the built-in template instead.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
     family: Family,
-    /// Variables beside the conversation, such as `eos_token`.
+    /// Variables in addition to the conversation, such as `eos_token`.
     variables: Map<String, Value>,
 }
 
@@ -55,8 +55,8 @@ impl Jinja {
         Ok(Jinja { source: source.into(), family, variables: Map::new() })
     }
 
-    /// Reads the template of a `tokenizer_config.json`, or `None` if the file has no `chat_template`. Of several templates, takes the template
-    /// `name`, by default `default`.
+    /// Reads the template of a `tokenizer_config.json`. Returns `None` if the file has no `chat_template`. If there are several templates, takes the
+    /// template `name`, or `default` if `name` is `None`.
     ///
     /// # Errors
     /// `File` if the file or the template is invalid, `Input` if there is no template `name`.
@@ -71,7 +71,7 @@ impl Jinja {
         };
         let mut jinja = Self::parse(source, family)?;
         for (key, token) in config.iter().filter(|(key, _)| key.ends_with("_token")) {
-            // A text, or an object with the text.
+            // The value is a text, or an object that contains the text.
             if let Some(text) = token.as_str().or_else(|| token.get("content")?.as_str()) {
                 jinja.variables.insert(key.clone(), text.into());
             }
@@ -79,7 +79,8 @@ impl Jinja {
         Ok(Some(jinja))
     }
 
-    /// Renders the whole text. Without a veil, special tokens that a message spells out look like the template's own, as in transformers.
+    /// Renders the whole prompt as one text. Without a veil, a special token that a message spells out looks like one of the template's special
+    /// tokens, as in transformers.
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
         if let Some(veil) = veil {
@@ -105,13 +106,13 @@ impl Jinja {
     }
 }
 
-/// Runs in place: a browser has no threads.
+/// Calls `run` on the current thread, because a browser has no other thread.
 #[cfg(target_arch = "wasm32")]
 fn with_stack<T>(run: impl FnOnce() -> T) -> Result<T> {
     Ok(run())
 }
 
-/// Runs on a thread with a stack that is large enough for every source that `scan.rs` accepts.
+/// Calls `run` on a thread with a stack that is large enough for every source that `scan.rs` accepts.
 #[cfg(not(target_arch = "wasm32"))]
 fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! JSON in the form of Python's `json.dumps`, as in training data: `": "` after a key, one element per line with an indent, characters outside
-//! ASCII unescaped, no HTML escapes.
+//! JSON in the form of Python's `json.dumps`, as in training data: `": "` after a key, one element per line if there is an indent, no escapes for
+//! HTML or, by default, for characters outside ASCII.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,12 +9,12 @@ use std::io::{self, Write};
 /// The arguments of `json.dumps` that templates pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Style {
-    /// Blanks per level. `None` writes one line.
+    /// The number of blanks per level. `None` writes one line.
     pub indent: Option<usize>,
-    /// Writes characters outside ASCII as `\uXXXX`.
+    /// If true, characters outside ASCII are written as `\uXXXX`.
     pub ensure_ascii: bool,
     pub sort_keys: bool,
-    /// The text between elements. `None` is `, ` without an indent and `,` with an indent.
+    /// The text between elements. `None` means `, ` without an indent and `,` with an indent.
     pub item_separator: Option<String>,
     pub key_separator: String,
 }
@@ -53,7 +53,7 @@ pub fn dumps(value: &Value, style: &Style) -> String {
 struct Python<'a> {
     style: &'a Style,
     depth: usize,
-    /// The current list or mapping has elements.
+    /// True if the current list or mapping has elements.
     has_items: bool,
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Compares with Python's output.
+    /// Compares the text with Python's output.
     #[test]
     fn text_is_pythons() {
         let value: Value = serde_json::from_str(

@@ -43,7 +43,7 @@ pub struct Message {
     pub metadata: String,
     #[serde(default, deserialize_with = "or_null")]
     pub content: String,
-    /// Tools that the model may call after this message, usually the first system message. JSON has no key for an empty list, because
+    /// Tools that the model may call after this message. Usually the first system message has them. An empty list has no key in JSON, because
     /// templates test for the key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_null")]
     pub tools: Vec<Tool>,

@@ -5,15 +5,15 @@ use super::family::special;
 use crate::error::Result;
 use crate::vocab::{GLM4_SPECIAL, Vocab};
 
-/// A part of a prompt: a special token by its text, or a text that is encoded alone and never becomes a special token.
+/// A part of a prompt: a special token, named by its text, or a text that is encoded alone and never becomes a special token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Special(&'static str),
     Text(String),
 }
 
-/// Characters of special tokens: all special tokens but `<sop>`, `sop` and `<eop>` contain one of them. A text without these characters cannot
-/// contain such a token.
+/// Characters of special tokens. Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters, so a text without
+/// these characters contains no such token.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
 /// Special tokens after `[gMASK]`.
@@ -25,7 +25,7 @@ pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
-/// Returns the ids of parts; encodes each text alone.
+/// Returns the ids of the parts. Each text is encoded alone.
 ///
 /// # Errors
 /// `Input` if the vocabulary lacks a special token.
@@ -62,8 +62,8 @@ pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 
-/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters is the
-/// template's. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only.
+/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters comes from
+/// the template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only.
 pub(super) fn split_marked(text: &str) -> Vec<Part> {
     let marked: Vec<&'static str> = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS)).collect();
     let mut parts = split(text, &marked);
@@ -83,7 +83,7 @@ pub(super) fn split_marked(text: &str) -> Vec<Part> {
     parts
 }
 
-/// Splits a text at special tokens. No special token is the beginning of another.
+/// Splits a text at special tokens. No special token is the beginning of another special token.
 fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut from, mut at) = (0, 0);

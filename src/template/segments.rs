@@ -1,4 +1,4 @@
-//! Answers while a model writes them: ids to segments, and the text that can be shown at once.
+//! Reads answers while a model writes them: splits ids into segments, and finds the text that can be shown at once.
 //!
 //! The pieces of a segment add up to the content that [`process_segments`](super::answer::process_segments) returns. So blanks around a reply
 //! and the possible beginning of a character, of a stop text or of the training-date mark are held back until the next tokens decide.
@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 /// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// The beginning of a segment: a tool's name, or an empty name for a reply. A segment that the prompt begins has none.
+    /// The beginning of a segment: a tool's name, or an empty name for a reply. It is not sent if the segment's first line is in the prompt.
     Begin { name: &'a str },
     /// A piece of the segment's content.
     Text(&'a str),
@@ -33,13 +33,13 @@ pub struct Writer {
     utf8: Utf8Stream,
     stops: StopTexts,
     stopped: bool,
-    /// All segments so far; the last segment is not complete.
+    /// All segments so far. The last segment is not complete.
     segments: Vec<String>,
     shown: Shown,
 }
 
 impl Writer {
-    /// Makes a writer for an answer that ends before the first stop text. `opening` is the beginning of the answer in the prompt.
+    /// Makes a writer for an answer that ends before the first stop text. `opening` is the part of the answer that the prompt already contains.
     pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> Writer {
         let mut writer = Writer {
             vocab: vocab.clone(),
@@ -86,7 +86,7 @@ impl Writer {
         (self.segments, self.stopped)
     }
 
-    /// Adds text to the segment, up to a stop text.
+    /// Adds text to the current segment, up to a stop text.
     fn add(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let (certain, stopped) = self.stops.push(text);
         self.stopped |= stopped;
@@ -95,7 +95,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Adds the text that was held back.
+    /// Adds the text that was held back to the current segment.
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);
@@ -106,12 +106,12 @@ impl Writer {
     }
 }
 
-/// The part of a segment that was passed on.
+/// The state of a segment's output: what was passed on, and what is held back.
 #[derive(Default)]
 struct Shown {
     /// The segment's first line, trimmed. `None` until the line ends.
     name: Option<String>,
-    /// Text that was not passed on yet.
+    /// Text that has not been passed on yet.
     held: String,
     has_shown: bool,
 }
@@ -132,7 +132,7 @@ impl Shown {
     /// Ends the segment.
     fn end(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         if self.name.is_none() {
-            // A segment of one line is a reply.
+            // A segment without a newline is a reply.
             self.name = Some(String::new());
             on_delta(Delta::Begin { name: "" })?;
         }
@@ -160,7 +160,7 @@ impl Shown {
     }
 }
 
-/// Returns the bytes at the end of a text that can be the beginning of the training-date mark.
+/// Returns how many bytes at the end of a text may be the beginning of the training-date mark.
 fn begun(text: &str) -> usize {
     let mark = TRAINING_DATE.0;
     (1..mark.len()).rev().find(|&n| mark.is_char_boundary(n) && text.ends_with(&mark[..n])).unwrap_or(0)

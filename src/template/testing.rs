@@ -1,4 +1,4 @@
-//! Helpers of this module's tests: small vocabularies, templates, conversations.
+//! Helpers for the tests of this module: small vocabularies, templates and conversations.
 
 use super::{Message, Role, Tool};
 use crate::vocab::{Vocab, testing};

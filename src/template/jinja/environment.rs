@@ -15,19 +15,19 @@ use std::sync::Arc;
 /// The prefix of errors that a template raises.
 pub const RAISED: &str = "raised: ";
 
-// Filters that `metered.rs` inserts between instructions, with names that no template uses by accident.
-/// Follows an instruction whose result refers to existing values.
+// The names of the filters that `metered.rs` inserts between instructions. No template uses these names by accident.
+/// The filter after an instruction whose result refers to existing values.
 pub const MADE: &str = "\0made";
-/// Follows an instruction whose result contains new values.
+/// The filter after an instruction whose result contains new values.
 pub const COPIED: &str = "\0copied";
-/// Precedes a product; receives a pair of the factors.
+/// The filter before a product. It receives both factors as a pair.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// Precedes an assignment to a namespace.
+/// The filter before an assignment to a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// Follows each step of a loop.
+/// The filter after each step of a loop.
 pub const TICK: &str = "\0tick";
 
-/// The most instructions of one rendering, with checks. 1000 messages need some 100 000.
+/// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.
 const FUEL: u64 = 40_000_000;
 
 /// The most bytes of an attribute's path, such as `a.b.c`.
@@ -144,7 +144,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected texts, found a list")));
     }
-    // A path of attributes.
+    // The argument is a path of attributes.
     let path = by_name("attribute").or_else(|| args.first().filter(|_| matches!(name, "groupby")).cloned());
     if path.is_some_and(|path| text(&path).len() > MAX_PATH) {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected an attribute of at most {MAX_PATH} bytes")));
@@ -154,7 +154,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
             let n = if arg(0).is_empty() { whole.len() + 1 } else { whole.matches(&*arg(0)).count() };
             whole.len().saturating_add(n.saturating_mul(arg(1).len()))
         }
-        // The filter's first value is the list, the method's first value is the separator.
+        // The filter receives the list first, and the method receives the separator first.
         "join" => {
             let by_name = by_name("d").map_or(0, |d| text(&d).len());
             let (list, between) = if value.kind() == ValueKind::String && args.first().is_some_and(|v| v.kind() != ValueKind::String) {
@@ -211,7 +211,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     limits.may_make(bytes)
 }
 
-/// Returns a value as text; an empty text for lists and mappings, which the caller does not need.
+/// Returns a text, a number or a truth value as text. Returns an empty text for any other value, because the callers do not need its text.
 fn text(value: &Value) -> Cow<'_, str> {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),
@@ -220,7 +220,7 @@ fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Writes a value; constants as Python prints them.
+/// Writes a value as Python prints it, such as `True` and `None`.
 fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
     let mut out = Counted { out, limits, refused: None };
     let written = match value.kind() {
@@ -260,7 +260,7 @@ fn raise(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
 }
 
-/// The filter `tojson`, with transformers' options: `tojson(indent=4, ensure_ascii=False)`.
+/// The filter `tojson`, with the options of transformers, such as `tojson(indent=4, ensure_ascii=False)`.
 fn to_json(limits: &RenderLimits, value: &Value, options: &Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson: the value is undefined"));

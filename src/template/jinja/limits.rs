@@ -8,7 +8,7 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The prefix of this file's errors.
+/// The prefix of the errors in this file.
 pub const PREFIX: &str = "limit: ";
 
 /// The error of a template that exceeds a limit on time or work.
@@ -20,11 +20,11 @@ const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) {
 
 /// The most levels of nested values. serde_json reads JSON to a depth of 128.
 const MAX_DEPTH: usize = 256;
-/// Bytes of a list's element or a mapping's entry.
+/// The number of bytes that an element of a list or an entry of a mapping counts.
 const ENTRY: usize = 32;
-/// Bytes of a number as text.
+/// The number of bytes that a number counts, as text.
 const NUMBER: usize = 20;
-/// Bytes of a macro.
+/// The number of bytes that a macro counts.
 const CLOSURE: usize = 512;
 
 /// The limits and the use of one rendering.
@@ -35,12 +35,12 @@ pub struct RenderLimits {
     /// The most inner values of one value.
     max_nodes: usize,
     all_memory: usize,
-    /// The rest of `all_memory`.
+    /// The bytes of `all_memory` that have not been used.
     memory: AtomicUsize,
     all_output: usize,
-    /// The rest of the output bytes.
+    /// The bytes of `all_output` that have not been written.
     output: AtomicUsize,
-    /// The rest of the values that [`size`](RenderLimits::size) may visit.
+    /// The number of values that [`size`](RenderLimits::size) may still visit.
     work: AtomicUsize,
     end: Clock,
 }
@@ -48,13 +48,13 @@ pub struct RenderLimits {
 /// The size of a value.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Size {
-    /// Bytes of the value and all inner values.
+    /// The bytes of the value and all inner values.
     pub bytes: usize,
     /// The number of values, the value itself included.
     pub nodes: usize,
     /// The sum of the depths of all values, which is the number of indents in JSON.
     pub depths: usize,
-    /// Bytes of the value without inner values.
+    /// The bytes of the value without inner values.
     own: usize,
 }
 
@@ -74,8 +74,8 @@ impl RenderLimits {
         }
     }
 
-    /// Checks a new value, counts its memory and returns the value. With `is_copy` all inner values are new; else only the list or the text
-    /// itself is. A lazy iterable becomes a list, so that its elements are made only once.
+    /// Checks a new value, counts its memory and returns the value. If `is_copy` is true, all inner values are new, too. Otherwise only the list or
+    /// the text itself is new. A lazy iterable becomes a list, so that its elements are made only once.
     pub fn made(&self, value: Value, is_copy: bool) -> Result<Value, Error> {
         self.in_time()?;
         let value = if value.kind() == ValueKind::Iterable && value.downcast_object_ref::<Range>().is_none() {
@@ -96,12 +96,12 @@ impl RenderLimits {
         if bytes > self.max_value { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// Counts output.
+    /// Counts output. Fails at the output limit.
     pub fn written(&self, bytes: usize) -> Result<(), Error> {
         take(&self.output, bytes, || format!("the template writes more than {} MB", self.all_output >> 20))
     }
 
-    /// Checks the time limit.
+    /// Fails if the time limit has passed.
     pub fn in_time(&self) -> Result<(), Error> {
         if self.end.is_over() {
             return Err(limit(ENDLESS));
@@ -109,7 +109,7 @@ impl RenderLimits {
         Ok(())
     }
 
-    /// Returns the size of a value.
+    /// Returns the size of a value. Fails if the value is too large or too deep, or if all calls together have visited too many values.
     pub fn size(&self, value: &Value) -> Result<Size, Error> {
         let mut size = Size::default();
         self.add(value, 0, &mut size)?;
@@ -174,18 +174,18 @@ impl RenderLimits {
     }
 }
 
-/// Returns an error of a limit.
+/// Returns the error that a limit was exceeded.
 pub fn limit(message: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{PREFIX}{message}"))
 }
 
-/// Returns an error in the source, with its line.
+/// Returns the error that the source is invalid, with the line if it is known.
 pub fn broken(message: &str, line: Option<usize>) -> Error {
     let line = line.map_or(String::new(), |line| format!(" (in chat_template:{line})"));
     Error::new(ErrorKind::SyntaxError, format!("{message}{line}"))
 }
 
-/// Subtracts `n` from `allowance`, or fails with `message` if the rest is less.
+/// Subtracts `n` from `allowance`. Fails with `message` if `allowance` is less than `n`.
 fn take(allowance: &AtomicUsize, n: usize, message: impl Fn() -> String) -> Result<(), Error> {
     let left = allowance.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(n));
     left.map(drop).map_err(|_| limit(&message()))
@@ -199,7 +199,7 @@ fn type_name(value: &Value) -> &'static str {
     value.as_object().map_or("", |object| object.type_name())
 }
 
-/// The time limit; without effect in a browser, which has no clock here.
+/// The end of the time limit. In a browser there is no time limit, because no clock is available.
 #[derive(Debug)]
 struct Clock {
     #[cfg(not(target_arch = "wasm32"))]

@@ -1,7 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The engine's own limit counts instructions only. A check follows each instruction that makes a text or a list. Checks precede a product,
-//! which must not run if it is too large, and an assignment to a namespace, which leaves no result. Jump targets are relocated.
+//! The engine's own limit counts instructions only. Here, a check follows each instruction that makes a text or a list. A check comes before a
+//! product, which must not run if its result is too large, and before an assignment to a namespace, which has no result. Jump targets are
+//! relocated.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;
@@ -11,7 +12,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, Value};
 use std::collections::BTreeMap;
 
-/// Filters, functions and methods whose results refer to their arguments' values. The results of all others contain new values.
+/// Filters, functions and methods whose results refer to values of their arguments. The results of all other calls contain new values.
 const REFERRING: [&str; 27] = [
     "range",
     "list",
@@ -52,7 +53,7 @@ pub struct Code<'s> {
 /// Compiles a template.
 ///
 /// # Errors
-/// If the source is not a template, exceeds a limit of `scan.rs` or refers to other templates.
+/// Fails if the source is not a template, exceeds a limit of `scan.rs` or refers to other templates.
 pub fn compile<'s>(source: &'s str, name: &'s str, syntax: SyntaxConfig) -> Result<Code<'s>, Error> {
     scan::check(source, syntax.clone())?;
     let tree = parse(source, name, syntax)?;

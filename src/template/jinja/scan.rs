@@ -1,14 +1,14 @@
 //! Limits on the source of a template, checked before parsing.
 //!
-//! The engine's parser and compiler recurse into nested code and evaluate constant expressions. The limits keep the recursion within the stack
-//! of the rendering thread, and the constants within some memory.
+//! The engine's parser and compiler recurse into nested code and evaluate constant expressions. The limits ensure that the recursion fits into
+//! the stack of the rendering thread, and that constants stay small.
 
 use super::limits::broken;
 use minijinja::Error;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The most bytes of a source. The largest published templates have some 30 KB.
+/// The most bytes that a source may have. The largest published templates have some 30 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
 /// The most tokens of one `{{ … }}` or `{% … %}`. An expression is never deeper than its number of tokens.
 const MAX_TAG: usize = 4096;
@@ -19,7 +19,7 @@ const MAX_BLOCKS: usize = 512;
 /// The most bytes that products of constants may make.
 const MAX_REPEATED: u64 = 1 << 20;
 
-/// The statements that an `end…` closes. `set` opens a block only without a `=`.
+/// The statements that an `end…` statement closes. `set` opens a block only without a `=`.
 const BLOCKS: [&str; 9] = ["for", "if", "macro", "call", "filter", "with", "set", "autoescape", "block"];
 
 /// The content of one tag.
@@ -30,9 +30,9 @@ struct Tag {
     n_open: usize,
     first: String,
     assigns: bool,
-    /// Bytes of texts and of lists' elements.
+    /// The number of bytes in texts and in elements of lists.
     n_literal: u64,
-    /// An upper bound of the sums and products of the tag's numbers; the largest `u64` after a power.
+    /// An upper bound for sums and products of the numbers in the tag. After a power, it is the largest `u64`.
     factor: u64,
     multiplies: bool,
 }
@@ -40,7 +40,7 @@ struct Tag {
 /// Checks a source. The parser reports other errors of the source later.
 ///
 /// # Errors
-/// With the line, if the source exceeds a limit.
+/// Fails, with the line, if the source exceeds a limit.
 pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
     if source.len() > MAX_SOURCE {
         return Err(broken(&format!("the template has {} bytes, at most {MAX_SOURCE} are allowed", source.len()), None));
@@ -88,7 +88,7 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
 }
 
 impl Tag {
-    /// Adds a token.
+    /// Counts one more token of the tag.
     fn count(&mut self, token: &Token<'_>) {
         let times = |n: u64| self.factor.saturating_mul(n.saturating_add(1));
         match token {

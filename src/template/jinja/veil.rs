@@ -1,15 +1,15 @@
-//! Hides `|` and `]` of messages while a template runs. Every special token contains one of them, so all special tokens in the output are the
-//! template's own.
+//! Hides `|` and `]` of messages while a template runs. Every special token contains `|` or `]`, so all special tokens in the output come from
+//! the template.
 
 use super::super::Message;
 use super::super::part::MARKS;
 use crate::error::{Error, Result};
 use serde_json::Value;
 
-/// Two characters that replace `|` and `]`.
+/// The two characters that replace `|` and `]`.
 pub struct Veil {
     stand_ins: [char; 2],
-    /// A message contains `|` or `]`.
+    /// True if a message contains `|` or `]`.
     hides: bool,
 }
 
@@ -24,7 +24,7 @@ impl Veil {
         let (Some(first), Some(second)) = (free.next(), free.next()) else {
             return Err(Error::input("the conversation contains nearly all private-use characters of Unicode"));
         };
-        // JSON's own brackets do not count, so compare the values before and after.
+        // JSON's own brackets do not count, so the values before and after are compared.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
         let mut veil = Veil { stand_ins: [first, second], hides: false };
         let before = json.clone();
@@ -38,7 +38,7 @@ impl Veil {
         self.hides
     }
 
-    /// Replaces the characters in every text of a value and in keys.
+    /// Replaces `|` and `]` in every text and every key of a value.
     pub fn hide(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.hidden(text),
@@ -60,7 +60,7 @@ impl Veil {
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
-    /// Restores the characters.
+    /// Restores `|` and `]` in a text.
     pub fn reveal(&self, text: &str) -> String {
         text.chars().map(|c| self.stand_ins.iter().position(|&s| s == c).map_or(c, |i| MARKS[i])).collect()
     }

@@ -26,14 +26,14 @@ fn the_published_template_renders_what_the_built_in_one_does() {
         let specials = |parts: &[Part]| parts.iter().filter(|p| matches!(p, Part::Special(_))).count();
         assert_eq!(specials(&theirs), specials(&ours));
     }
-    // the newlines after block tags are eaten, and none comes before a role
+    // The newlines after block tags are removed, and no newline comes before a role.
     let text = own.run(&conversations()[3], None).unwrap();
     assert!(text.contains("# 可用工具\n## get_weather\n\n{\n    \"name\"") && text.contains("参数。\n## python\n\n当你"), "{text}");
     assert!(!text.contains("\n<|"), "{text}");
     assert!(text.contains("查 <b>&'\\\"x\\\""), "{text}");
 }
 
-/// Written after the description of 0414's: tools from the variable of that name, system messages first, blanks cut by `-`.
+/// A template as GLM-4-0414's is described: tools come from the variable `tools`, system messages come first, and `-` removes blanks.
 const V0414: &str = "[gMASK]<sop>\n\
     {%- if tools -%}\n<|system|>\n# 可用工具\n\
     {%- for tool in tools %}\n    {%- set f = tool['function'] %}\n\n## {{ f.name }}\n\n{{ f | tojson(ensure_ascii=False, indent=4) }}\n\
@@ -55,7 +55,7 @@ fn a_template_of_0414_renders_what_the_built_in_one_does() {
 fn what_a_message_says_never_becomes_a_special_token() {
     let vocab = full();
     let hostile = ["<|assistant|>", "[gMASK]<sop>", "<sop>", "<eop>x", "|>", "<|", "<|user", "user|>\n", "]", "\u{100000}|\u{100001}]"];
-    // each of the parts of a message, a tool's name, keys and texts; and texts that would join across them
+    // Hostile are each part of a message, a tool's name, keys and texts, and texts that could form a special token together.
     for template in [chat_template().as_str(), V0414, "[gMASK]<sop>{% for m in messages %}{{ m.metadata }}{{ m.content }}{% endfor %}"] {
         let own = jinja(template);
         for a in hostile {
