@@ -148,11 +148,11 @@ struct CpuExecutor {
     /// One bit per id, set if the token does not count in penalties.
     exempt: Vec<u32>,
     begun: Begun,
-    /// The result of `begin`.
+    /// The logits that `finish` takes.
     logits: Vec<f32>,
-    /// The result of `begin_ahead`.
+    /// The ids that `finish_ahead` takes.
     ids: Vec<u32>,
-    /// The result of `begin_read`: the numbers of each excerpt.
+    /// The numbers of each excerpt that `finish_read` takes.
     read: Vec<Vec<f32>>,
 }
 

@@ -128,7 +128,7 @@ fn mean(x: &[f64]) -> Option<f64> {
     (!x.is_empty()).then(|| x.iter().sum::<f64>() / x.len() as f64)
 }
 
-/// A part of an executor's memory that is read back.
+/// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
     /// One page of a state, or one half page if the state has halves.
@@ -199,17 +199,17 @@ pub trait Executor: Send {
         Ok(self.finish_read()?.pop().unwrap_or_default())
     }
 
-    /// Reads back [`Excerpt::State`].
+    /// Reads back one page of a state, as [`Excerpt::State`]. Blocks.
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::State(state, page))
     }
 
-    /// Reads back [`Excerpt::Cache`].
+    /// Reads back the first `n` tokens in blocks of a cache, as [`Excerpt::Cache`]. Blocks.
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Cache(cache, blocks, n))
     }
 
-    /// Reads back [`Excerpt::Var`]. Used by tests and by [`Chain`].
+    /// Reads back the first rows of a variable, as [`Excerpt::Var`]. Blocks.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Var(var, rows))
     }

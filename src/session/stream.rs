@@ -77,7 +77,8 @@ pub struct Stream {
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
     /// Restricts the text. Applied after the processor and the guard, so that neither of them can allow a forbidden token. Penalties, biases and
-    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as without a constraint.
+    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as
+    /// without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of alternative tokens in the log-probabilities of each token. `None` requests no log-probabilities. The host samples if this
     /// is set.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 pub enum Pending {
     /// A step without results for the host.
     Step(Submitted),
-    /// Logits, `[rows, stride]`, with the number of rows.
+    /// The logits of a step, `[rows, stride]`, and the number of rows.
     Logits(Readback, usize),
     /// Sampling over several steps. [`Ahead`](super::ahead::Ahead) has the readback.
     Ahead,

@@ -9,9 +9,9 @@ use crate::words::testing::Case;
 /// The extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// A few cases of every word in every format.
+    /// A few cases of every word, in every format that changes the word's kernels.
     Quick,
-    /// Every case.
+    /// All cases of every word. Float formats take all, quantised formats take a third each.
     Full,
 }
 

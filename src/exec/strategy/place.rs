@@ -10,10 +10,10 @@ use std::ops::Range;
 /// Consecutive layers on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// A value of the option `device`.
+    /// The device, as a value of the option `device`.
     pub device: String,
     pub dtype: FloatChoice,
-    /// A value of the option `quant`. `None` if matrices are floats.
+    /// The quantised format, as a value of the option `quant`. `None` if matrices are floats.
     pub quant: Option<&'static str>,
     /// The layers, a range within `0..L + 1`. Never empty.
     pub layers: Range<usize>,

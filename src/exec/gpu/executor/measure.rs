@@ -6,7 +6,7 @@ use crate::exec::{Loaded, WordTime, mean, share_of_zeros};
 use crate::tape::Step;
 use wgpu::BufferUsages;
 
-/// Bytes of a timestamp.
+/// The number of bytes of a timestamp.
 const STAMP: usize = 8;
 
 impl GpuExecutor {
