@@ -4,7 +4,7 @@ use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
 /// Substrings of tensor names that only unsupported models have, and the names of these models. They are checked first, because most
-/// of these models also have the tensors of a supported one. Some substrings occur in one layer only.
+/// unsupported models also have the tensors of a supported model. Some substrings occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
     (".ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
@@ -24,7 +24,7 @@ const REFUSED: &[(&str, &str)] = &[
 ///
 /// # Errors
 ///
-/// `Model` if the file is an unsupported variant, a state, a LoRA adapter or no model, if a tensor is missing, or if a shape does not run.
+/// `Model` if the file is an unsupported variant, a state, a LoRA adapter or no model, if a tensor is missing, or if a shape is not supported.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
     let refuse = |what: &str, tensor: &str| {
@@ -38,7 +38,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
             return refuse(what, &format!("blocks.0.att.{tensor}"));
         }
     }
-    // RWKV-2 and 3 have a bonus of shape [n, 1].
+    // In RWKV-2 and 3, the bonus has the shape [n, 1].
     let is_old = |s: &Vec<usize>| matches!(s[..], [n, 1] if n > 1) && !shapes.has_att("ln_x.weight");
     if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(is_old) {
         return refuse("RWKV-2 or 3", &format!("blocks.0.att.time_first of shape {shape:?}"));
@@ -68,20 +68,20 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     }
 }
 
-/// Returns the error for a tensor that the architecture needs and the file lacks.
+/// Returns the error for a missing tensor that the architecture needs.
 pub fn missing(tensor: &str) -> Error {
     Error::model(format!("the tensor {tensor} is missing"))
 }
 
-/// Returns the `N` dimensions of a tensor, without the dimensions of 1 that a reshape left at either end.
+/// Returns the shape of a tensor as `N` dimensions. If the tensor has more dimensions, those of 1 at either end are removed.
 ///
 /// # Errors
 ///
-/// `Model` if the tensor is missing or has another number of dimensions.
+/// `Model` if the tensor is missing or does not have `N` dimensions after that.
 pub fn dims<const N: usize>(shapes: &dyn Shapes, tensor: &str) -> Result<[usize; N]> {
     let shape = shapes.shape(tensor).ok_or_else(|| missing(tensor))?;
     let mut kept = shape.clone();
-    // A reshape leaves dimensions of 1 at the ends only. Between others, a 1 is one head or a rank of one.
+    // A reshape leaves dimensions of 1 only at the ends. A 1 between other dimensions means one head or a rank of one.
     while kept.len() > N && kept[0] == 1 {
         kept.remove(0);
     }

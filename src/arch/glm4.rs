@@ -36,7 +36,7 @@ pub struct Glm4 {
     pub n_embd: usize,
     /// F, the width of the mlp.
     pub n_ffn: usize,
-    /// The rows of the embedding.
+    /// The number of rows of the embedding.
     pub n_vocab: usize,
     /// The settings from `config.json`, which shapes do not determine.
     pub config: Glm,
@@ -47,7 +47,7 @@ pub struct Glm4 {
 /// The classes of a classifier.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// The names, one per row of the head.
+    /// The class names, one per row of the head.
     pub names: Vec<String>,
     /// True if the head has a bias.
     pub has_bias: bool,
@@ -56,11 +56,11 @@ pub struct Labels {
 /// The architecture GLM-4.
 pub struct Glm4Arch;
 
-/// The embedding.
+/// The name of the embedding.
 const EMBED: &str = "model.embed_tokens.weight";
-/// The head of a language model.
+/// The name of the head of a language model.
 const HEAD: &str = "lm_head.weight";
-/// The head of a classifier: `score.weight` and `score.bias`.
+/// The name of the head of a classifier, which has `score.weight` and `score.bias`.
 const SCORE: &str = "score";
 /// The largest number of classes.
 const MAX_LABELS: usize = 65536;
@@ -145,7 +145,8 @@ fn layer(index: usize, tensor: &str) -> String {
     format!("model.layers.{index}.{tensor}")
 }
 
-/// Returns the classes if the model has a classifier's head, else `None`. A class that the configuration does not name has its number as name.
+/// Returns the classes if the model has the head of a classifier, else `None`. If the configuration does not name a class, its number is its
+/// name.
 fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Labels>> {
     let weight = format!("{SCORE}.weight");
     if shapes.shape(&weight).is_none() {
@@ -207,7 +208,7 @@ impl Blueprint for Glm4 {
 }
 
 impl Glm4 {
-    /// Records one block. `name` maps a tensor to its full name in this layer.
+    /// Records one block. `name` returns the full name of a tensor of this layer.
     fn block(&self, t: &mut Tape, name: &dyn Fn(&str) -> String, x: Var) {
         let (h, f, c) = (self.n_embd, self.n_ffn, &self.config);
         let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size: c.head_size };
@@ -222,7 +223,7 @@ impl Glm4 {
         let y = t.attention(&name("self_attn"), qkv, of);
         self.add(t, MatrixPart::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
 
-        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). This norm is the input norm of the mlp, in spite of its name.
+        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). In spite of its name, this norm is the input norm of the mlp.
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
         let gate_up = |i| MatrixPart::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
@@ -239,7 +240,7 @@ impl Glm4 {
         }
     }
 
-    /// Returns an RMS norm with the weight `tensor [h]`.
+    /// Returns an RMS norm. `tensor` is the name of its weight, `[h]`.
     fn norm(&self, t: &mut Tape, tensor: String) -> Norm {
         Norm::rms(t.vectors(self.n_embd, vec![vector(tensor)]), self.config.rms_norm_eps)
     }

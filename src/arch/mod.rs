@@ -32,8 +32,8 @@ pub trait Shapes {
     /// Returns the shape of a tensor, or `None` if the checkpoint has no tensor of that name.
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
 
-    /// Returns the number of layers. Layers 0 to N exist if there are tensor names that begin with `blocks.i.` or `model.layers.i.` for every i
-    /// from 0 to N; numbers after a gap do not count.
+    /// Returns the number of layers: the number of consecutive indices i = 0, 1, 2, … for which a tensor name begins with `blocks.i.` or
+    /// `model.layers.i.`.
     fn n_layer(&self) -> usize;
 
     /// Returns the name of a tensor that `is` accepts, or `None` if it accepts none.

@@ -16,7 +16,8 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! The word keeps a and b finite: it scales both by e^(−p), where p, the third vector of the state, is the largest decayed exponent so far.
+//! The word `wkv4_linear_add` keeps a and b finite: it stores both multiplied by e^(−p). p is the largest decayed exponent so far, and the
+//! third vector of the state.
 //!
 //! Words: [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`], [`Tape::linear_add_sparse_gated`].
 
@@ -76,7 +77,7 @@ impl Blueprint for Rwkv4 {
 impl Rwkv4 {
     /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r k v, each from its own lerp of LN1(x) with the previous token
+        // r, k and v. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::Sigmoid);
@@ -85,7 +86,7 @@ impl Rwkv4 {
         let shift = l.att_shift(t);
         let rkv = lerps.record(t, "proj", x, shift);
 
-        // per channel: the decay w = −exp(time_decay) of one token, and the bonus u of the current token; both are added to exponents
+        // Per channel: the decay w = −exp(time_decay) per token, and the bonus u of the current token. Both are added to exponents.
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
         t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);

@@ -19,7 +19,7 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! u and w are vectors of a head in 5.2 and one number per head before.
+//! In 5.2, u and w have one number per channel of a head. In 5.0 and 5.1, they have one number per head.
 //!
 //! Words: [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::linear_add_sparse_gated`].
 
@@ -30,11 +30,11 @@ use crate::error::Result;
 use crate::tape::{Tape, Var, VectorPart};
 use crate::words::{Activation, Decay, Wkv6};
 
-/// The sizes of an RWKV-5 model. The three versions differ in the shapes of decay and bonus, and in the gate.
+/// The sizes of an RWKV-5 model. The three versions have different shapes of decay and bonus, and 5.0 has no gate.
 #[derive(Debug, Clone)]
 pub struct Rwkv5 {
     pub base: Base,
-    /// True if every channel has its own decay and bonus (5.2). Otherwise every head has its own (5.0 and 5.1).
+    /// True if every channel has its own decay and bonus (5.2). False if all channels of a head share one decay and one bonus (5.0 and 5.1).
     pub per_channel: bool,
     pub bonus: Bonus,
     /// True if the time mix has a gate (from 5.1 on).
@@ -44,9 +44,9 @@ pub struct Rwkv5 {
 /// The form in which a file stores the bonus u.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bonus {
-    /// The tensor `time_faaaa` holds u.
+    /// The tensor `time_faaaa` stores u.
     Raw,
-    /// The tensor `time_first` of the oldest models holds ln u.
+    /// The tensor `time_first` of the oldest models stores ln u.
     Log,
 }
 
@@ -76,7 +76,7 @@ impl Architecture for Rwkv5Arch {
             base: Base::read(shapes, n_head)?,
             per_channel,
             bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
-            // A gate in any layer counts: a file that lacks some of its gates is a broken 5.1, not a 5.0.
+            // One gate in any layer is enough. A file with only some of the gates is a broken 5.1, not a 5.0.
             is_gated: shapes.find(&|name| name.ends_with(".att.gate.weight") || name.ends_with(".att.time_mix_g")).is_some(),
         }))
     }
@@ -105,7 +105,7 @@ impl Blueprint for Rwkv5 {
 impl Rwkv5 {
     /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r k v and the gate, each from its own lerp of LN1(x) with the previous token
+        // r, k, v and the gate. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::None);
@@ -136,7 +136,7 @@ impl Rwkv5 {
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// Returns `[A]`, one number per channel. Before 5.2 the tensor holds one number per head, which all channels of the head share.
+    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1 the tensor has one number per head, which is repeated.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

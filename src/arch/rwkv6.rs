@@ -34,9 +34,9 @@ use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 #[derive(Debug, Clone)]
 pub struct Rwkv6 {
     pub base: Base,
-    /// Rank of W1_m and W2_m, the low-rank pair of each lerp.
+    /// The rank of W1_m and W2_m, the low-rank pair of each lerp.
     pub mix_rank: usize,
-    /// Rank of D1 and D2, the low-rank pair of the decay.
+    /// The rank of D1 and D2, the low-rank pair of the decay.
     pub decay_rank: usize,
 }
 
@@ -53,7 +53,7 @@ enum Mix {
 impl Mix {
     const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
 
-    /// Returns the tensor of the time mix that holds m_m.
+    /// Returns the name of the tensor that holds m_m.
     fn tensor(self) -> &'static str {
         match self {
             Mix::W => "time_maa_w",
@@ -118,7 +118,7 @@ impl Rwkv6 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (a, base) = (self.base.n_att, &self.base);
 
-        // r k v g and tanh(D1 X_w): one column each, from its own lerp of LN1(x) with the previous token
+        // r, k, v, g and tanh(D1 X_w), one column each. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
         let mut projections = Vec::new();
         let mut project = |mix: Mix, matrix, activation| {
             projections.push(Projection { part: matrix, mix: mix as usize, activation });

@@ -39,7 +39,7 @@ pub struct Rwkv7 {
     pub ranks: Ranks,
 }
 
-/// The ranks of the low-rank pairs: decay w, rate a, value residual v (0 in a model of one layer) and gate g.
+/// The ranks of the low-rank pairs of decay w, rate a, value residual v and gate g. `v` is 0 in a model of one layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks {
     pub w: usize,
@@ -119,11 +119,11 @@ impl Blueprint for Rwkv7 {
 }
 
 impl Rwkv7 {
-    /// Records one block. Returns v of layer 0, which later layers mix into their own v.
+    /// Records one block. `v_first` is v of layer 0, or `None` in layer 0. Returns v of layer 0, which later layers mix into their own v.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
         let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
 
-        // r k v and the inputs of the low-rank pairs, each from its own lerp of LN1(x) with the previous token
+        // r, k, v and the outputs of the first low-rank matrices. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);

@@ -1,5 +1,5 @@
-//! The parts that RWKV-4 to 7 share: sizes read from shapes, embedding and its norm, names of a layer's tensors and states, channel mix,
-//! head.
+//! The parts that RWKV-4 to 7 share: sizes that are read from shapes, the embedding and its norm, the names of a layer's tensors and states,
+//! the channel mix, and the head.
 
 use super::detect::dims;
 use super::{Facts, Shapes};
@@ -8,7 +8,7 @@ use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vec
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
-/// Sizes of the published World models.
+/// The sizes of the published World models.
 pub const SIZES: &[&str] = &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b"];
 
 /// The sizes of any RWKV model.
@@ -21,13 +21,13 @@ pub struct Base {
     pub n_att: usize,
     /// F, the width of the channel mix.
     pub n_ffn: usize,
-    /// The rows of the embedding.
+    /// The number of rows of the embedding.
     pub n_vocab: usize,
-    /// S, the channels of a head; A / S heads. It is 1 in RWKV-4, which has no heads.
+    /// S, the number of channels of a head. The time mix has A / S heads. S is 1 in RWKV-4, which has no heads.
     pub head_size: usize,
     /// The epsilon of the group norm over a head.
     pub group_norm_eps: f32,
-    /// True if the model has a norm after the embedding. A file whose embedding is normalised already has none.
+    /// True if the model has a norm after the embedding. False if the file stores an embedding that is already normalised.
     pub has_ln0: bool,
     /// True if the file has tuned initial states of the time mix.
     pub has_time_state: bool,
@@ -39,14 +39,14 @@ pub struct Base {
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
-    /// Reads the sizes from shapes. `n_head` comes from a tensor that only the version knows.
+    /// Reads the sizes from shapes. `n_head`: the number of heads, which the caller reads from a tensor of its version.
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, if layers have a gap, or if an epsilon is unsupported.
+    /// `Model` if a tensor is missing or empty, if widths disagree, if a layer is missing between others, or if an epsilon is unsupported.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        // Their widths are checked, too: a matrix without columns could claim any number of rows.
+        // The widths of both matrices are checked, too: a matrix without columns could claim any number of rows.
         let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
         let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
         let text = |what: String| Err(Error::model(what));
@@ -95,7 +95,7 @@ impl Base {
         })
     }
 
-    /// Returns the sizes of a published World model, with heads of 64 channels, or `None` if `size` is unknown. `n_ffn` maps C to F.
+    /// Returns the sizes of a published World model with heads of 64 channels. Returns `None` if `size` is unknown. `n_ffn` computes F from C.
     pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
         let (n_layer, n_embd) = match size {
             "0.1b" => (12, 768),
@@ -129,7 +129,7 @@ impl Base {
         self.n_att / self.head_size
     }
 
-    /// Returns the facts for reports. Token 0 ends a text in every RWKV.
+    /// Returns the facts for reports. Token 0 ends a text in every RWKV model.
     pub fn facts(&self, architecture: &'static str, version: &'static str) -> Facts {
         Facts {
             architecture,
@@ -146,7 +146,7 @@ impl Base {
         }
     }
 
-    /// Records `x = LN0(E[token])`, then each block with `block`, then `logits = W LN_out(x)`.
+    /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`.
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
@@ -162,12 +162,12 @@ impl Base {
     }
 }
 
-/// Returns weight and bias of a layer norm.
+/// Returns the weight and the bias of a layer norm.
 fn norm(prefix: &str) -> [VectorPart; 2] {
     [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
 }
 
-/// One layer: the names of its tensors, its states, and the words that several versions share.
+/// One layer. It names its tensors and states, and records the words that several versions share.
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
@@ -189,17 +189,18 @@ impl Layer<'_> {
         vector(self.name(&format!("ffn.{tensor}")))
     }
 
-    /// Returns weight and bias of the group norm, `[A]` each.
+    /// Returns the weight and the bias of the group norm, `[A]` each.
     pub fn ln_x(&self) -> [VectorPart; 2] {
         norm(&self.name("att.ln_x"))
     }
 
-    /// Packs a norm and its mixes as [`Tape::norm_shift_linear`] takes them: weight, bias, then the mixes.
+    /// Declares a norm and its mixes in the form that [`Tape::norm_shift_linear`] takes: weight, bias, then the mixes.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
         t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
     }
 
-    /// Starts a list of projections. Each reads its own lerp of a norm of x with the previous token.
+    /// Starts a list of projections. Each projection reads a lerp of the normalised x and the normalised x of the previous token. `norm` names the
+    /// norm.
     pub fn lerps(&self, norm: &str) -> Lerps<'_> {
         Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
     }
@@ -209,12 +210,12 @@ impl Layer<'_> {
         MatrixPart::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
-    /// Returns the first matrix of a low-rank pair, `att.NAME [C, rank]`.
+    /// Returns the first matrix of a low-rank pair, `att.NAME`. The file stores it as `[C, rank]`.
     pub fn reduce(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
-    /// Returns the second matrix of a low-rank pair, `att.NAME [rank, A]`.
+    /// Returns the second matrix of a low-rank pair, `att.NAME`. The file stores it as `[rank, A]`.
     pub fn expand(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
@@ -229,13 +230,13 @@ impl Layer<'_> {
         MatrixPart::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
-    /// Declares the token shift of the time mix: LN1(x) of the last token, `[C]`.
+    /// Declares the token-shift state of the time mix: LN1(x) of the last token, `[C]`.
     pub fn att_shift(&self, t: &mut Tape) -> State {
         let shift = t.state(self.name("att.shift"), &[self.base.n_embd], true);
         self.begin_with(t, shift, "att.ts_state", self.base.has_ts_state)
     }
 
-    /// Declares the token shift of the channel mix: LN2(x) of the last token, `[C]`.
+    /// Declares the token-shift state of the channel mix: LN2(x) of the last token, `[C]`.
     pub fn ffn_shift(&self, t: &mut Tape) -> State {
         t.state(self.name("ffn.shift"), &[self.base.n_embd], true)
     }
@@ -266,7 +267,7 @@ impl Layer<'_> {
     }
 }
 
-/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix. x̂ is a norm of x, x̂₋ is x̂ of the previous token.
+/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix. x̂ is the normalised x, x̂₋ is x̂ of the previous token.
 pub struct Lerps<'a> {
     layer: &'a Layer<'a>,
     norm: String,
@@ -275,7 +276,7 @@ pub struct Lerps<'a> {
 }
 
 impl Lerps<'_> {
-    /// Adds a projection and returns its column of the result. A mix that an earlier projection reads is computed once.
+    /// Adds a projection and returns the index of its column in the result. If an earlier projection has the same mix, both read one lerp.
     pub fn project(&mut self, mix: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         let known = self.mixes.iter().position(|m| m.tensor == mix.tensor);
         let mix = known.unwrap_or_else(|| {
@@ -286,7 +287,7 @@ impl Lerps<'_> {
         self.projections.len() - 1
     }
 
-    /// Records one word that computes all projections. `shift` holds x̂₋. Returns the projections, one column each.
+    /// Records one word that computes all projections. `shift` holds x̂₋. Returns the activation with one column per projection.
     pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
         let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
         t.norm_shift_linear(name, x, vectors, self.projections, shift)
@@ -298,7 +299,7 @@ pub fn seven_halves(n_embd: usize) -> usize {
     n_embd * 7 / 2 / 32 * 32
 }
 
-/// Converts a mix of RWKV-4 and 5. The file stores the share of the current token, the words take the share of the previous token.
+/// Converts a mix of RWKV-4 or 5. The file stores the share of the current token. The words take the share of the previous token.
 pub fn of_current(mu: f32) -> f32 {
     1.0 - mu
 }

@@ -1,4 +1,4 @@
-//! Scales and offsets of whole rows and columns, computed as in the official Python package (`fp16i8`).
+//! Scales and offsets of whole rows and columns. They are computed as in the official Python package (`fp16i8`).
 //!
 //! If a matrix has more columns (inputs) than rows (outputs):
 //!
@@ -9,7 +9,7 @@
 //! ry = max of each column of (W − my − mx) / rx
 //! ```
 //!
-//! Otherwise mx is computed before my.
+//! Otherwise mx is computed before my, with the roles of rows and columns swapped.
 
 use crate::error::{Error, Result};
 use half::f16;
@@ -21,14 +21,15 @@ pub struct Affine {
     pub mx: Vec<f32>,
     pub ry: Vec<f32>,
     pub my: Vec<f32>,
-    /// True if my is subtracted before mx. The order determines the rounding.
+    /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is transposed. Then columns are divided by their scales before rows, so that codes are equal to the bit.
+    /// True if the matrix is transposed. Numbers are then divided by the scales of columns before the scales of rows, so that a transposed matrix
+    /// has exactly the same codes.
     is_transposed: bool,
 }
 
 impl Affine {
-    /// Reads scales and offsets from halves in the layout of [`stored`](Self::stored). `halves` belong to all `rows` of a matrix.
+    /// Reads scales and offsets from halves in the layout of [`stored`](Self::stored). `halves` has the scales of all `rows` of a matrix.
     pub fn from_stored(halves: &[f16], rows: usize, columns: usize) -> Affine {
         let k = (halves.len() - 2 * rows) / 2;
         let some = |at: usize, n: usize, factor: f32| halves[at..at + n].iter().map(|h| h.to_f32() * factor).collect();
@@ -54,7 +55,7 @@ impl Affine {
         }
     }
 
-    /// Returns the scales and offsets of `n` columns from `first` on, or fewer if the matrix ends before.
+    /// Returns the scales and offsets of all rows and of `n` columns from `first` on, or of fewer columns if the matrix ends before.
     pub fn columns(&self, first: usize, n: usize) -> Affine {
         let some = |of: &[f32]| of[first..of.len().min(first + n)].to_vec();
         Affine { ry: some(&self.ry), my: some(&self.my), ..self.clone() }
@@ -74,7 +75,7 @@ impl Affine {
         if self.columns_first { x - my - self.mx[i] } else { x - self.mx[i] - my }
     }
 
-    /// Returns the halves to store for `rows` rows from `first` on and for all columns, padded with zeros to `k` columns.
+    /// Returns the halves that are stored for `rows` rows from `first` on and for all columns. Missing rows and columns, up to `k`, are zero.
     ///
     /// The layout is `[rows] rx / 16, [rows] mx, [k] ry / 16, [k] my`. The product of the stored scales is rx · ry / 256.
     pub fn stored(&self, first: usize, rows: usize, k: usize) -> Vec<f16> {
@@ -111,10 +112,10 @@ impl Survey {
         Survey { found }
     }
 
-    /// Takes row `i` in the first pass, which computes my, and mx if that comes first.
+    /// Takes row `i` in the first pass. This pass computes my, and mx if mx is computed before my.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        // min and max ignore NaN. A NaN or an infinity is kept in mx, so that `done` reports it.
+        // min and max ignore NaN. So a NaN or an infinity is stored in mx, and `done` reports it.
         if let Some(x) = row.iter().find(|x| !x.is_finite()) {
             found.mx[i] = *x;
         }
@@ -142,7 +143,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// `Model` if a number is not finite, or if a scale or an offset is too large for a half.
+    /// `Model` if a number of the matrix is not finite, or if a scale or an offset is too large for a half.
     pub fn done(self) -> Result<Affine> {
         let Affine { rx, mx, ry, my, .. } = &self.found;
         let scales = rx.iter().chain(ry).map(|s| s / 16.0);
@@ -157,7 +158,7 @@ impl Survey {
     }
 }
 
-/// Returns the divisor for a scale. A row of equal numbers has scale 0 and is all offset.
+/// Returns the number to divide by: the scale, or 1 if the scale is 0. A row of equal numbers has scale 0, because its offset is enough.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

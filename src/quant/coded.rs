@@ -1,4 +1,4 @@
-//! A whole encoded matrix in the layout of files: the codes of all rows, then the scales.
+//! A whole encoded matrix in the layout of wingbeat's files: the codes of all rows, then the scales.
 
 use super::{Axis, Format, Scales, Scaling, padded};
 use crate::error::{Error, Result};
@@ -11,14 +11,14 @@ use std::sync::{Arc, OnceLock};
 pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
-    /// True if the matrix is the transposed tensor: rows of codes are columns of the tensor.
+    /// True if the matrix is the transposed tensor, so that rows of the matrix are columns of the tensor.
     pub transposed: bool,
-    /// Slices of equally many consecutive rows. Each slice has its own scales.
+    /// The number of slices. All slices have the same number of consecutive rows, and each slice has its own scales.
     pub slices: usize,
 }
 
 impl Coding {
-    /// Returns rows and columns of the encoded matrix for a tensor of this shape.
+    /// Returns the numbers of rows and columns of the encoded matrix for a tensor of this shape.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,
@@ -36,7 +36,8 @@ impl Coding {
         }
     }
 
-    /// Returns the bytes of a matrix `[rows, k]`: codes of padded rows, then halves. Returns `None` if the number overflows `usize`.
+    /// Returns how many bytes a matrix `[rows, k]` takes: the codes of padded rows, then the halves of scales. Returns `None` if the number
+    /// overflows `usize`.
     pub fn size_bytes(&self, rows: usize, k: usize) -> Option<usize> {
         // An upper bound: a code has at most 4 bytes, and a padded row or column at most a few halves.
         k.checked_add(8)?.checked_mul(rows.checked_add(8)?)?.checked_mul(32)?;
@@ -52,7 +53,7 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All numbers, decoded at the first [`at`](Coded::at). Only small matrices are read by single numbers.
+    /// All numbers. The first call of [`at`](Coded::at) decodes them. Only small matrices are read by single numbers.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
@@ -61,7 +62,7 @@ impl<'a> Coded<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if the matrix is empty, if slices do not divide the rows, or if the number of bytes is wrong.
+    /// `File` if the matrix is empty, if the rows cannot be divided into the slices, or if the number of bytes is wrong.
     pub fn new(coding: Coding, rows: usize, k: usize, bytes: &'a [u8]) -> Result<Coded<'a>> {
         if rows == 0 || k == 0 || coding.slices == 0 || !rows.is_multiple_of(coding.slices) {
             return Err(Error::file(format!("expected rows that divide into {} slices, found a matrix [{rows}, {k}]", coding.slices)));
@@ -77,13 +78,13 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales: [`read`](Self::read) returns the values of codes. Encoded again without scales, the
-    /// values give the same codes.
+    /// Returns the same matrix without its scales: [`read`](Self::read) then returns the values of codes. If these values are encoded again
+    /// without scales, the codes are the same.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }
 
-    /// Returns the bytes of the codes of a row.
+    /// Returns how many bytes the codes of a row take.
     pub fn row_bytes(&self) -> usize {
         self.coding.format.size_bytes(padded(self.k))
     }
@@ -93,12 +94,13 @@ impl<'a> Coded<'a> {
         &self.bytes[..self.rows * self.row_bytes()]
     }
 
-    /// Returns the rows of a slice.
+    /// Returns the number of rows of a slice.
     fn slice_rows(&self) -> usize {
         self.rows / self.coding.slices
     }
 
-    /// Returns the halves of a slice, in the layout of [`Axis`] or, with affine scaling, of [`super::Affine::stored`].
+    /// Returns the halves that store the scales of a slice. Their layout is described at [`Axis`] or, for affine scaling, at
+    /// [`super::Affine::stored`].
     pub fn scales(&self, slice: usize) -> Vec<f16> {
         let n = self.coding.n_scales(self.slice_rows(), self.k);
         self.halves(slice * n..(slice + 1) * n)
@@ -109,7 +111,7 @@ impl<'a> Coded<'a> {
         scales[2 * range.start..2 * range.end].chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect()
     }
 
-    /// Decodes row `i` with its padding.
+    /// Decodes row `i`, including its padding.
     fn read_row(&self, i: usize, out: &mut [f32]) {
         let Coding { format, axis, .. } = self.coding;
         format.decode(&self.codes()[i * self.row_bytes()..][..self.row_bytes()], out);

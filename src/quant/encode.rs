@@ -1,4 +1,4 @@
-//! Encodes rows of numbers to codes and scales, on all threads of the host.
+//! Encodes rows of numbers as codes and scales, on all threads of the host.
 
 use super::{Affine, Axis, Format, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
@@ -10,11 +10,12 @@ use rayon::prelude::*;
 pub struct Encoded {
     /// `[rows, k]`, row-major.
     pub codes: Vec<u8>,
-    /// Scales of blocks in the layout of [`Axis`], empty for a format without blocks.
+    /// The scales of blocks in the layout of [`Axis`]. The list is empty if the format has no blocks.
     pub scales: Vec<f16>,
 }
 
-/// Encodes rows from `first` on, of `k` elements each. A format with scales overwrites `rows` with the divided numbers.
+/// Encodes `rows`, which has `k` elements per row and begins with row `first` of the matrix. If the format has scales, `rows` is overwritten
+/// with the numbers divided by their scales.
 ///
 /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` holds scales and
 /// offsets of the whole matrix.
@@ -87,6 +88,10 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
 }
 
 /// Computes the scale of a block.
+///
+/// # Errors
+///
+/// `Model` if a number is not finite, or if the scale is too large for f16.
 fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
         return Err(Error::model(format!("{x} cannot be stored in {}", format.name())).hint("leave out `quant`"));
@@ -101,7 +106,7 @@ fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     }
 }
 
-/// Returns 1 / scale. Numbers too small for any scale become zero.
+/// Returns 1 / scale, or 0 if the scale is 0. So a block becomes zero if its numbers are too small for any f16 scale.
 fn inverse(scale: f16) -> f32 {
     if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() }
 }

@@ -1,4 +1,4 @@
-//! IEEE half precision. Most checkpoints are stored in it or convert to it without loss.
+//! IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD};

@@ -1,7 +1,7 @@
-//! Eight bits, symmetric, and one scale per 64 numbers: nearly lossless.
+//! Eight bits, symmetric, and one scale per 64 numbers. The loss is small.
 //!
-//! A byte c has the value (c − 128) / 128, from −127/128 to 127/128. The scale is 128/127 of the largest magnitude. Values are fractions
-//! and not integers, so that the scale is about as large as the numbers and fits an f16.
+//! A byte c has the value (c − 128) / 128, from −127/128 to 127/128. The scale is the largest magnitude times 128/127. Values are fractions
+//! and not integers, so the scale is about as large as the numbers and fits an f16.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};

@@ -1,7 +1,7 @@
 //! The int8 of the official Python package (`fp16i8`): one scale and one offset per row and per column of the whole matrix.
 //!
-//! W = (c + 1/2) · rx · ry / 256 + mx + my. rx and mx belong to a row of W (an output), ry and my to a column (an input). [`super::Affine`]
-//! computes them.
+//! W = (c + 1/2) · rx · ry / 256 + mx + my. A row of W (an output) has rx and mx. A column of W (an input) has ry and my.
+//! [`super::Affine`] computes these numbers.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};

@@ -1,4 +1,4 @@
-//! Weight formats: how a row of a matrix is stored, on the host and on the device.
+//! Weight formats. A format determines how a row of a matrix is stored on the host and on the device.
 //!
 //! A format is one file here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, and one line in [`FORMATS`]. A format
 //! defines the value of a code. Its [`Scaling`] defines the scales by which values are multiplied. Rows are padded with zeros to a
@@ -29,7 +29,7 @@ pub use scales::{Axis, Scales, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The elements of a unit. Every row of a matrix and of activations is padded with zeros to whole units.
+/// The number of elements in a unit. Every row of a matrix and every column of activations is padded with zeros to whole units.
 pub const PAD: usize = 8;
 
 /// Rounds `n` up to a multiple of [`PAD`].
@@ -42,20 +42,20 @@ pub trait Format: Send + Sync {
     /// Returns the name in options and in JSON, which is also the stem of `shaders/weight/<name>.wgsl`.
     fn name(&self) -> &'static str;
 
-    /// Returns a few words for help texts, empty if the name is enough.
+    /// Returns a few words for help texts, or an empty string if the name is enough.
     fn about(&self) -> &'static str {
         ""
     }
 
-    /// Returns the bits of a code.
+    /// Returns the number of bits of a code.
     fn bits(&self) -> usize;
 
-    /// Returns the kind of scales that the format has.
+    /// Returns the kind of scales that the format uses.
     fn scaling(&self) -> Scaling {
         Scaling::None
     }
 
-    /// Returns the bytes of `n` codes. `n` is a multiple of [`PAD`].
+    /// Returns how many bytes `n` codes take. `n` is a multiple of [`PAD`].
     fn size_bytes(&self, n: usize) -> usize {
         n * self.bits() / 8
     }
@@ -68,7 +68,7 @@ pub trait Format: Send + Sync {
         1.0
     }
 
-    /// Appends the nearest codes of a row. The caller has divided the numbers by their scales.
+    /// Appends the nearest code of every number in a row. The caller has divided the numbers by their scales.
     ///
     /// # Errors
     ///
@@ -78,17 +78,17 @@ pub trait Format: Send + Sync {
     /// Returns the inner loops that decode and multiply codes.
     fn loops(&self) -> Loops;
 
-    /// Decodes whole units to unscaled values. The shader computes the same bits.
+    /// Decodes whole units to unscaled values. The values are equal to those of the shader, bit for bit.
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         (self.loops().decode)(bytes, out);
     }
 
-    /// Returns Σ code·x, accumulated in f32. The order of the sum depends on the length only.
+    /// Returns Σ code·x, accumulated in f32. The order of the additions depends only on the length.
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
         (self.loops().dot)(bytes, x)
     }
 
-    /// Returns Σ over blocks of [`WEIGHTS_PER_BLOCK`] numbers of scale · Σ code·x.
+    /// Returns the sum over all blocks of scale · Σ code·x. A block has [`WEIGHTS_PER_BLOCK`] numbers.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }
@@ -114,7 +114,8 @@ pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys or values. Numbers beyond the format's range are clamped: one infinite key would make all later attention NaN.
+/// Encodes a row of keys, values or states. Numbers beyond the format's range are clamped: one infinite key would make all later attention
+/// NaN.
 ///
 /// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! NormalFloat: a code of four bits is an index into sixteen quantiles of a normal distribution. The scale is the largest magnitude of
-//! 64 numbers. The table is from the QLoRA paper, appendix E.
+//! NormalFloat. A code of four bits is an index into sixteen quantiles of a normal distribution. A block of 64 numbers has one scale, its
+//! largest magnitude. The table is from the QLoRA paper, appendix E.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
@@ -73,7 +73,7 @@ impl Format for Nf4 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // The nearest code is the number of midpoints of adjacent table entries below x.
+        // The nearest code equals the number of midpoints below x. A midpoint is halfway between two adjacent table entries.
         let nearest = |x: f32| TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u32;
         nibbles::pack(row.iter().map(|&x| nearest(x)), out);
         Ok(())

@@ -1,8 +1,8 @@
-//! Codes of four bits: eight in a little-endian u32, the first in the lowest bits.
+//! Codes of four bits. A little-endian u32 holds eight codes. The first code is in the lowest bits.
 
 use super::PAD;
 
-/// The bytes of a unit.
+/// The number of bytes of a unit.
 pub const BYTES: usize = PAD / 2;
 
 /// Reads a unit as one word.
@@ -10,12 +10,12 @@ pub fn word(unit: &[u8]) -> u32 {
     u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])
 }
 
-/// Returns code `i` of a unit.
+/// Returns code `i` of a unit. `word` is the unit as one word.
 pub fn code(word: u32, i: usize) -> u32 {
     word >> (4 * i) & 15
 }
 
-/// Packs codes and appends whole units. The number of codes is a multiple of [`PAD`].
+/// Packs codes into units and appends them to `out`. The number of codes is a multiple of [`PAD`].
 pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut word = 0;
     for (i, code) in codes.enumerate() {

@@ -1,14 +1,14 @@
-//! Matrix products on the CPU: rows in any format, activations in f32.
+//! Matrix products on the CPU. The rows of the matrix have any format, the activations are f32.
 //!
-//! A few tokens: one dot product per row and token; threads share the rows, and each row is read once. Many tokens: rows are decoded in
-//! blocks, and the crate `matrixmultiply` multiplies them. Batch-invariant products always take the first way.
+//! For a few tokens, a product is one dot product per row and token. Threads share the rows, and each row is read once. For many tokens, rows
+//! are decoded in blocks, and the crate `matrixmultiply` multiplies them. Batch-invariant products always use dot products.
 
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
-/// The smallest number of tokens for which decoding a block of rows and a dense product are faster.
+/// The smallest number of tokens for which it is faster to decode a block of rows and to compute a dense product.
 const DENSE_FROM: usize = 6;
-/// The rows of a task. They share the scales of their columns.
+/// The number of rows of a task. The rows of a task share the scales of columns.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
@@ -16,7 +16,7 @@ const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     pub format: &'a dyn Format,
-    /// Elements of a stored row, including padding.
+    /// The number of elements of a stored row, including padding.
     pub k: usize,
     /// `[rows, k]`
     pub codes: &'a [u8],
@@ -24,20 +24,20 @@ pub struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// Returns the bytes of the codes of a row.
+    /// Returns how many bytes the codes of a row take.
     fn row_bytes(&self) -> usize {
         self.format.size_bytes(self.k)
     }
 
-    /// Decodes row `i` with its scales.
+    /// Decodes row `i` and applies its scales.
     pub fn row(&self, i: usize, out: &mut [f32]) {
         let size = self.row_bytes();
         self.format.decode(&self.codes[i * size..(i + 1) * size], out);
         self.scales.apply(i, out);
     }
 
-    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]`. Every `out[t]` has one element per row. `x[t]` may be shorter than a row,
-    /// whose remainder is padding.
+    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]`. Every `out[t]` has one element per row. `x[t]` may be shorter than a stored row.
+    /// The remainder of the row is padding.
     pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
         let Some(rows) = out.first().map(|o| o.len()) else { return };
         let n = x.len();
@@ -55,7 +55,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Computes dot products of codes with x into `sums [rows, n]`. If columns have scales, x is multiplied by them first.
+    /// Computes dot products of codes and x into `sums [rows, n]`. If columns have scales, x is multiplied by these scales first.
     fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
         let n = x.len();
         let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();

@@ -1,4 +1,4 @@
-//! The scales and offsets of a matrix, which turn values of codes into numbers.
+//! The scales and offsets of a matrix. They turn the values of codes into numbers.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -9,7 +9,7 @@ pub const WEIGHTS_PER_BLOCK: usize = 64;
 /// The kind of scales of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// No scales: values of codes are the numbers.
+    /// No scales: the values of codes are the numbers.
     None,
     /// One f16 per [`WEIGHTS_PER_BLOCK`] numbers.
     Blocks,
@@ -17,12 +17,12 @@ pub enum Scaling {
     Affine,
 }
 
-/// The direction of a block's numbers in the matrix, and so the layout of scales.
+/// The direction in which the numbers of a block follow each other in the matrix. It determines the layout of scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// A block is consecutive numbers of one row. Scales are `[rows, blocks of columns]`.
+    /// A block has consecutive numbers of one row. Scales are `[rows, blocks of columns]`.
     Row,
-    /// A block is consecutive numbers of one column, for matrices that are read by columns. Scales are `[blocks of rows, columns]`.
+    /// A block has consecutive numbers of one column. This is for matrices that are read by columns. Scales are `[blocks of rows, columns]`.
     Column,
 }
 
@@ -35,8 +35,8 @@ impl Axis {
         }
     }
 
-    /// Returns the scales of `rows` rows from `first` on. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or all
-    /// rows are in one block.
+    /// Returns the scales of `rows` rows from `first` on. With [`Axis::Column`], either `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or one
+    /// block contains all these rows.
     pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
@@ -54,7 +54,7 @@ impl Axis {
     }
 }
 
-/// The scales of a matrix, in host memory.
+/// The scales of a matrix in host memory.
 #[derive(Debug, Clone, Default)]
 pub enum Scales {
     #[default]
@@ -63,12 +63,12 @@ pub enum Scales {
     Rows(Vec<f32>),
     /// `[blocks of rows, columns]`
     Columns(Vec<f32>),
-    /// Scales and offsets of rows (rx, mx), then of columns (ry, my). rx · ry includes the division by 256.
+    /// The scales and offsets of rows (rx, mx) and of columns (ry, my). The product rx · ry includes the division by 256.
     Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
 }
 
 impl Scales {
-    /// Converts the stored halves of `rows` rows. Their layout is described at [`Axis`] and [`super::Affine::stored`].
+    /// Converts the stored halves of a matrix of `rows` rows. The layout of `halves` is described at [`Axis`] and [`super::Affine::stored`].
     pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (scaling, axis) {

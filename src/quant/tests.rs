@@ -1,4 +1,4 @@
-//! Every format against plain arithmetic.
+//! Compares every format with plain arithmetic.
 
 use super::product::Weights;
 use super::*;
@@ -26,7 +26,7 @@ fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usi
     (out.codes, Scales::new(format.scaling(), axis, &out.scales, rows))
 }
 
-/// Returns the largest error of number `x`. `most` is the largest magnitude in its block.
+/// Returns the largest error that number `x` may have. `most` is the largest magnitude in the block of `x`.
 fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
     match format.name() {
         "f32" => 0.0,
