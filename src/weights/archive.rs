@@ -68,7 +68,7 @@ fn unreadable(error: zip::result::ZipError) -> Error {
     Error::file(format!("the zip archive cannot be read: {error}")).hint(AGAIN).caused_by(error)
 }
 
-/// A reader that fails after `left_bytes`: a directory of gigabytes would fill the memory.
+/// A reader that fails after `left_bytes` bytes. Without this limit, a directory of gigabytes would fill the memory.
 struct Frugal<'a> {
     cursor: Cursor<&'a [u8]>,
     left_bytes: usize,

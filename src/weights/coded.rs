@@ -1,4 +1,4 @@
-//! Quantised matrices in a safetensors file: each is a tensor of bytes, and the metadata describe its format.
+//! Quantised matrices in a safetensors file: each matrix is a tensor of bytes, and the file's metadata describe the format of the matrix.
 //!
 //! The bytes of a matrix are its codes, row after row, then its scales as halves: see [`Coded`](crate::quant::Coded). Sizes are checked
 //! when a view of the tensor is made.
@@ -18,7 +18,7 @@ const KEY: &str = "wingbeat.coded";
 #[serde(deny_unknown_fields)]
 struct Description {
     format: String,
-    /// The shape of the numbers, as if the tensor were not quantised.
+    /// The shape that the tensor had before quantisation.
     shape: Vec<usize>,
     /// The direction of a block's numbers.
     axis: Direction,
@@ -34,7 +34,8 @@ enum Direction {
     Column,
 }
 
-/// Returns the metadata entry for tensors (name, coding, shape of the numbers), or `None` if there are no tensors.
+/// Returns key and value of the metadata entry that describes these tensors, or `None` if there are no tensors. Each tensor has a name, a
+/// coding and its shape before quantisation.
 pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [usize])>) -> Option<(String, String)> {
     let described: BTreeMap<&str, Description> = tensors
         .map(|(name, coding, shape)| {
@@ -47,7 +48,7 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
     (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Gives quantised tensors their format and the shape of their numbers, and removes the entry from the metadata.
+/// Gives each quantised tensor its coding and its shape before quantisation, as the metadata entry describes them. Removes the entry.
 ///
 /// # Errors
 ///

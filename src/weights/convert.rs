@@ -1,7 +1,7 @@
 //! Rewrites a checkpoint as safetensors: in the official layout, or in web-rwkv's layout for programs that read `.st`.
 //!
-//! Numbers change only by a new type, by quantisation, and by a merged adapter. Tensors are streamed in blocks. Only a tensor that is merged
-//! and quantised at once is whole in memory.
+//! Only a new type, quantisation and a merged adapter change numbers. Tensors are streamed in blocks. Only a tensor that is both merged and
+//! quantised is in memory as a whole.
 
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
@@ -15,25 +15,25 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The matrices to write quantised.
+/// The matrices that `convert` writes quantised.
 pub struct CodedTensors<'a> {
-    /// Formats by tensor name.
+    /// The coding of each matrix, by its canonical name.
     pub codings: BTreeMap<String, Coding>,
-    /// Writes codes and scales of the named tensor.
+    /// Writes the codes and the scales of the tensor with this name.
     pub write: &'a dyn Fn(&str, &mut dyn Write) -> Result<()>,
 }
 
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type of all floating-point numbers; integers keep their type. If `None`, tensors keep their type in the official layout and
-    /// become F16 in web-rwkv's layout. GGUF's blocks become F16 in both.
+    /// The type of all floating-point numbers; integers keep their type. If `None`, tensors keep their type in the official layout, and
+    /// become F16 in web-rwkv's layout. GGUF's blocks become F16 in both layouts.
     pub dtype: Option<DType>,
     /// The layout of the written file.
     pub layout: Layout,
     /// A LoRA adapter to merge.
     pub lora: Option<&'a Lora>,
-    /// Matrices to quantise, in the official layout only.
+    /// The matrices to quantise. Only the official layout supports them.
     pub coded: Option<&'a CodedTensors<'a>>,
 }
 
@@ -63,7 +63,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // Shapes do not determine these, and the output has no config.json.
+    // The shapes do not determine these two numbers, and the output has no config.json.
     let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
     metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
@@ -107,7 +107,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     write_safetensors(out, &metadata, entries, progress)
 }
 
-/// Returns the entry of a tensor. If `repeat` is more than 1, each number is repeated, which adds a last dimension.
+/// Returns the entry of a tensor. If `repeat` is more than 1, each number is written `repeat` times: the shape gets a last dimension of this
+/// size.
 fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {
@@ -128,7 +129,7 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
 /// Returns the entry of a tensor in web-rwkv's layout.
 fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
-    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv reads one per channel only, [H, S].
+    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv reads only one decay and one bonus per channel, [H, S].
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
     let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
     let Some(width) = norm.filter(|_| view.shape().len() == 1) else {
@@ -148,16 +149,16 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
 
-/// Refuses to write to a file of the input.
+/// Refuses to write to a file from which `input` was read.
 ///
 /// # Errors
 ///
-/// `Usage` if `out` is one of the files that were read, under any of its names.
+/// `Usage` if `out` is any name of one of these files.
 pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
     input.files().try_for_each(|path| refuse_same_path(path, out))
 }
 
-/// Refuses to write to the file `source`, under any of its names.
+/// Refuses to write to the file `source`, even if `out` is another name of this file.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Encodes a view's numbers as little-endian bytes of a chosen type, in small blocks.
 //!
-//! Bytes that have this type and order already are copied unchanged. This module knows no files.
+//! If the view's bytes have this type and order already, they are copied unchanged. This module knows no files.
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
@@ -13,8 +13,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 ///
-/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`; the message has the number and its index. `File` if
-/// writing fails.
+/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`: then the message has the number and its index. `File`
+/// if writing fails.
 pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, std::path::Path::new("output"));
     if let Some(bytes) = view.dense_bytes().filter(|_| view.dtype() == dtype) {

@@ -1,6 +1,6 @@
 //! Finds the one checkpoint of a folder. Shards belong to their index. Files with Hugging Face's standard names are the same model.
 //!
-//! Looks at file names and at indexes only, and opens no weights.
+//! This module reads only file names and indexes, and opens no weights.
 
 use super::index::Index;
 use crate::error::{Error, Result};
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 /// The extensions of checkpoints, in the order in which they are tried.
 pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
-/// The names under which `transformers` saves a model, in the order in which it looks for them. If a folder has several of them, they
-/// are the same weights in different formats.
+/// The names under which `transformers` saves a model, in the order in which `transformers` looks for them. If a folder has several such
+/// files, they hold the same weights in different formats.
 const STANDARD: [&str; 4] = ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 const INDEX: &str = ".index.json";
 
-/// Returns the one checkpoint of a folder: its file, or its index.
+/// Returns the path of the one checkpoint in a folder: of its file, or of its index.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     refuse(message, "give the path of one checkpoint")
 }
 
-/// Returns the file itself or, for one shard of several, its index.
+/// Returns `path` itself or, if the file is one of several shards, the path of their index.
 ///
 /// # Errors
 ///
@@ -84,14 +84,15 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the `config.json` beside a file or index with one of `transformers`' standard names, or `None`.
+/// Returns the path of the `config.json` beside `path`. Returns `None` if no such file exists, or if `path` is not a file or index with one of
+/// `transformers`' standard names.
 pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
     let name = file_name(path);
     let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();
     config_beside(path).filter(|_| described)
 }
 
-/// Returns the `config.json` in the same folder, or `None` if there is no such file.
+/// Returns the path of the `config.json` in the same folder, or `None` if no such file exists.
 pub(super) fn config_beside(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name("config.json")).filter(|config| config.is_file())
 }
@@ -118,7 +119,7 @@ struct Shard<'a> {
     /// The number of shards, five digits.
     of: &'a str,
     extension: &'a str,
-    /// True if the checkpoint has one shard only, which needs no index.
+    /// True if the checkpoint has only one shard. A single shard needs no index.
     is_only: bool,
 }
 

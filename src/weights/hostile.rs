@@ -1,4 +1,4 @@
-//! Cut, flipped and random files give an error and never a panic.
+//! Tests that truncated files, files with flipped bits and random files cause an error and never a panic.
 
 use super::testing::{Dice, Gguf, pth, put, q8_0, singles};
 use super::*;
@@ -36,7 +36,7 @@ pub(crate) fn small_gguf() -> Vec<u8> {
     g.finish()
 }
 
-/// Returns a GLM with its configuration in the metadata, as `convert` writes it. Opening splits its fused tensors.
+/// Returns a safetensors file of a GLM with the configuration in the metadata, as `convert` writes it. Opening splits its fused tensors.
 pub(crate) fn small_glm() -> Vec<u8> {
     let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
         "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;

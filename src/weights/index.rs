@@ -12,7 +12,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-/// The largest index. An index of a hundred thousand tensors has 10 MB.
+/// The largest size of an index in bytes. An index of a hundred thousand tensors has 10 MB.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
 /// The largest number of shards. Each shard stays open; most systems allow 1024 open files, and the largest model has 200 shards.
 const MAX_SHARDS: usize = 512;
@@ -22,7 +22,7 @@ const MAX_SHARDS: usize = 512;
 pub(super) struct Index {
     /// File names, sorted.
     pub shards: Vec<String>,
-    /// The position in `shards` of each tensor's shard, by the name in the file.
+    /// For each tensor, by its name in the file: the index of its shard in `shards`.
     shard_of: BTreeMap<String, usize>,
 }
 
@@ -31,7 +31,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// `File` if it is not an index, is too large, or has a shard that is not a plain file name.
+    /// `File` if the file is not an index, is too large, or names a shard by anything but a plain file name.
     pub fn read(path: &Path) -> Result<Index> {
         Self::parse(&read_small(path, MAX_INDEX_BYTES)?).map_err(|e| e.at(path.display()))
     }
@@ -94,8 +94,8 @@ impl Index {
     }
 }
 
-/// Returns true if the first bytes are JSON. A safetensors file may begin with `{` as the lowest byte of its header length, but then has zeros
-/// after it.
+/// Returns true if the file begins like JSON. The first byte of a safetensors file may be `{`, too: this is the lowest byte of the header's
+/// length, and its highest bytes are zeros.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }
@@ -104,7 +104,7 @@ pub(super) fn is_json(file: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// `File` if it cannot be read or has more than `max_bytes`.
+/// `File` if the file cannot be read or has more than `max_bytes`.
 pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     let io = |e| Error::io(e, path);
     let mut bytes = Vec::new();

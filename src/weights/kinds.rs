@@ -1,6 +1,6 @@
 //! Describes files that are not checkpoints: a name of the format and a hint for the user.
 //!
-//! Looks at content only and never fails. A wrong guess only gives a wrong hint.
+//! This module looks only at the content and never fails. A wrong guess leads only to a wrong hint.
 
 use crate::error::{Error, short};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ const AGAIN: &str = "download it again";
 const PATH: &str = "give the path of the checkpoint";
 const UNPACK: &str = "unpack it first";
 
-/// First bytes of other formats, with a description and a hint.
+/// The first bytes of other formats, each with a description and a hint.
 const MAGIC: [(&[u8], &str, &str); 17] = [
     (b"PK\x05\x06", "an empty zip archive", AGAIN),
     (b"fmgg", "an rwkv.cpp file, not supported", "use the original .pth"),
@@ -39,7 +39,7 @@ pub fn refusal(bytes: &[u8]) -> Error {
     Error::file(format!("{EXPECTED}, found {found}")).hint(hint)
 }
 
-/// Returns a description and a hint.
+/// Returns a description of a file that is not a checkpoint, and a hint.
 fn describe(bytes: &[u8]) -> (String, &'static str) {
     if let Some((_, found, hint)) = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         return (found.to_string(), hint);
@@ -72,7 +72,7 @@ fn is_vocabulary(text: &str) -> bool {
     is_number(first) && second.starts_with(['\'', '"', 'b']) || first.ends_with('=') && is_number(second) && !is_more
 }
 
-/// The bytes of a JSON file that are looked at. No tokenizer.json is larger.
+/// The most bytes of a JSON file that are read to recognise it. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
 /// The fields that distinguish JSON files.
@@ -87,7 +87,8 @@ struct Fields {
     id: Option<IgnoredAny>,
 }
 
-/// Returns the error for JSON that is not an index of shards. Returns `None` if the file claims to be an index, or is unknown.
+/// Returns the error for a JSON file that is recognised as something other than an index of shards. Returns `None` if the file has a
+/// `weight_map`, as an index has, or if it is not recognised.
 pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let bytes = &bytes[..bytes.len().min(MAX_JSON_BYTES)];
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Fields>();

@@ -1,6 +1,6 @@
 //! Finds the file (or the index of several files) for a path, and detects the format by its first bytes.
 //!
-//! Names only help to find a file. The content determines its format.
+//! A name only helps to find a file. The file's content determines the format.
 
 use super::folder::{self, EXTENSIONS};
 use super::kinds;
@@ -28,11 +28,11 @@ impl FileKind {
     }
 }
 
-/// Returns the file for a path, or the index of a checkpoint in several files.
+/// Returns the path of the checkpoint's file, or of its index if the checkpoint has several files.
 ///
 /// # Errors
 ///
-/// `File` if there is no such file, or if a folder does not hold exactly one checkpoint.
+/// `File` if `path` does not exist, or if it is a folder that does not hold exactly one checkpoint.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     match fs::metadata(path) {
         Ok(m) if m.is_file() => folder::whole(path),

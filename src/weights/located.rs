@@ -1,13 +1,13 @@
 //! A tensor in a file: name, type, shape and byte range.
 //!
-//! Plain data with checked sizes. This module knows neither file formats nor the meaning of names.
+//! A located tensor is plain data with checked sizes. This module knows neither file formats nor the meaning of names.
 
 use crate::error::{Error, Result, short};
 use crate::quant::{Coded, Coding};
 use crate::tensor::{DType, View};
 use std::ops::Range;
 
-/// The largest number of dimensions.
+/// The largest number of dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
 /// The longest name of a tensor in bytes. Real names have less than 150.
@@ -19,11 +19,11 @@ pub(super) struct Located {
     pub name: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
-    /// In elements.
+    /// The strides, in elements.
     pub strides: Vec<usize>,
-    /// The byte range in the whole file, from the first element on.
+    /// The byte range in the file. The first element is at its beginning.
     pub bytes: Range<usize>,
-    /// A factor of all numbers: a power of two that undoes a converter's rescaling.
+    /// A power of two by which all numbers are multiplied, to undo a converter's rescaling.
     pub scale: f32,
     /// The index of the file in the checkpoint.
     pub file: usize,
@@ -48,8 +48,8 @@ impl Located {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
-    /// Returns some rows as a tensor of another name, over the same bytes. Rows of GGUF types consist of whole blocks. A `.pth` may claim any
-    /// stride; a range outside of its storage is refused when the view is made.
+    /// Returns the rows `rows` as a tensor called `name`, over the same bytes. In GGUF types, a row consists of whole blocks. A `.pth` may claim
+    /// any stride; `view` refuses rows outside of the tensor's storage.
     pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
         let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
         let mut shape = self.shape.clone();
@@ -60,7 +60,7 @@ impl Located {
     }
 }
 
-/// Refuses overlong names, which would make every pass over the names slow.
+/// Refuses a name that is too long. Long names would make every pass over the names slow.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.len() <= MAX_NAME_BYTES {
         return Ok(());
@@ -69,7 +69,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}…", short(name, 40))).hint("the file is hostile or damaged"))
 }
 
-/// Refuses shapes whose bytes overflow an address, even if a dimension of 0 makes the product small.
+/// Refuses a shape with too many dimensions, or with more bytes than an address holds. A dimension of 0 counts as 1, because it would hide
+/// the size of the others.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", shape.len())));

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// The approximate number of elements in a block of rows.
 const BLOCK_LEN: usize = 64 << 10;
-/// The purpose of memory, for errors.
+/// The purpose of the allocated memory, for errors.
 const LORA: &str = "an adapter's product";
 
 /// An open adapter.
@@ -22,9 +22,9 @@ const LORA: &str = "an adapter's product";
 pub struct Lora {
     file: Checkpoint,
     alpha: f32,
-    /// Low-rank pairs by the name of the model's tensor.
+    /// The low-rank pairs, by the name of the tensor of the model that they change.
     pairs: BTreeMap<String, Pair>,
-    /// Tensors trained in full: from the name of the model's tensor to the name in `file`.
+    /// The tensors that were trained in full: maps the name of the replaced tensor of the model to the name in `file`.
     trained: BTreeMap<String, String>,
 }
 
@@ -41,8 +41,8 @@ struct Pair {
 }
 
 impl Lora {
-    /// Opens an adapter for a model, from any file that [`Checkpoint::open`] accepts. `alpha` is the value from the training; files do not
-    /// store it.
+    /// Opens an adapter for a model, from any path that [`Checkpoint::open`] accepts. `alpha` is the scale from the adapter's training, which
+    /// files do not store.
     ///
     /// # Errors
     ///
@@ -57,7 +57,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Replaces web-rwkv's names of vectors by official ones. An adapter's file alone does not show whose names it has; the model's names do.
+    /// Replaces web-rwkv's names of vectors by official names. The adapter's file does not show whose names it has, so the names are compared
+    /// with the model's.
     fn rename(&mut self, model: &Checkpoint) {
         let official = |target: String| match model.tensor(&target) {
             Some(_) => target,
@@ -69,7 +70,7 @@ impl Lora {
         self.trained = std::mem::take(&mut self.trained).into_iter().map(|(target, name)| (official(target), name)).collect();
     }
 
-    /// Sorts the tensors of the file into pairs and tensors trained in full.
+    /// Sorts the tensors of the file into low-rank pairs and tensors that were trained in full.
     fn sort(file: Checkpoint, alpha: f32) -> Result<Lora> {
         let (mut halves, mut trained) = (BTreeMap::<String, [Option<String>; 2]>::new(), BTreeMap::new());
         for name in file.names() {
@@ -125,7 +126,7 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// `Model` for the first tensor that does not.
+    /// `Model` for the first tensor that does not fit.
     pub(super) fn check(&self, model: &Checkpoint) -> Result<()> {
         let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.place());
         let find = |target: &str, name: &str| {
@@ -160,7 +161,8 @@ impl Lora {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }
 
-    /// Returns the model's tensor `w` with the adapter applied, as little-endian f32. Returns `None` if the adapter does not change it.
+    /// Returns the numbers of the model's tensor `w` after the adapter is applied, as little-endian f32. Returns `None` if the adapter does not
+    /// change this tensor.
     ///
     /// # Errors
     ///
@@ -180,7 +182,7 @@ impl Lora {
         self.trained.get(target).map(|name| self.view(name))
     }
 
-    /// Returns a function that writes the model's matrix `w` with its pair merged, or `None` if `w` has no pair.
+    /// Returns a function that merges the model's matrix `w` with its low-rank pair and writes the sum. Returns `None` if `w` has no pair.
     pub(super) fn merged<'a>(&'a self, target: &str, w: &View<'a>, dtype: DType) -> Option<WriteData<'a>> {
         let (pair, w) = (self.pairs.get(target)?, w.clone());
         Some(Box::new(move |out: &mut dyn Write| self.merge(pair, &w, dtype, out)))
@@ -218,7 +220,7 @@ impl Lora {
 }
 
 impl Pair {
-    /// Returns a pair after a check of its shapes.
+    /// Creates a pair. Refuses matrices whose shapes do not match.
     fn of(file: &Checkpoint, a: String, b: String) -> Result<Pair> {
         let shape = |name: &str| file.tensor(name).map(|v| v.shape().to_vec()).unwrap_or_default();
         match (&shape(&a)[..], &shape(&b)[..]) {
@@ -231,8 +233,8 @@ impl Pair {
     }
 }
 
-/// Splits a name such as `blocks.3.att.key.lora_A`, with or without PEFT's endings, into the model's tensor and 0 (A) or 1 (B). Returns
-/// `None` for other names.
+/// Splits a name such as `blocks.3.att.key.lora_A`, with or without PEFT's endings. Returns the name of the model's tensor, and 0 for A or 1
+/// for B. Returns `None` for other names.
 fn half(name: &str) -> Option<(String, usize)> {
     let name = name.strip_suffix(".weight").unwrap_or(name);
     let name = name.strip_suffix(".default").unwrap_or(name);
@@ -240,7 +242,7 @@ fn half(name: &str) -> Option<(String, usize)> {
     Some((format!("{}.weight", stem.strip_suffix(".weight").unwrap_or(stem)), i))
 }
 
-/// Returns the model's name of a tensor that was trained in full.
+/// Converts an adapter's name of a tensor that was trained in full to the model's name of this tensor.
 fn whole(name: &str) -> String {
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
 }

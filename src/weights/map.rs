@@ -1,6 +1,6 @@
 //! Read-only bytes: a memory map of a file, or bytes of the program.
 //!
-//! This module knows no format. A map is only safe while no other process cuts the file; readers call `check_uncut` to detect that.
+//! This module knows no format. A map is only safe while no other process truncates the file; readers call `check_uncut` to detect this.
 
 use crate::error::{Error, Result};
 use memmap2::Mmap;
@@ -32,8 +32,8 @@ impl Map {
             return Err(super::kinds::refusal(&[]).at(path.display()));
         }
         // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change, which every
-        // reader tolerates: names and sizes are copied before they are checked. If another process cuts the file, a read faults;
-        // `check_uncut` makes that unlikely, and nothing can exclude it.
+        // reader tolerates: names and sizes are copied before they are checked. If another process truncates the file, a read faults;
+        // `check_uncut` makes this unlikely, and nothing can exclude it.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Map::Mapped { map, file, path: path.to_path_buf() })
     }
@@ -59,7 +59,7 @@ impl Map {
         }
     }
 
-    /// Checks that the file still has its mapped length. The check uses the open file: a new file under the same path does no harm.
+    /// Checks that the file is still at least as long as its map. The check uses the open file: a new file under the same path does no harm.
     ///
     /// # Errors
     ///

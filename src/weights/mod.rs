@@ -1,7 +1,7 @@
 //! Checkpoints: reads files as named tensors over memory maps, and writes named tensors to files.
 //!
-//! Every file format gives the same *canonical* names and orientations: the official `.pth` of RWKV, or `transformers`' names of GLM. Higher
-//! layers never ask which format a file had.
+//! In every file format, tensors get the same *canonical* names and orientations: those of RWKV's official `.pth`, or of GLM in
+//! `transformers`. Higher layers never ask which format a file had.
 //!
 //! A file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no
 //! architecture: `arch` decides which tensors a model needs and what they mean.
@@ -65,7 +65,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Returns N of a name that begins with `blocks.N.` (RWKV) or `model.layers.N.` (GLM), or `None`.
+/// Returns the number N of the layer if `name` begins with `blocks.N.` (RWKV) or `model.layers.N.` (GLM), otherwise `None`.
 pub fn layer_of(name: &str) -> Option<usize> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("model.layers."))?;
     rest.split('.').next()?.parse().ok()
@@ -73,10 +73,10 @@ pub fn layer_of(name: &str) -> Option<usize> {
 
 /// A family of models, whose files share canonical names.
 trait Family: Sync {
-    /// Returns the name for messages.
+    /// Returns the family's name, for messages.
     fn name(&self) -> &'static str;
 
-    /// Returns true if a `config.json` with this `model_type` (or `None`, without one) describes a model of the family.
+    /// Returns true if a `config.json` with this `model_type` describes a model of the family. `None` means that the key is missing.
     fn is_model_type(&self, model_type: Option<&str>) -> bool;
 
     /// Reads a `config.json` of the family.
@@ -85,35 +85,35 @@ trait Family: Sync {
     /// Returns the values of `general.architecture` in the family's GGUF files.
     fn gguf_architectures(&self) -> &'static [&'static str];
 
-    /// Lists the tensors of a GGUF file under their canonical names, and adds the keys that the family needs to the metadata.
+    /// Lists the tensors of a GGUF file under their canonical names. Also adds the keys that the family needs to the header's metadata.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
 
-    /// Returns true if tensors of these names belong to the family. `glm` is the configuration of a GLM, if there is one.
+    /// Returns true if the names of these tensors are the family's. `glm` is the configuration, if the model has a GLM's configuration.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
     /// Gives tensors their canonical names and orientations. Also returns the style of the names in the file.
     fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
 }
 
-/// All families. The first that recognises a file is chosen. RWKV accepts any names and comes last.
+/// All families. The first family that recognises a file is chosen. RWKV comes last, because it accepts any names.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
-/// An open checkpoint: named tensors over memory maps (or static bytes). Cheap to clone, shared between threads.
+/// An open checkpoint: named tensors over memory maps or static bytes. A clone is cheap and shares them; threads may share a checkpoint.
 #[derive(Clone)]
 pub struct Checkpoint(Arc<Inner>);
 
 struct Inner {
     /// The files that hold tensors. `Located::file` is an index of this list.
     maps: Vec<Arc<Map>>,
-    /// The file, or the index of several files. `None` for static bytes.
+    /// The path of the file, or of the index of several files. `None` for static bytes.
     path: Option<PathBuf>,
-    /// The `config.json` that was read.
+    /// The path of the `config.json` that was read, or `None`.
     config: Option<PathBuf>,
     name: String,
     kind: FileKind,
     style: Style,
     metadata: BTreeMap<String, String>,
-    /// Canonical names, in natural order.
+    /// The canonical names and their tensors, in natural order of the names.
     slots: Vec<(String, Slot)>,
     index: HashMap<String, usize>,
 }
@@ -150,12 +150,13 @@ impl Checkpoint {
     /// - the index of several files (`.index.json`), or one of these files,
     /// - a folder that holds exactly one checkpoint.
     ///
-    /// A `config.json` in the same folder is read if the files have Hugging Face's standard names, or if the model is a GLM.
+    /// A `config.json` in the same folder is read if the files have Hugging Face's standard names, or if the tensors are a GLM's and the file
+    /// does not hold its configuration itself.
     ///
     /// # Errors
     ///
-    /// `File` if a file is missing, cut, damaged, hostile or of another format. `Model` if the configuration is unsupported or contradicts
-    /// the tensors.
+    /// `File` if a file is missing, truncated, damaged, hostile or in another format. `Model` if the configuration is unsupported or
+    /// contradicts the tensors.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
         let parts = Parts::open(&path)?;
@@ -164,7 +165,7 @@ impl Checkpoint {
         Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
     }
 
-    /// Opens a safetensors file that is part of the program.
+    /// Opens a safetensors file whose bytes are part of the program. `name` is the name for messages.
     ///
     /// # Errors
     ///
@@ -205,7 +206,7 @@ impl Checkpoint {
         Ok(Checkpoint(Arc::new(Inner { maps, path, config, name, kind, style, metadata, slots, index })))
     }
 
-    /// Returns the file, or the index of several files. Returns `None` if the bytes are part of the program.
+    /// Returns the path of the file, or of the index of several files. Returns `None` if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -215,7 +216,7 @@ impl Checkpoint {
         self.0.maps.len()
     }
 
-    /// Returns every file that was read: files with tensors, their index, the configuration.
+    /// Returns the paths of all files that were read: the files with tensors, their index, and the configuration.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let beside = self.0.path.iter().chain(&self.0.config).map(PathBuf::as_path);
         self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
@@ -231,7 +232,7 @@ impl Checkpoint {
         self.0.kind.name()
     }
 
-    /// Returns the layout of names and orientations in the file: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
+    /// Returns the layout of names and orientations in the file: `official`, `web-rwkv`, `hf`, `decoder`, `fla`, `chatglm` or `gguf`.
     pub fn layout(&self) -> &'static str {
         match self.0.kind {
             FileKind::Gguf => self.kind(),
@@ -244,13 +245,14 @@ impl Checkpoint {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns a tensor by its canonical name, in the canonical orientation, or `None` if there is no such tensor. Copies nothing.
+    /// Returns a view of a tensor by its canonical name, in the canonical orientation. Returns `None` if no tensor has this name, or if its
+    /// shape and bytes contradict each other. Copies nothing.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         slot.view(&self.0.maps).ok()
     }
 
-    /// Returns a tensor by its canonical name, reshaped to `shape`. Dimensions of 1 do not count in the comparison of shapes.
+    /// Returns a tensor by its canonical name, reshaped to `shape`. The comparison of the shapes ignores dimensions of 1.
     ///
     /// # Errors
     ///
@@ -263,19 +265,19 @@ impl Checkpoint {
         reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
     }
 
-    /// Returns the metadata: all keys of a safetensors file, numbers and short texts of a GGUF file, and the values of a `config.json`
-    /// that shapes do not determine. A GLM has the key [`GLM`] in every file format.
+    /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and those values of a `config.json`
+    /// that the shapes do not determine. A GLM has the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
 
-    /// Returns the bytes of the file that holds a tensor. They stay valid without the checkpoint. Returns `None` if there is no such tensor.
+    /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid without the checkpoint.
     pub fn file_of(&self, name: &str) -> Option<Arc<dyn AsRef<[u8]> + Send + Sync>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         Some(self.0.maps[slot.located.file].clone())
     }
 
-    /// Checks that every file still has its mapped length. A read beyond the end of a cut file would end the process.
+    /// Checks that every file is still at least as long as its map. A read beyond the end of a truncated file would end the process.
     ///
     /// # Errors
     ///
@@ -284,7 +286,7 @@ impl Checkpoint {
         self.0.maps.iter().try_for_each(|map| map.check_uncut())
     }
 
-    /// Returns the path or, for static bytes, the name.
+    /// Returns the path of the checkpoint or, for static bytes, the name.
     fn place(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
     }

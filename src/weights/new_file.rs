@@ -1,8 +1,8 @@
 //! Files that appear whole or not at all.
 //!
-//! A file is written under a temporary name beside its place, `.wingbeat-*.part`, and renamed when it is complete. The writing
-//! process holds a lock on the temporary file. A process that is killed leaves the file without a lock, and the next process that
-//! writes to the folder removes it.
+//! A file is written under a temporary name, `.wingbeat-*.part`, in its folder, and renamed when it is complete. The writing process
+//! holds a lock on the temporary file. A process that is killed leaves this file without a lock. The next process that writes to the
+//! folder removes the file.
 
 use crate::error::{Error, Result, size};
 use std::fs::{File, OpenOptions, Permissions};
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 const PREFIX: &str = ".wingbeat-";
 const SUFFIX: &str = ".part";
 
-/// The number of attempts if another process removes the temporary file before it is locked.
+/// The most attempts to create a temporary file. An attempt fails if another process removes the file before it is locked.
 const ATTEMPTS: usize = 16;
 
 /// The users that may read a new file. A file that replaces another keeps the permissions of the replaced file.
@@ -30,15 +30,15 @@ pub enum Readers {
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
-    /// The permissions of the file to replace.
+    /// The permissions of the file that is replaced, or `None` if no file is replaced.
     permissions: Option<Permissions>,
     temporary: NamedTempFile,
     _listed: Listed,
 }
 
 impl NewFile {
-    /// Creates the temporary file for `path`, and removes temporary files of killed processes from its folder. A link is followed: its target
-    /// is replaced.
+    /// Creates the temporary file for `path`, and removes temporary files of killed processes from the folder. If `path` is a link, the target
+    /// of the link is replaced.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl NewFile {
         Ok(NewFile { path: real, permissions: existing.map(|m| m.permissions()), temporary, _listed: listed })
     }
 
-    /// Returns the temporary file to write to.
+    /// Returns the temporary file. The caller writes to this file.
     pub fn file(&self) -> &File {
         self.temporary.as_file()
     }
@@ -80,7 +80,7 @@ impl NewFile {
         }
     }
 
-    /// Waits until the data are on the disk, then renames the temporary file.
+    /// Waits until the data are on the disk, then renames the temporary file to the final name.
     ///
     /// # Errors
     ///
@@ -103,7 +103,8 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates and locks a temporary file in `folder`. `is_public` leaves its permissions to the umask.
+/// Creates and locks a temporary file in `folder`. If `is_public` is true, the umask determines its permissions; otherwise only the owner can
+/// read and write it.
 fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
@@ -172,7 +173,7 @@ pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
-/// Returns the free bytes of the folder's disk, or `None` if unknown. Some file systems report 0 for unknown.
+/// Returns the free bytes of the folder's disk, or `None` if they are unknown. Some file systems report 0 if the number is unknown.
 #[cfg(any(unix, windows))]
 fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
@@ -183,7 +184,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
-/// Gives a file the permissions of another, without the setuid, setgid and sticky bits.
+/// Gives a file the permissions of another file, without the setuid, setgid and sticky bits.
 #[cfg(unix)]
 fn set_mode(file: &File, permissions: Permissions) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -195,7 +196,7 @@ fn set_mode(_: &File, _: Permissions) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the folder to the disk, and with it the new name. Errors are ignored: not every file system supports it, and the data are safe.
+/// Writes the folder, which holds the new name, to the disk. Errors are ignored: not every file system supports this, and the data are safe.
 fn sync_folder(folder: &Path) {
     if cfg!(unix) {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -210,7 +211,7 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entry of `UNFINISHED`, removed when dropped.
+/// An entry of `UNFINISHED`. Dropping the value removes the entry.
 #[derive(Debug)]
 struct Listed(PathBuf);
 
@@ -220,7 +221,8 @@ impl Drop for Listed {
     }
 }
 
-/// Removes the temporary files of this process, which is about to end. A thread that creates another temporary file blocks forever.
+/// Removes the temporary files of this process, which is about to end. Afterwards, a thread that creates another temporary file blocks
+/// forever.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished() {
     let unfinished = unfinished();
@@ -228,8 +230,8 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// Removes the temporary files of this process without waiting or allocating, for signal handlers. Files stay if another thread holds the
-/// list, or if their path is long: the standard library allocates for long paths.
+/// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. All files stay if another
+/// thread has locked the list. A file with a long path stays, too: the standard library allocates memory for long paths.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;

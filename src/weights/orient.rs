@@ -1,13 +1,13 @@
-//! Detects the tensors whose last two dimensions a file stores swapped, compared with the official `.pth`.
+//! Detects the tensors whose last two dimensions are swapped in a file, compared with the official `.pth`.
 //!
-//! Shapes show the orientation of low-rank pairs: official pairs are M1 [C, D] and M2 [D, C]. web-rwkv's converter swaps both, older converters
-//! and re-uploads do not. If D = C, other tensors, names and metadata decide.
+//! Shapes show the orientation of low-rank pairs: official pairs are M1 [C, D] and M2 [D, C]. web-rwkv's converter swaps both matrices; older
+//! converters and re-uploads do not. If D = C, other tensors, names and metadata decide.
 
 use super::layout::Layout;
 use super::located::Located;
 use std::collections::HashMap;
 
-/// Evidence beside names and shapes.
+/// The evidence for the orientation that is neither a name nor a shape.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The file's extension is `.st`, which web-rwkv's converters write.
@@ -31,13 +31,14 @@ pub(super) fn swapped_by_web(name: &str) -> bool {
     partner(name).is_some() || name.ends_with(".lora_A") || name.ends_with(".time_state")
 }
 
-/// Returns true for each tensor that the file stores swapped. Names are canonical; `renamed` is true if the file had web-rwkv's names.
+/// Returns one value per tensor: true if the file stores the tensor swapped. Names are canonical; `renamed` is true if the file had
+/// web-rwkv's names.
 pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<bool> {
     let widths = Widths::of(tensors);
     let by_shape: Vec<Option<bool>> = tensors.iter().map(|t| widths.swapped(t)).collect();
     let n_swapped = by_shape.iter().filter(|s| **s == Some(true)).count();
     let n_official = by_shape.iter().filter(|s| **s == Some(false)).count();
-    // If no shape decides: the declared layout, else web-rwkv's for a file with web-rwkv's names, else official.
+    // If no shape decides, the declared layout does. Without a declared layout, web-rwkv's names mean web-rwkv's layout.
     let web = match (n_swapped, n_official) {
         (0, 0) => facts.declared.map_or(renamed, |d| d == Layout::WebRwkv),
         (swapped, official) => swapped > official,
@@ -85,8 +86,8 @@ impl Widths {
         Widths { channels, attention }
     }
 
-    /// Decides by shape: true if the matrix is swapped. Returns `None` if the tensor belongs to no pair, or if both sides or neither have
-    /// the expected length.
+    /// Decides by shape: returns true if the matrix is swapped. Returns `None` if the tensor belongs to no pair, or if the shape does not
+    /// show the long side: both sides or no side have the expected length.
     fn swapped(&self, t: &Located) -> Option<bool> {
         let is_first = PAIRS.iter().any(|(first, _)| t.name.ends_with(first));
         let is_second = PAIRS.iter().any(|(_, second)| t.name.ends_with(second));

@@ -22,7 +22,7 @@ pub(super) struct Parts {
     pub kind: FileKind,
     pub tensors: Vec<Located>,
     pub metadata: BTreeMap<String, String>,
-    /// The file or the index. `None` for bytes of the program.
+    /// The path of the file or of the index. `None` for bytes of the program.
     pub path: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// `File` if a file is missing, of another format, damaged or hostile, or if index and shards disagree. `Model` if a GGUF file has an
+    /// `File` if a file is missing, in another format, damaged or hostile, or if index and shards disagree. `Model` if a GGUF file has an
     /// unsupported architecture.
     pub fn open(path: &Path) -> Result<Parts> {
         let map = Map::open(path)?;
@@ -84,7 +84,7 @@ impl Parts {
     }
 }
 
-/// Returns a file's tensors under the names in the file, and its metadata.
+/// Returns a file's tensors, under their names in the file, and the file's metadata.
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
         FileKind::Safetensors => safetensors::parse(map.bytes())?,

@@ -1,6 +1,6 @@
 //! The safetensors header: names, types, shapes and byte ranges. Every value is checked before it is used.
 //!
-//! This module knows no models: it reads checkpoints and saved states.
+//! This module knows no models: it reads both checkpoints and saved states.
 
 use super::located::{Located, check_shape};
 use crate::error::{Error, Result};
@@ -8,19 +8,19 @@ use crate::tensor::{DType, dense_strides};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
-/// The largest header. A header of a hundred thousand tensors is smaller.
+/// The largest size of a header in bytes. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download it again";
-/// The hint for a cut state file, which is not a download.
+/// The hint for a truncated state file, which is not a download.
 const STATE: &str = "the state file is not whole: save the state again";
 /// A metadata key of state files only.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
-/// Lists a file's tensors in the order of their data. Also returns its metadata.
+/// Returns a file's tensors, in the order of their data, and the file's metadata.
 ///
 /// # Errors
 ///
-/// `File` if the file is cut, or its header damaged or hostile.
+/// `File` if the file is truncated, or if its header is damaged or hostile.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
         return Err(Error::file(format!("expected a safetensors file, found only {} bytes", file.len())).hint(AGAIN));
@@ -78,7 +78,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
     })
 }
 
-/// Returns the error for a header that the crate refused. `incomplete` is the hint for a cut file.
+/// Returns the error for a header that the crate refused. `incomplete` is the hint for a truncated file.
 fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {

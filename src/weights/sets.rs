@@ -260,7 +260,7 @@ pub fn write_plain(path: &Path, tensors: &[Made]) {
     write_safetensors(path, &BTreeMap::new(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
 
-/// Writes two shards with their index, as safetensors or (`bin`) as torch writes them.
+/// Writes two shards and their index, as torch's `.bin` files if `bin` is true, otherwise as safetensors.
 pub fn write_sharded(folder: &Path, tensors: &[Made], bin: bool) {
     let (stem, extension) = if bin { ("pytorch_model", "bin") } else { ("model", "safetensors") };
     let mut map = BTreeMap::new();

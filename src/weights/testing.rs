@@ -22,14 +22,14 @@ pub(crate) fn halves(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect()
 }
 
-/// Offset, shape and strides.
+/// The offset, the shape and the strides of a tensor in its storage, in elements.
 pub(crate) type Place<'a> = (usize, &'a [usize], &'a [usize]);
 
 /// A pickle under construction.
 pub(crate) struct Pickle(Vec<u8>);
 
 impl Pickle {
-    /// Starts with an empty dictionary on the stack. `tensor`, or a key, a value and `raw(b"s")`, add an entry.
+    /// Starts with an empty dictionary on the stack. `tensor` adds an entry; so do a key, a value and then `raw(b"s")`.
     pub fn dict() -> Self {
         Pickle(b"\x80\x02}".to_vec())
     }

@@ -26,15 +26,15 @@ pub struct Entry<'a> {
     pub data: WriteData<'a>,
 }
 
-/// Writes a safetensors file under a temporary name, then renames it to `path`. On an error, nothing remains.
+/// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// Tensors are sorted by the size of their type, then in the given order. `progress` gets (bytes written, bytes in total). A new file gets
-/// its permissions from the umask.
+/// The tensors with the largest type come first; tensors with types of equal size keep the given order. `progress` gets (bytes written,
+/// bytes in total). A new file gets its permissions from the umask.
 ///
 /// # Errors
 ///
-/// `Input` if two entries have the same name or if sizes overflow. `File` if the disk is full, if the file cannot be written, or if an entry
-/// writes a wrong number of bytes. Errors of entries are returned with the tensor's name.
+/// `Input` if two entries have the same name, if a type has no fixed size per number, or if a shape or the header is too large. `File` if the
+/// disk is full, if the file cannot be written, or if an entry writes a wrong number of bytes. An entry's error gets the tensor's name.
 pub fn write_safetensors(
     path: &Path,
     metadata: &BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub fn write_safetensors(
     write_for(Readers::Umask, path, metadata, entries, progress)
 }
 
-/// Writes a safetensors file as [`write_safetensors`] does, with a choice of its readers.
+/// Writes a safetensors file as [`write_safetensors`] does. `readers` determines which users may read a new file.
 pub(crate) fn write_for(
     readers: Readers,
     path: &Path,
@@ -75,12 +75,12 @@ pub(crate) fn write_for(
     new.finish()
 }
 
-/// Returns the bytes of an entry, or `None` if the number overflows or the type has no size per number.
+/// Returns how many bytes an entry's numbers take. Returns `None` if this number overflows or if the type has no fixed size per number.
 fn data_bytes(entry: &Entry) -> Option<u64> {
     n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
 }
 
-/// Returns the header's JSON, padded so that data begin at a multiple of 8, and the bytes of the whole file.
+/// Returns the header's JSON and the size of the whole file in bytes. The JSON is padded so that the data begin at a multiple of 8.
 fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec<u8>, u64)> {
     let mut fields = Vec::new();
     if !metadata.is_empty() {
@@ -113,11 +113,11 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
 /// A writer that counts the bytes of the current tensor, and keeps errors of the disk separate from errors of the tensor.
 struct Sink<'a> {
     out: BufWriter<&'a File>,
-    /// Bytes that the current tensor must still write.
+    /// The number of bytes that the current tensor must still write.
     left: u64,
-    /// Bytes written.
+    /// The number of bytes written.
     done: u64,
-    /// Bytes written at the last call of `progress`.
+    /// The number of bytes that the last call of `progress` reported.
     shown: u64,
     total: u64,
     /// The first error of the disk.

@@ -1,4 +1,4 @@
-//! Round trips between the two layouts, and targets that must not be touched.
+//! Tests round trips between the two layouts, and output paths that must not be written.
 
 use super::super::testing::{Dice, pth, put, singles};
 use super::*;

@@ -19,7 +19,7 @@ impl Family for RwkvFiles {
         "RWKV"
     }
 
-    /// Official files have no configuration. Some ports of RWKV have one without a type.
+    /// Official files have no configuration. Some ports of RWKV have a configuration without `model_type`.
     fn is_model_type(&self, model_type: Option<&str>) -> bool {
         model_type.is_none_or(is_rwkv)
     }

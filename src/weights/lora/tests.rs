@@ -1,4 +1,4 @@
-//! Merges compared with a plain computation, and adapters that do not fit.
+//! Compares merges with a plain computation. Also tests adapters that do not fit.
 
 use super::super::sets::{C, Made, as_pth, official, write_plain};
 use super::super::testing::{Dice, put};
@@ -33,7 +33,7 @@ fn find<'a>(tensors: &'a [Made], name: &str) -> &'a Made {
     tensors.iter().find(|t| t.name == name).unwrap()
 }
 
-/// Computes one number of the merged matrix.
+/// Computes the numbers of the merged matrix one by one.
 fn expected(w: &Made, a: &Made, b: &Made, alpha: f32) -> Vec<f32> {
     let (n_in, rank) = (a.shape[1], a.shape[0]);
     let number = |i: usize| {

@@ -1,12 +1,12 @@
 //! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`): decoder layers with `linear_attn` and `mlp`.
 //!
-//! Values and orientations equal the official `.pth`. Vectors have the shape [C] in place of [1, 1, C].
+//! Values and orientations are the same as in the official `.pth`. Vectors have the shape [C] instead of [1, 1, C].
 
 use super::{block_and_part, outside, restore_row, zip};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
-/// Parts of a layer's names, and their official spelling. The first that matches counts.
+/// Prefixes of the names in a layer, and their official spelling. The first prefix that matches counts.
 const PARTS: [(&str, &str); 13] = [
     ("input_layernorm.", "ln1."),
     ("post_attention_layernorm.", "ln2."),
@@ -23,8 +23,8 @@ const PARTS: [(&str, &str); 13] = [
     ("mlp.", "ffn."),
 ];
 
-/// Returns whether a layer has a projection or a lerp of RWKV under `linear_attn`. Other models have `linear_attn`, too (Qwen3-Next), with
-/// other parts. Prefixes are already stripped.
+/// Returns whether a layer has a projection or a mix of RWKV under `linear_attn`. Other models (Qwen3-Next) have `linear_attn`, too, but with
+/// other names inside. The wrappers' prefixes are already stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let is_ours = |part: &str| part.starts_with("linear_attn.r_proj.") || part == "linear_attn.x_r";
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| is_ours(part)))
@@ -40,7 +40,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     zip(tensors, swapped)
 }
 
-/// Returns the official name of a decoder-style name without prefixes. An unknown name stays as it is.
+/// Converts a name of this style, without wrappers' prefixes, to the official name. An unknown name stays unchanged.
 fn official(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
     let renamed = PARTS.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", part.strip_prefix(theirs)?)));

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
-/// Prefixes within a block: theirs, official.
+/// The prefixes of names within a block: flash-linear-attention's, then the official one.
 const PARTS: [(&str, &str); 9] = [
     ("attn_norm.", "ln1."),
     ("ffn_norm.", "ln2."),
@@ -20,12 +20,12 @@ const PARTS: [(&str, &str); 9] = [
 /// The rows of the stacked mixes `x_x`.
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
-/// Returns true if names, without wrappers' prefixes, are flash-linear-attention's.
+/// Returns true if the names are flash-linear-attention's. The wrappers' prefixes are already stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
-/// Gives tensors their canonical names. Weights of Linear layers are always transposed, even square ones.
+/// Gives tensors their canonical names. The weights of low-rank Linear layers are always transposed, even if they are square.
 pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {
@@ -50,7 +50,8 @@ pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     Ok(slots)
 }
 
-/// Maps `attn.w_lora.lora.0.weight` to the official ending `w1` and true if it is transposed. Returns `None` for other names. The gate has no bias.
+/// Maps a name such as `attn.w_lora.lora.0.weight` to its official ending, `w1`, and to true if the tensor is transposed. Returns `None` for
+/// other names. The gate has no bias.
 fn low_rank(part: &str) -> Option<(String, bool)> {
     let (letter, end) = part.strip_prefix("attn.")?.split_once("_lora.lora.")?;
     match (letter, end) {

@@ -1,8 +1,8 @@
-//! The names of GLM. The canonical names are `transformers`' names. Names of ChatGLM's own code are mapped to them, and its fused tensors are
-//! split into q, k and v.
+//! The names of GLM. The canonical names are `transformers`' names. The names of ChatGLM's own code are mapped to the canonical names, and its
+//! fused tensors are split into q, k and v.
 //!
-//! Each part is a range of rows, so nothing is copied. A table of wave lengths in some files is left out: it is rounded and ignores
-//! `rope_ratio`.
+//! Each of q, k and v is a range of rows, so nothing is copied. Some files have a table of wave lengths. This table is left out, because it is
+//! rounded and ignores `rope_ratio`.
 
 use super::{Style, bare};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::weights::glm::OF_ANOTHER;
 use crate::weights::located::Located;
 use crate::weights::{Glm, Slot};
 
-/// Names outside of layers, without prefixes: in the file, canonical.
+/// The names outside of layers, without prefixes: the name in the file, then the canonical name.
 const TOP: [(&str, &str); 10] = [
     ("embedding.word_embeddings.weight", "model.embed_tokens.weight"),
     ("encoder.final_layernorm.weight", "model.norm.weight"),
@@ -23,7 +23,7 @@ const TOP: [(&str, &str); 10] = [
     ("score.weight", "score.weight"),
     ("score.bias", "score.bias"),
 ];
-/// Prefixes within a layer: ChatGLM's, canonical. Norms have the same name in both.
+/// The prefixes of names within a layer: ChatGLM's, then the canonical one. Norms have the same names in both.
 const PARTS: [(&str, &str); 3] =
     [("self_attention.dense.", "self_attn.o_proj."), ("mlp.dense_h_to_4h.", "mlp.gate_up_proj."), ("mlp.dense_4h_to_h.", "mlp.down_proj.")];
 const FUSED: &str = "self_attention.query_key_value.";
@@ -45,7 +45,7 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 ///
 /// # Errors
 ///
-/// `File` if there is no configuration. `Model` if the model has vision, if no tensor is a GLM's, or if a fused tensor has a wrong shape.
+/// `File` if the configuration is missing. `Model` if the model has vision, if no tensor is a GLM's, or if a fused tensor has a wrong shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
@@ -103,7 +103,8 @@ pub(in crate::low_level::weights) fn split(t: &Located, layer: &str, end: &str, 
     Ok([part("q", 0..q), part("k", q..q + kv), part("v", q + kv..q + 2 * kv)])
 }
 
-/// Splits `encoder.layers.3.mlp.dense_4h_to_h.weight`, with or without `encoder.`, into the layer and the rest. Returns `None` for other names.
+/// Splits a name such as `encoder.layers.3.mlp.dense_4h_to_h.weight`, with or without `encoder.`, into the number of the layer and the rest.
+/// Returns `None` for other names.
 fn in_layer(bare: &str) -> Option<(&str, &str)> {
     let rest = bare.strip_prefix("encoder.").unwrap_or(bare).strip_prefix("layers.")?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

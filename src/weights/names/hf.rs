@@ -1,4 +1,4 @@
-//! The names of RWKV-4 to 7 in `transformers`: whole words for the official abbreviations. Orientations are official.
+//! The names of RWKV-4 to 7 in `transformers`: whole words replace the official abbreviations. The orientations are official.
 
 use super::{block_and_part, outside, restore_row, web, zip};
 use crate::weights::Slot;
@@ -6,19 +6,19 @@ use crate::weights::layout::Layout;
 use crate::weights::located::Located;
 use crate::weights::orient::{self, Facts};
 
-/// Prefixes within a block: theirs, official.
+/// The prefixes of names within a block: the one in `transformers`, then the official one.
 const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn."), ("pre_ln.", "ln0."), ("pre_norm.", "ln0.")];
-/// The last words of mixes: theirs, official.
+/// The last word of a mix's name: the one in `transformers`, then the official one.
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
-/// Returns true if names, without wrappers' prefixes, are written as in `transformers`.
+/// Returns true if the names are written as in `transformers`. The wrappers' prefixes are already stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
 }
 
-/// Gives tensors their canonical names. The orientation of low-rank pairs is still detected by shape, because some re-uploads store them as
-/// Linear layers.
+/// Gives tensors their canonical names. The caller still detects the orientation of low-rank pairs by shape, because some re-uploads store
+/// the pairs as Linear layers.
 pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
@@ -38,7 +38,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     zip(tensors, swapped)
 }
 
-/// Returns the official name.
+/// Converts a name in `transformers` to the official name.
 fn renamed(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
     let part = PARTS.iter().find_map(|(hf, official)| Some(format!("{official}{}", part.strip_prefix(hf)?))).unwrap_or(part.to_string());

@@ -1,7 +1,8 @@
-//! Maps names in a file to canonical names (the official `.pth`, or GLM in `transformers`), and canonical names to web-rwkv's for export.
+//! Maps the names in a file to canonical names: those of RWKV's official `.pth`, or of GLM in `transformers`. Also maps canonical names to
+//! web-rwkv's names for export.
 //!
-//! This module knows names, and shapes only if a name depends on them. `orient` decides which tensors are stored transposed. An unknown name
-//! stays unchanged.
+//! This module knows names, and looks at a shape only if a name depends on it. `orient` decides which tensors are stored transposed. An
+//! unknown name stays unchanged.
 
 mod decoder;
 mod fla;
@@ -50,19 +51,19 @@ impl Style {
 
 /// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) add to every name.
 const PREFIXES: [&str; 7] = ["model.", "module.", "rwkv.", "rwkv7.", "_forward_module.", "_orig_mod.", "base_model."];
-/// Prefixes within a block that only RWKV's files have. `layers.0.mlp` belongs to other models.
+/// The prefixes of names within a block that identify RWKV's files. `mlp.`, as in `layers.0.mlp`, is missing: other models have it, too.
 const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
 /// The vectors of RWKV-7 that the official file stores as [1, 1, C].
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
-/// Returns canonical names with their tensors in natural order, and the style of the file. A model with tied embeddings gets its embedding
-/// as output matrix. `glm` is the configuration of a GLM, if there is one.
+/// Returns the canonical names with their tensors, in natural order, and the style of the file. A model with tied embeddings gets its
+/// embedding as output matrix. `glm` is the configuration, if the model has a GLM's configuration.
 ///
 /// # Errors
 ///
-/// `File` if two tensors have the same canonical name, or as the family's names.
+/// `File` if two tensors have the same canonical name. Also the errors of [`Family::slots`](super::Family::slots).
 pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm: Option<&Glm>) -> Result<(Vec<(String, Slot)>, Style)> {
     let family = FAMILIES.iter().find(|family| family.recognises(&tensors, glm)).expect("the last family accepts any names");
     let (slots, style) = family.slots(tensors, facts, glm)?;
@@ -109,7 +110,7 @@ fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
     tensors.into_iter().zip(swapped).map(|(located, swapped)| Slot { located, swapped }).collect()
 }
 
-/// Strips wrappers' prefixes if the rest are RWKV's names. Otherwise the names stay unchanged.
+/// Strips wrappers' prefixes if RWKV's names remain. Otherwise the names stay unchanged.
 fn strip_prefixes(tensors: &mut [Located]) {
     let known = |name: &str| {
         let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
@@ -128,13 +129,13 @@ fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
     name
 }
 
-/// Splits `blocks.3.att.key.weight` or `layers.3.…` into the number and the rest. Returns `None` for other names.
+/// Splits a name such as `blocks.3.att.key.weight` or `layers.3.…` into the number of the block and the rest. Returns `None` for other names.
 fn block_and_part(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("layers."))?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns the official name of a tensor outside of blocks, from Hugging Face's name.
+/// Converts Hugging Face's name of a tensor outside of blocks to the official name.
 fn outside(name: &str) -> String {
     let name = match name {
         "embeddings.weight" | "embed_tokens.weight" => "emb.weight",
@@ -149,7 +150,7 @@ fn outside(name: &str) -> String {
     }
 }
 
-/// Gives a vector of RWKV-7 its official shape, [1, 1, C].
+/// Gives a vector of RWKV-7 that has the shape [C] its official shape, [1, 1, C]. Other tensors stay unchanged.
 fn restore_row(t: &mut Located) {
     let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
     if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {
@@ -162,7 +163,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     fn part(text: &str) -> (Option<u64>, &str) {
         (text.parse().ok(), text)
     }
-    // Names that are sorted together share most of their parts: skip the equal ones.
+    // Names that are compared in a sort share most of their parts: skip the parts that are equal.
     let n_equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let from = a.as_bytes()[..n_equal].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
     a[from..].split('.').map(part).cmp(b[from..].split('.').map(part)).then_with(|| a.cmp(b))

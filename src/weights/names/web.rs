@@ -1,8 +1,8 @@
-//! web-rwkv's names: v6's mixes and bonus have v5's names, and the matrices of adapters have numbers.
+//! web-rwkv's names: the mixes and the bonus of v6 have the names of v5, and the matrices of adapters have numbers for A and B.
 
 use crate::weights::located::Located;
 
-/// Replaces web-rwkv's names by the official ones. Returns true if any name changed.
+/// Replaces web-rwkv's names by official names. Returns true if any name changed.
 pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_mix_w1") || any(".att.time_mix_x");
@@ -29,7 +29,7 @@ pub(super) fn is_per_channel(bonus: &Located) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }
 
-/// Returns web-rwkv's name of a canonical tensor.
+/// Converts a canonical name to web-rwkv's name.
 pub(in crate::low_level::weights) fn to_web(name: &str) -> String {
     let name = swap_end(swap_end(name.to_string(), ".lora_A", ".lora.0"), ".lora_B", ".lora.1");
     swap_end(name, ".att.time_faaaa", ".att.time_first").replace(".time_maa_", ".time_mix_").to_lowercase()

@@ -1,8 +1,8 @@
-//! A restricted pickle reader: an interpreter of the opcodes that torch writes. It builds data and calls nothing.
+//! A restricted pickle reader: an interpreter of the opcodes that torch writes. It builds data and runs no code of the pickle.
 //!
 //! Objects are in an arena and refer to each other by index. So neither parsing nor dropping recurses, and a shared object exists once. All
-//! memory, including copies, is taken from one budget of bytes. All other opcodes and globals are refused by name. This module knows no
-//! files.
+//! memory, including copies, is taken from one budget of bytes. Opcodes and globals that torch does not write are refused by name. This module
+//! knows no files.
 
 mod objects;
 
@@ -16,14 +16,14 @@ use std::collections::HashMap;
 const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
-/// The bytes of a memo entry: number and index of the object, and the space of both in the table.
+/// The bytes that an entry of the memo takes: the number and the index of an object, and the unused space of the hash table.
 const MEMO_BYTES: usize = 16;
 
 /// Reads one pickle and lists the tensors of its dictionary.
 ///
 /// # Errors
 ///
-/// `File` if the pickle is damaged, asks for anything but tensors, or takes too much memory. The place is the byte of the opcode.
+/// `File` if the pickle is damaged, asks for anything but tensors, or takes too much memory. The error's place is the byte of the opcode.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), arena: Arena::default() };
     loop {
@@ -252,7 +252,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    /// Pops one object above the innermost open MARK. Objects below it belong to an outer container.
+    /// Pops one object above the innermost open MARK. Objects below this MARK belong to an outer container.
     fn pop(&mut self) -> Result<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 /// The index of an object in the arena.
 pub(super) type Id = u32;
 
-/// The memory for the values of one pickle. A checkpoint of 10 000 tensors takes 16 MB.
+/// The most bytes of memory that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
 
@@ -46,7 +46,7 @@ pub(in super::super) struct Storage<'a> {
     pub n_elements: usize,
 }
 
-/// A strided part of a storage, with offset and strides in elements. Nothing is checked yet.
+/// A strided part of a storage, with offset and strides in elements. No number is checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Tensor<'a> {
     pub storage: Storage<'a>,
@@ -66,7 +66,7 @@ pub(in super::super) struct Named<'a> {
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<Named<'a>>,
-    /// Keys with other values than tensors, without overlong keys.
+    /// The keys whose values are not tensors. Keys that are too long are left out.
     pub keys: BTreeSet<&'a str>,
 }
 
@@ -118,7 +118,7 @@ impl Tensor<'_> {
     }
 }
 
-/// The memory that a pickle may still take.
+/// The number of bytes of memory that a pickle may still take.
 pub(super) struct Budget {
     left_bytes: usize,
 }
@@ -130,7 +130,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes bytes from the budget. They are never returned, so the budget also bounds the work.
+    /// Takes bytes from the budget. These bytes are never given back, so the budget also limits the work.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ pub(super) struct Arena<'a> {
 }
 
 impl<'a> Arena<'a> {
-    /// Adds an object. This and the methods below fail with `File` on objects of a wrong type or if the budget is exhausted.
+    /// Adds an object. This method and the methods below fail with `File` if an object has a wrong type or if the budget is exhausted.
     pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
         self.budget.pay(value.size_bytes())?;
         self.values.push(value);
@@ -179,7 +179,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns the sizes in a tuple.
+    /// Returns the integers of a tuple, which must be at least 0.
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
         let ids = self.tuple(id)?;
         if ids.len() > MAX_RANK {
@@ -206,7 +206,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Adds entries to a dictionary. `items` alternates keys and values.
+    /// Adds entries to a dictionary. `items` are a key, its value, the next key, and so on.
     pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
         if !items.len().is_multiple_of(2) {
             return Err(Error::file("a dictionary has a key without a value"));

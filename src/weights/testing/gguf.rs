@@ -1,6 +1,6 @@
-//! GGUF files for tests: complete models from canonical tensors as llama.cpp's converter writes them, and contradictory files.
+//! GGUF files for tests: complete models from canonical tensors, as llama.cpp's converter writes them, and contradictory files.
 //!
-//! The tables of names and shapes are independent of the reader's tables, so that a mistake there does not cancel out.
+//! The tables of names and shapes here are independent of the reader's tables, so that a mistake in the reader does not cancel out.
 
 use super::singles;
 use crate::tensor::{DType, View};
@@ -107,7 +107,7 @@ fn id(dtype: DType) -> u32 {
     }
 }
 
-/// Encodes rows as Q8_0. Blocks of 32 numbers are exact if all are whole multiples, up to 127, of a power of two.
+/// Encodes rows as Q8_0. A block of 32 numbers is exact if all its numbers are n times one power of two, with whole n in -127 ..= 127.
 pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| {
         let most = x.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -199,8 +199,8 @@ fn top(name: &str) -> &str {
     }
 }
 
-/// Returns the GGUF name after `blk.N.`. Tensors that llama.cpp's files do not have, and v0 to v2 of block 0 (copies of a0 to a2), must not
-/// be in the model.
+/// Returns the part of a tensor's GGUF name after `blk.N.`. The model must not have tensors that llama.cpp's files lack. It must not have v0 to
+/// v2 in block 0 either: the file has copies of a0 to a2 there.
 fn in_block(part: &str) -> String {
     let ours = match part {
         "att.time_faaaa" => "time_mix_first",
