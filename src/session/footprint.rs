@@ -162,7 +162,7 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
 /// free memory passes.
 ///
 /// # Errors
-/// `Memory`, at the device.
+/// `Memory`, at the device, if the device has too little free memory.
 pub fn check(devices: &[(String, DeviceBytes)], memory: &dyn Fn(&str) -> Option<Memory>) -> Result<()> {
     for (device, bytes) in devices {
         let Some(free) = memory(device).and_then(|m| m.free) else { continue };

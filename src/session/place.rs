@@ -24,7 +24,7 @@ impl PartOn {
 /// Some layers, and the device that was chosen for them.
 pub struct ChosenPart {
     part: PartOn,
-    /// `None` means the caller's device.
+    /// The chosen device. `None` means the caller's device.
     choice: Option<Choice>,
 }
 

@@ -53,9 +53,9 @@ pub struct Quality {
     pub perplexity: f64,
     /// Mean of KL(p of the reference || p of the model), in nats per token.
     pub kl_mean: f64,
-    /// 99th percentile of the same divergence.
+    /// 99th percentile of this divergence over all predicted tokens.
     pub kl_p99: f64,
-    /// The largest value of the same divergence.
+    /// The largest divergence of a predicted token.
     pub kl_max: f64,
     /// Percentage of tokens at which both models have the same most likely token.
     pub agreement_percent: f64,
@@ -115,7 +115,7 @@ pub(crate) fn too_short(n_tokens: usize) -> Error {
     Error::input(format!("expected at least two tokens, found {n_tokens}: the first one has no probability"))
 }
 
-/// One predicted token.
+/// How both models predict one token.
 struct Predicted {
     /// −log p(token) of the reference.
     reference_nll: f64,

@@ -61,7 +61,7 @@ pub struct Slots {
 #[derive(Default)]
 struct Place {
     generation: u64,
-    /// `None` if the slot is free.
+    /// The contents of the slot. `None` if the slot is free.
     contents: Option<SlotContents>,
 }
 

@@ -5,7 +5,7 @@ use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// A list of items: a slot, and the tokens to read.
+/// A list of items. Each item is a slot and the tokens that the slot reads.
 pub trait Work {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
