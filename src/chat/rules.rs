@@ -62,7 +62,7 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
 /// A constraint of an answer and of the thought before it.
 struct AnswerConstraint {
     inner: Box<dyn Constraint>,
-    /// `None` after the thought.
+    /// The thought, until it ends. `None` if there is no thought.
     thought: Option<Thought>,
     /// The tokens that end a thought.
     end: Vec<u32>,
@@ -137,7 +137,7 @@ struct Thought {
     read: Vec<u8>,
     /// Tokens that have a text, one bit per token.
     texts: Vec<u32>,
-    /// Tokens with text after a `>`: they could end the thought and begin the answer.
+    /// Tokens with text after a `>`. Such a token could end the thought and also begin the answer.
     closers: Vec<u32>,
 }
 
@@ -229,7 +229,7 @@ mod tests {
         };
         let place = |opening: &str| AnswerPlace { opening: opening.into(), lead: " ", blank_line: None };
         let mut held = place(" <think").constrain(&vocab, 8, &mut make).unwrap();
-        // Allowed are all tokens with a text that do not end the thought and begin the answer. The text does not end.
+        // All tokens with a text are allowed, except tokens that end the thought and also begin the answer. The text cannot end here.
         assert_eq!(texts(held.as_mut()), [1, 2, 3, 4, 5, 7]);
         assert!(!held.allowed().unwrap().may_end);
         for id in [4, 1, 5] {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, short};
 use crate::sample::Sampling;
 
-/// The constants at the top of ChatRWKV's `chat.py`, with its values as defaults.
+/// The constants at the top of ChatRWKV's `chat.py`. The defaults are the values there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `CHAT_LEN_SHORT`: up to this token of a reply, newlines have a negative bias that shrinks to 0.
@@ -37,7 +37,7 @@ impl Default for Settings {
     }
 }
 
-/// ChatRWKV's names and the sampler's names of the same settings.
+/// Settings with two names: ChatRWKV's name and the sampler's name.
 const SAMPLING: [(&str, &str); 5] = [
     ("gen_temp", "temperature"),
     ("gen_top_p", "top-p"),
@@ -66,12 +66,12 @@ const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repe
 const NONE: &str = "none";
 
 impl Settings {
-    /// Returns the name and a one-line meaning of every setting, ChatRWKV's first.
+    /// Returns the name and a one-line meaning of every setting, the settings of ChatRWKV first.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         LENGTHS.iter().map(|Length(name, _, _, meaning)| (*name, *meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
     }
 
-    /// Sets a setting by ChatRWKV's name, in any case, or the sampler's name.
+    /// Sets a setting. `name` is ChatRWKV's name, in upper or lower case, or the sampler's name.
     ///
     /// # Errors
     /// `Usage` if the name is unknown or the value is invalid.

@@ -27,18 +27,18 @@ pub const END: &str = "</think>";
 /// The beginning of a reply. The text in a variant is the end of a tag that the prompt leaves incomplete: the model writes this end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// The answer; tags are text.
+    /// The answer. Tags in the answer are text.
     Answer,
-    /// A thought if the reply begins with a tag, else the answer.
+    /// A thought if the reply begins with a tag, otherwise the answer.
     MaybeThought,
     /// A thought whose opening tag is in the prompt.
     Thought(&'static str),
-    /// The answer, after a thought in the prompt.
+    /// The answer. The thought before the answer is in the prompt.
     AfterThought(&'static str),
 }
 
 impl ReplyStart {
-    /// Returns the beginning of a reply after `opening`, the part of the reply that the prompt holds.
+    /// Returns the beginning of a reply after `opening`, the part of the reply that the prompt already contains.
     pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
             "" => ReplyStart::MaybeThought,

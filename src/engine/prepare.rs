@@ -71,7 +71,7 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Returns the messages with `tools` in the system message. Inserts an empty system message if the first message is not one.
+/// Returns the messages with `tools` in the system message. Inserts an empty system message if the first message is no system message.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
         return Err(Error::input("both the request and a message declare tools: declare all of them in the request").field("tools"));

@@ -142,7 +142,7 @@ impl Scheduler {
         self.waiting.is_empty() && self.sequences.is_empty() && self.saving.is_empty()
     }
 
-    /// Pauses continuations whose readers are slow, and resumes the others. Returns whether any continuation can step.
+    /// Pauses requests whose readers are slow, and resumes the other requests. Returns whether any continuation can step.
     fn pause_slow(&mut self) -> bool {
         // The thread that drains may be the slow reader itself, so nothing pauses during a drain.
         let is_bounded = self.draining.is_empty();

@@ -35,7 +35,7 @@ impl State {
         self.loaded.begin(sampler, seed);
     }
 
-    /// Returns the bytes at the end of the state's text that are not part of it yet: an incomplete character, or the beginning of a stop text.
+    /// Returns the last bytes of the state's tokens that are not in its text yet: an incomplete character, or the beginning of a stop text.
     pub fn pending(&self) -> &[u8] {
         &self.loaded.pending
     }

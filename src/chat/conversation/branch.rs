@@ -22,7 +22,7 @@ pub struct Branch {
     pub init: SharedState,
     /// The state after the last turn.
     pub chat: SharedState,
-    /// The last message.
+    /// The last message, if it can be answered again.
     pub asked: Option<Asked>,
     /// For each turn, the state before it and the number of turns before it. The last turn is at the end. The number of slots limits the length.
     pub undo: VecDeque<(SharedState, usize)>,
@@ -183,11 +183,11 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
     }
 }
 
-/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the reply has no text; the turn
-/// is then taken back.
+/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the turn is taken back: the reply
+/// has no text, and it was interrupted or the format is not `BlankLine`.
 ///
-/// The sampled tokens stay in the state. A blank line is prefilled if the reply does not end with one. If the state holds more than the reply
-/// (`Reply::has_more`), the reply alone is prefilled from `Asked::lead`.
+/// The sampled tokens stay in the state. A blank line is prefilled if the reply lacks a blank line at its end. If the state holds more than the
+/// reply (`Reply::has_more`) and `Asked::lead` is set, only the reply is prefilled from there.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);

@@ -1,4 +1,4 @@
-//! Saved conversations: a state file with the rest of the conversation in its metadata.
+//! Saved conversations: a state file whose metadata hold everything of the conversation except its state and tokens.
 
 use super::core::Core;
 use crate::chat::format::InitialPrompt;

@@ -47,7 +47,7 @@ pub struct Answer {
     pub finish: Finish,
     /// `true` if the answer is a complete text of its grammar or schema. `None` without a grammar or schema.
     pub complete: Option<bool>,
-    /// `true` if the conversation keeps the answer. An answer without a text or with an incomplete call is not kept: its turn is taken back.
+    /// `true` if the conversation keeps the answer. `false` if its turn is taken back, because it has no text or its tool call is incomplete.
     pub is_kept: bool,
     /// The number of tokens that were prefilled for the answer.
     pub n_prompt: usize,

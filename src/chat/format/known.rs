@@ -10,7 +10,7 @@ use crate::session::Model;
 /// A row of the table.
 pub struct Known {
     pub name: &'static str,
-    /// One line for lists of formats.
+    /// A description in one line, for lists of formats.
     pub about: &'static str,
     user: &'static str,
     bot: &'static str,

@@ -27,7 +27,7 @@ pub const LEAD: &str = " ";
 /// The place where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// At a blank line, as in ChatRWKV: with a newline schedule, and without the end-of-text token.
+    /// At a blank line, as in ChatRWKV. A schedule biases newlines, and the end-of-text token does not end the reply.
     BlankLine,
     /// At the end-of-text token or at the user's name. A reply can have several paragraphs.
     NextTurn,
@@ -76,8 +76,8 @@ impl Lines {
         }
     }
 
-    /// Splits a conversation's text into messages and returns the last `n` turns. A message with a line like the beginning of a turn is split
-    /// there, so the result is for display only.
+    /// Splits a conversation's text into messages and returns the last `n` turns. If a line in a message looks like the beginning of a turn, the
+    /// message is split there. So the result is for display only.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));

@@ -1,7 +1,7 @@
 //! Formats: the form of a conversation in a model's prompt.
 //!
 //! RWKV models read lines that begin with a name. GLM-4 and its relatives read messages through a template. No file names the format of a
-//! model: the model's name and vocabulary determine it, or the caller chooses it by name.
+//! model: the model's name and vocabulary determine the format, or the caller chooses a format by name.
 
 mod known;
 mod lines;

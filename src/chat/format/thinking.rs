@@ -30,10 +30,10 @@ impl FromStr for Thinking {
 }
 
 impl Format {
-    /// Returns the format with another beginning of replies.
+    /// Returns the format with this choice of a thought.
     ///
     /// # Errors
-    /// `Input` if the format has no thoughts or is a template.
+    /// `Input` if the format is a template, or if the format has no thoughts and `thinking` is not `Off`.
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
         let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
         let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));

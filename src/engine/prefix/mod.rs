@@ -314,7 +314,7 @@ impl PrefixCache {
         }
     }
 
-    /// Marks an entry as the most recently used one.
+    /// Marks an entry as the most recently used entry.
     pub fn touch(&mut self, found: Found) {
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(&found.entry) {

@@ -241,7 +241,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     // The same prompt again needs no prefill.
     let (cached, again) = asked(&engine, &ask(&start, 8));
     assert_eq!((cached, &again.tokens, &again.text), (start.len(), &first.tokens, &first.text));
-    // A prompt that continues the text: the slot had read all sampled tokens except the last one.
+    // A prompt that continues the text. The slot had read all sampled tokens except the last token.
     let further = [start.clone(), first.tokens.clone(), vocab.encode_further(b" and the").unwrap()].concat();
     let (cached, further_on) = asked(&engine, &ask(&further, 8));
     assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
