@@ -28,19 +28,20 @@ use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Each line of the input is an object with these fields:
-  id                                 a unique text or whole number
-  prompt, messages or tokens         what to continue; messages may have tools, format and thinking (off, fast, on)
-  max_tokens, stop, ignore_eos, seed, top_p, temperature and all other settings of the sampler: override the flags
-  grammar (GBNF), json_schema, json_object or json_value, and close: override the flags
-  n, logprobs, echo                  number of texts, log-probabilities of tokens, and of the prompt's tokens
+  id                          a unique string or whole number
+  prompt, messages or tokens  what to continue
+  tools, format, thinking     for messages; thinking is off, fast or on
+  max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
+  grammar, json_schema, …     override the flags, as do json_object, json_value and close
+  n, logprobs, echo           number of texts; log-probabilities; the prompt before the text
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
-Each line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end. With n
-above 1, text, tokens, finish and seed are in {\"choices\"}.
+Each line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
+With n above 1, text, tokens, finish and seed are in the array `choices`.
 
 Run the same command again to continue after an interruption: lines with a result are skipped. --retry-errors repeats errors.
-OUT.jsonl.run.json records model, settings and seed; other settings are refused without --force. OUT.jsonl.lock excludes a second run.
+OUT.jsonl.run.json records model, settings and seed; other settings are refused without --force. OUT.jsonl.lock prevents a second run on the same file.
 Exit code 1: some lines have an error, the others are done.
 
 Examples:
@@ -72,7 +73,7 @@ pub struct Args {
     /// Repeat the lines whose result is an error
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     retry_errors: bool,
-    /// Continue results that were made with another model, quantisation, sampling, format or grammar
+    /// Continue OUT.jsonl although the model, quantisation, sampling, format or grammar changed
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     force: bool,
     /// Print a summary as one JSON object at the end

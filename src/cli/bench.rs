@@ -38,8 +38,8 @@ const TESTS: &str = "Tests";
 
 /// Measure tokens per second
 ///
-/// Tests have the names of llama-bench: ppP prefills P tokens, tgN decodes N tokens one by one, always the likeliest. With -b B, B slots
-/// step together, and the tokens of all slots count. A test of 0 tokens is skipped.
+/// Tests have the names of llama-bench: ppP prefills P tokens, tgN decodes N tokens one by one (greedy). With -b B, B texts run at once; the
+/// rate counts the tokens of all of them. A test of 0 tokens is skipped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -49,7 +49,7 @@ pub struct Args {
     /// Model of a published size with seeded random weights, such as rwkv7-0.1b; repeatable
     #[arg(help_heading = "Model", long, value_name = "NAME")]
     synthetic: Vec<String>,
-    /// Number types of the weights, measured one after another: auto, f16, f32 [default: auto, unless --quant or --strategy]
+    /// Number types of the weights, measured one after another: auto, f16, f32 [default, without --quant and --strategy: auto]
     #[arg(help_heading = "Model", hide_possible_values = true, hide_short_help = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
     /// Quantised weights, measured after those of --dtype: i8, i4-mixed, … as with generate; repeatable
@@ -70,7 +70,7 @@ pub struct Args {
     /// Prefill N tokens before each test, not timed
     #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = from(0))]
     n_depth: Vec<usize>,
-    /// Step N slots together
+    /// Run N texts at once
     #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = from(0))]
     n_batch: Vec<usize>,
     /// Repeat each test N times
@@ -82,7 +82,7 @@ pub struct Args {
     /// Print a JSON array, the same as -o json
     #[arg(help_heading = OUTPUT, long, conflicts_with = "output")]
     json: bool,
-    /// Multiply the zeros of the feed-forward input, too, for a comparison
+    /// Do not skip zeros in the feed-forward input (to measure what skipping saves)
     #[arg(help_heading = TESTS, hide_short_help = true, long)]
     no_sparse: bool,
     /// Show the time of every kernel on stderr, for one decoded token and for a chunk of a prompt

@@ -44,7 +44,7 @@ Examples:
   wingbeat chat -m model.pth --json-schema answer.json
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json
 
-Defaults of sampling belong to the format:
+The chat format sets the sampling defaults:
   world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
   tiny                    preset chat with temperature 0.8
   g1, g1-think, g1-fast   preset g1: top-p 0.5, top-k 100
@@ -72,7 +72,7 @@ pub struct Args {
     /// Continue a saved chat
     #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
     load: Option<PathBuf>,
-    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; the file of --load is continued
+    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; the same file as --load is replaced without --force
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     save: Option<PathBuf>,
     #[command(flatten)]

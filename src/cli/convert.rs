@@ -33,12 +33,12 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint to read: a file, its name without the extension, or a folder (Hugging Face's too, of any number of files)
+    /// Checkpoint to read: a file, its name without the extension, or a folder, also a Hugging Face folder with several weight files
     input: PathBuf,
     /// File to write
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
-    /// Checkpoint to read, as a flag; the only argument is then the file to write
+    /// Checkpoint to read, as a flag; with -m, give only OUTPUT as an argument
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Number type of the tensors [default: as in the input; f16 for --layout web-rwkv]
@@ -53,13 +53,13 @@ pub struct Args {
     /// Merge a LoRA adapter into the weights; fully trained tensors replace the model's
     #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
-    /// The alpha of the adapter's training: W += alpha / rank * B * A. No file stores it
+    /// Required with --lora: the alpha used in training (the file does not contain it). W += alpha / rank * B * A
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (blocks.N.att.time_state) into a state file for MODEL
     #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant"])]
     state_of: Option<PathBuf>,
-    /// Order of the axes in the tuned state: value-key (as the official trainer writes it) or key-value
+    /// Order of the axes in the tuned state: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]

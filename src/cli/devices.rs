@@ -16,14 +16,15 @@ Examples:
   wingbeat devices --device nvidia      show which device --device nvidia chooses
 
 Environment, for tests and for drivers that misbehave:
-  WINGBEAT_KERNELS=groups|lanes         use the kernels for GPUs, or the kernels for software adapters
-  WINGBEAT_SUBGROUPS=0|1                0: no subgroup operations; 1: an error if the adapter has none
-  WINGBEAT_COOPERATIVE=0|1              the same for cooperative matrices
-  WINGBEAT_CHECKED_SHADERS=1            keep bounds checks in the shaders
-  WINGBEAT_MAX_BINDING=BYTES            split larger matrices
-  WINGBEAT_DRAWS=device|host            sample tokens on the device or on the host
-  WINGBEAT_TUNE=0|1                     0: measure no adapter; 1: measure software adapters, too
-  WINGBEAT_CACHE=FOLDER                 keep measurements of adapters in FOLDER";
+  WINGBEAT_KERNELS=groups|lanes  use the kernels for GPUs, or the kernels for software adapters
+  WINGBEAT_SUBGROUPS=0|1         0: no subgroup operations; 1: an error if the adapter lacks them
+  WINGBEAT_COOPERATIVE=0|1       the same for cooperative matrices (tensor cores)
+  WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
+  WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
+  WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
+  WINGBEAT_TUNE=0|1              0: measure no adapter; 1: also measure software adapters, but only
+                                 with WINGBEAT_KERNELS=groups
+  WINGBEAT_CACHE=FOLDER          keep measurements of adapters in FOLDER";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]

@@ -31,10 +31,10 @@ pub struct GrammarArgs {
     /// Constrain the text to a JSON value
     #[arg(hide_short_help = true, long)]
     json_value: bool,
-    /// Close the text with its last tokens instead of cutting it; the default for JSON
+    /// Reserve the last tokens of the limit (-n) to finish the JSON or grammar, so that the text is complete; default for JSON
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
-    /// Cut the text when its tokens run out; the default for --grammar
+    /// Stop at the token limit even inside an unfinished text; default for --grammar
     #[arg(hide_short_help = true, long, overrides_with = "close")]
     no_close: bool,
 }

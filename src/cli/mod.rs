@@ -64,7 +64,7 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// Log more to stderr; twice: even more (RUST_LOG=wingbeat=debug does the same)
+    /// Log debug messages to stderr; -vv: also trace messages. RUST_LOG has precedence
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = help::HEADING)]
     verbose: u8,
 }
@@ -72,7 +72,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   wingbeat generate \"In the beginning\"                    a few words from the built-in model
-  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  the same from another model
+  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continues the text
   wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to a model
   wingbeat doctor                                         check this machine's GPU and drivers
 

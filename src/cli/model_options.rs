@@ -30,7 +30,7 @@ pub struct ModelArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Place layers on devices, as in ChatRWKV: `gpu fp16i8 *10 -> cpu fp32`, `gpu fp16 *8+` (streams the rest), or auto (what fits the free memory); see docs/strategies.md
+    /// Place layers on devices, as in ChatRWKV. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay on the GPU, the rest is copied in every step. auto: what fits the free memory. See docs/strategies.md
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct RunArgs {
     /// Base of the rotary positions, if the model's file has a wrong one (GLM) [default: the file's]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
     pub rope_theta: Option<f64>,
-    /// Order of the axes in tuned initial states: value-key (as the official trainer writes them; web-rwkv's .st files are transposed) or key-value
+    /// Order of the axes in tuned initial states: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm (RWKV-5, 6 and 7), if a port was trained with another one [default: the file's, else 64e-5]
@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Neither measure the best kernel sizes of a GPU (once, at its first use) nor use earlier measurements
+    /// Do not use or make the file of kernel measurements of this GPU
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }

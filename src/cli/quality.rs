@@ -28,7 +28,7 @@ const VARIANTS: &str = "Comparison";
 ///
 /// Compares each variant with a reference: the unchanged model, or the number type of --against, with a state in f32. The text is cut into
 /// windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
-/// predicted. With one window, the perplexity equals that of `score`.
+/// predicted. With one window, the perplexity equals that of `score --keep-newline`.
 ///
 /// Columns: mean bits per weight; bytes of all matrices; perplexity; loss of perplexity in percent; mean, 99th percentile and maximum of the
 /// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. The

@@ -60,7 +60,7 @@ pub struct Args {
     /// Print one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
-    /// Write the page to a file, too
+    /// Also write the report to FILE
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     out: Option<PathBuf>,
     #[command(flatten)]
