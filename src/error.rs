@@ -125,9 +125,12 @@ impl Error {
     }
 
     /// Adds a place around the places that were added before: `tensor blocks.0.att.w1`, then `model.pth`, becomes `model.pth: tensor …`. A
-    /// place that is already the outermost is not added again.
+    /// place that is already the outermost is not added again. An empty place is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
+        if place.is_empty() {
+            return self;
+        }
         self.place = Some(match self.place.take() {
             Some(inner) if inner.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) => inner,
             Some(inner) => format!("{place}: {inner}"),

@@ -359,7 +359,7 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let text = prompts(2, 4);
     let path = put(&folder, "in.jsonl", text.as_bytes());
     let path = path.to_str().unwrap();
-    refused(&run(&["batch", path, "-o", path]), 2, "is the file of the prompts");
+    refused(&run(&["batch", path, "-o", path]), 2, "the prompts are read from this file");
     refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: --json and --retry-errors need a file");
     let output = run(&["batch", path, "-o", "-"]);
     assert_eq!((lines(&String::from_utf8(output.stdout).unwrap()).len(), Path::new("-").exists()), (2, false));

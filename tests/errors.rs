@@ -196,7 +196,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
     let cases: Vec<(Vec<&str>, i32, &str, &str)> = vec![
         (words("generate x --dtype f17"), 2, "--dtype", "possible values: auto, f16, f32"),
         (words("generate x --tempp 3"), 2, "--tempp", "unexpected argument"),
-        (words("generate x --temp abc"), 2, "--temperature", "expected a number from 0"),
+        (words("generate x --temp abc"), 2, "--temperature", "expected a number of at least 0"),
         (words("generate x --top-p 7"), 2, "--top-p", "from 0 to 1, found 7"),
         (words("generate x -n"), 2, "--max-tokens", "a value is required"),
         (words("generate x --quant i9"), 2, "--quant", "found \"i9\""),
@@ -211,7 +211,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         (words("batch"), 2, "<IN.jsonl>", "were not provided"),
         (vec!["batch", &input, "-o", &beyond], 1, &beyond, "found no such folder"),
         (vec!["batch", &absent], 1, &absent, "No such file"),
-        (vec!["batch", &input, "-o", &input], 2, "--output", "is the file of the prompts"),
+        (vec!["batch", &input, "-o", &input], 2, "--output", "the prompts are read from this file"),
         (vec!["generate", "-m", &absent, "x"], 1, &absent, "no such file"),
         (vec!["generate", "-f", &absent], 1, &absent, "No such file"),
         (vec!["generate", "x", "--state", &absent], 1, &absent, "no such file"),

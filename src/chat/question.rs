@@ -44,7 +44,7 @@ impl Question {
     /// Does the same as [`new`](Self::new), with a vocabulary instead of a model.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
-            return Err(Error::input("expected at least one message, found none"));
+            return Err(Error::input("expected at least one message, found none").field("messages"));
         }
         let sampling = format.settings().sampling;
         let has_tools = messages.iter().any(|message| !message.tools.is_empty());

@@ -6,7 +6,7 @@ use crate::engine::UNLIMITED;
 pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {
     match text.trim() {
         "-1" => Ok(UNLIMITED),
-        text => text.parse().map_err(|_| "expected a whole number from 0, or -1 for no limit".into()),
+        text => text.parse().map_err(|_| "expected a whole number of at least 0, or -1 for no limit".into()),
     }
 }
 

@@ -8,8 +8,9 @@ use std::io::IsTerminal;
 
 /// The style of reasoning, timings and hints.
 pub const DIM: Style = Style::new().dimmed();
-/// The styles of the user's prompt sign and of the model's name.
+/// The style of the user's prompt sign.
 pub const SIGN: Style = AnsiColor::Cyan.on_default().bold();
+/// The style of the model's name.
 pub const NAME: Style = AnsiColor::Green.on_default().bold();
 
 /// The words that begin a line on stderr, in clap's colours.

@@ -35,12 +35,12 @@ impl<P: TypedValueParser> TypedValueParser for Suggested<P> {
     }
 }
 
-/// Parses a whole number of at least `least`, for `value_parser`.
+/// Returns a parser of whole numbers of at least `least`.
 pub fn from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
-    move |text| text.trim().parse().ok().filter(|n| *n >= least).ok_or_else(|| format!("expected a whole number from {least}"))
+    move |text| text.trim().parse().ok().filter(|n| *n >= least).ok_or_else(|| format!("expected a whole number of at least {least}"))
 }
 
-/// Parses a whole number within a range, for `value_parser`.
+/// Returns a parser of whole numbers within a range.
 pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String> + Clone {
     let (least, most) = (*range.start(), *range.end());
     let expected = move || format!("expected a whole number from {least} to {most}");
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!([from(0)("0"), from(1)(" 7")], [Ok(0), Ok(7)]);
         assert_eq!([within(1..=8)("1"), within(1..=8)("8")], [Ok(1), Ok(8)]);
         for wrong in ["abc", "", "-1", "1.5", "0", "99999999999999999999999"] {
-            assert_eq!(from(1)(wrong).unwrap_err(), "expected a whole number from 1", "{wrong:?}");
+            assert_eq!(from(1)(wrong).unwrap_err(), "expected a whole number of at least 1", "{wrong:?}");
             assert_eq!(within(1..=8)(wrong).unwrap_err(), "expected a whole number from 1 to 8", "{wrong:?}");
         }
     }

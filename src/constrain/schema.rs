@@ -37,7 +37,7 @@ pub fn check(root: &Value) -> Result<()> {
     merge::check(root, &parts)
 }
 
-/// A JSON pointer. Messages show only the beginning of a long pointer.
+/// A JSON pointer, as the place of an error: empty at the root of the schema. Messages show only the beginning of a long pointer.
 #[derive(Debug, Clone, Default)]
 pub struct Pointer(Option<Rc<(Pointer, String)>>);
 
@@ -61,7 +61,7 @@ impl std::fmt::Display for Pointer {
             shown += &short(step, SHOWN).replace('~', "~0").replace('/', "~1");
         }
         match shown.chars().count() {
-            0 => f.write_str("schema"),
+            0 => Ok(()),
             n if n > SHOWN => write!(f, "schema at {}…", short(&shown, SHOWN)),
             _ => write!(f, "schema at {shown}"),
         }

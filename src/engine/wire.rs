@@ -3,6 +3,7 @@
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use std::fmt;
@@ -65,17 +66,30 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
-/// Parses the value of a field.
+/// Parses the value of a field: a scalar or a flat list.
 ///
 /// # Errors
-/// `Input` with the name of the field, the expected type and the mistake.
+/// `Input` with the name of the field, the expected type, and the value that was found or the mistake in its syntax.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
-    serde_json::from_str(value).map_err(|e| {
-        // serde's position counts from the start of the value, not of the line, so it is left out.
-        let said = e.to_string();
-        let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-        Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
+    serde_json::from_str(value).map_err(|e| match e.classify() {
+        Category::Data => Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name).caused_by(e),
+        _ => mistaken(name, expected, e),
     })
+}
+
+/// Parses the value of a field that has other values inside.
+///
+/// # Errors
+/// `Input` with the name of the field, the expected type and the mistake, which may be deep in the value.
+pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
+    serde_json::from_str(value).map_err(|e| mistaken(name, expected, e))
+}
+
+fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
+    // serde's position counts from the start of the value, not of the line, so it is left out.
+    let said = e.to_string();
+    let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+    Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
 }
 
 /// Returns true if a value is a JSON string.

@@ -55,7 +55,7 @@ const fn share(name: &'static str, meaning: &'static str, of: fn(&mut Sampling) 
 }
 
 const fn positive(name: &'static str, meaning: &'static str, of: fn(&mut Sampling) -> &mut f32) -> Setting {
-    number(name, meaning, of, POSITIVE, "a number from 0")
+    number(name, meaning, of, POSITIVE, "a number of at least 0")
 }
 
 const fn setting(name: &'static str, value: &'static str, meaning: &'static str, field: Field) -> Setting {
@@ -119,7 +119,7 @@ static SETTINGS: &[Setting] = &[
         "DRY: multiply the penalty by X for each token of the repetition beyond the allowed length [default: 1.75]",
         |s| &mut s.dry_base,
         1.0..=f32::MAX,
-        "a number from 1",
+        "a number of at least 1",
     ),
     setting(
         "dry-allowed-length",
@@ -181,7 +181,7 @@ impl Setting {
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,
-            Field::Count(of) => *of(s) = texts::number(value, "a whole number from 0")?,
+            Field::Count(of) => *of(s) = texts::number(value, "a whole number of at least 0")?,
             Field::Last(of) => *of(s) = texts::last(value)?,
             Field::Preset => s.begin_with(Sampling::preset(value)?),
             Field::Breakers => s.dry_breakers = texts::all(values, texts::breakers)?,
@@ -359,11 +359,11 @@ mod tests {
             ("top_p", "x", "top_p: expected a number from 0 to 1, found \"x\""),
             ("top_p", "1.5", "top_p: expected a number from 0 to 1, found 1.5"),
             ("top_p", "nan", "top_p: expected a number from 0 to 1, found NaN"),
-            ("top-k", "-1", "top-k: expected a whole number from 0, found \"-1\""),
-            ("temperature", "", "temperature: expected a number from 0, found \"\""),
-            ("dry-base", "0.9", "dry-base: expected a number from 1, found 0.9"),
+            ("top-k", "-1", "top-k: expected a whole number of at least 0, found \"-1\""),
+            ("temperature", "", "temperature: expected a number of at least 0, found \"\""),
+            ("dry-base", "0.9", "dry-base: expected a number of at least 1, found 0.9"),
             ("repeat-penalty", "0", "repeat-penalty: expected a number above 0, found 0"),
-            ("repeat-last-n", "-2", "repeat-last-n: expected a whole number from 0, or all, found \"-2\""),
+            ("repeat-last-n", "-2", "repeat-last-n: expected a whole number of at least 0, or all, found \"-2\""),
             ("dry-breaker", "", "dry-breaker: expected texts that are not empty, found \"\""),
             ("dry-breaker", "[\"", "dry-breaker: expected an array of texts"),
             ("logit-bias", "5", "logit-bias: expected ID=X such as 261=-1.5, found \"5\""),

@@ -15,7 +15,7 @@ pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
 pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),
-        n => number(n, "a whole number from 0, or all").map(Some),
+        n => number(n, "a whole number of at least 0, or all").map(Some),
     }
 }
 

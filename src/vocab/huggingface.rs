@@ -55,7 +55,9 @@ enum Spelling {
 impl HuggingFace {
     pub(super) fn parse(json: &[u8]) -> Result<Self> {
         let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
-            Error::file(format!("this is not a Hugging Face tokenizer: {e}")).hint("is this a tokenizer.json?").caused_by(e)
+            Error::file(format!("this is not a Hugging Face tokenizer: {e}"))
+                .hint("give the tokenizer.json of the model, or download it again")
+                .caused_by(e)
         })?;
         let mut parts = Vec::new();
         if let Some(pre_tokenizer) = file.pre_tokenizer {

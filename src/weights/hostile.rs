@@ -138,6 +138,6 @@ fn messages_name_the_file() {
     let text = message("evil.pth", &evil);
     assert!(text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks for os.system; nothing was executed"), "{text}");
     let none = testing::zip(&[("r/data.pkl", b"\x80\x02}.")]);
-    assert!(message("none.pth", &none).contains("the file has no tensor"));
+    assert!(message("none.pth", &none).contains("the file has no tensors"));
     assert!(Checkpoint::from_static("built-in", b"short").unwrap_err().to_string().starts_with("built-in: "));
 }

@@ -92,7 +92,7 @@ fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, Str
         FileKind::Gguf => gguf::parse(map.bytes())?,
     };
     if tensors.is_empty() {
-        return Err(Error::file("the file has no tensor"));
+        return Err(Error::file("the file has no tensors").hint("give the path of the checkpoint"));
     }
     if tensors.len() > MAX_TENSORS {
         return Err(Error::file(format!("expected at most {MAX_TENSORS} tensors, found {}", tensors.len())));

@@ -107,7 +107,7 @@ impl Format {
             }
             (None, _) => {
                 let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-                Err(Error::usage(format!("this model has no format {name:?}")).hint(format!("formats: {}", names.join(", "))))
+                Err(Error::usage(format!("this model has no format {name:?}")).hint(format!("choose one of {}", names.join(", "))))
             }
         }
     }

@@ -126,12 +126,12 @@ mod with_a_model {
         assert_eq!(Format::of(&model).unwrap().name(), "tiny");
         assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
         let said = Format::named("chatml", &model).unwrap_err().to_string();
-        assert!(said.starts_with("this model has no format \"chatml\" (formats: tiny, g1-think, "), "{said}");
+        assert!(said.starts_with("this model has no format \"chatml\" (choose one of tiny, g1-think, "), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
         let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();
         assert_eq!(question.tokens, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
-        assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("expected at least one message"));
+        assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("messages: expected at least one message"));
     }
 
     #[test]

@@ -43,8 +43,14 @@ impl Format {
             }
             (kind @ Kind::Lines(_), _) if thinking == Thinking::Off => Ok(Format { name: self.name, kind }),
             (kind, _) => {
-                let why = if matches!(kind, Kind::Lines(_)) { "has no thoughts" } else { "leaves thoughts to the template" };
-                Err(Error::input(format!("the format {:?} {why}", self.name)))
+                let (why, hint) = match kind {
+                    Kind::Lines(_) => {
+                        let with_thoughts = ALL.map(|(.., name)| name).join(", ");
+                        ("has no thoughts", format!("leave out `thinking`, or choose one of the formats with thoughts: {with_thoughts}"))
+                    }
+                    Kind::Messages(_) => ("leaves thoughts to the template", "leave out `thinking`".to_owned()),
+                };
+                Err(Error::input(format!("the format {:?} {why}", self.name)).hint(hint))
             }
         }
     }

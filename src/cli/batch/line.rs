@@ -57,9 +57,9 @@ mod tests {
         for (line, want) in [
             ("{", "expected an object of JSON, found \"{\""),
             (r#"{"prompt":"x"}"#, "the line has no id"),
-            (r#"{"id":1.5,"prompt":"x"}"#, "expected a text or a whole number as id, found 1.5"),
+            (r#"{"id":1.5,"prompt":"x"}"#, "expected a string or a whole number as id, found 1.5"),
             (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
-            (r#"{"id":1,"prompt":7}"#, "prompt: expected a text"),
+            (r#"{"id":1,"prompt":7}"#, "prompt: expected a string, found 7"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "unknown field \"temprature\""),
             (r#"{"id":1,"prompt":"x","priority":2}"#, "unknown field \"priority\""),
         ] {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// A text or a whole number.
+/// A string or a whole number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Id(Value);
@@ -14,12 +14,12 @@ impl Id {
     /// Reads an id from JSON.
     ///
     /// # Errors
-    /// `Input` if the value is neither a text nor a whole number of 64 bits.
+    /// `Input` if the value is neither a string nor a whole number of 64 bits.
     pub fn read(json: &str) -> Result<Id> {
         match serde_json::from_str(json) {
             Ok(id @ Value::String(_)) => Ok(Id(id)),
             Ok(id @ Value::Number(_)) if id.is_u64() || id.is_i64() => Ok(Id(id)),
-            _ => Err(Error::input(format!("expected a text or a whole number as id, found {}", short(json, 40)))),
+            _ => Err(Error::input(format!("expected a string or a whole number as id, found {}", short(json, 40)))),
         }
     }
 
@@ -57,13 +57,13 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_a_text_or_a_whole_number() {
+    fn an_id_is_a_string_or_a_whole_number() {
         for json in ["\"a\"", "7", "-7", "18446744073709551615"] {
             assert_eq!(id(json).to_string(), json);
         }
         for (json, shown) in [("1.5", "1.5"), ("[[1]]", "[[1]]"), ("1e99", "1e99"), ("null", "null")] {
             let said = Id::read(json).unwrap_err().message;
-            assert_eq!(said, format!("expected a text or a whole number as id, found {shown}"));
+            assert_eq!(said, format!("expected a string or a whole number as id, found {shown}"));
         }
     }
 

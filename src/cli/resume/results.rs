@@ -87,7 +87,7 @@ impl Found {
     pub fn at(path: &Path, input: &Path) -> Result<Found> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
-            return Err(Error::usage("the file of the results is the file of the prompts").at("--output"));
+            return Err(Error::usage("the prompts are read from this file").at("--output").hint("choose another file for the results"));
         }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
@@ -107,7 +107,7 @@ impl Found {
         self.end.map(|_| self.path.as_path())
     }
 
-    /// Returns whether earlier runs left whole lines.
+    /// Returns whether the file has at least one complete line from earlier runs.
     pub fn has_results(&self) -> bool {
         self.end.is_some_and(|end| end > 0)
     }

@@ -1,6 +1,6 @@
 //! Reading a request from the fields of a JSON object.
 
-use super::super::wire::{is_text, of, plain, whole_number};
+use super::super::wire::{is_text, nested, of, plain, whole_number};
 use super::super::{Fields, Rules};
 use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use crate::error::{Error, Result, short};
@@ -21,14 +21,14 @@ impl Request {
         let mut request = Request::text("");
         for (name, value) in fields.iter() {
             match name {
-                "prompt" => inputs.push(Input::Text(of(name, value, "a text")?)),
-                "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of ids")?)),
-                "messages" => inputs.push(Input::Messages(of(name, value, "messages with role and content")?)),
+                "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
+                "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
+                "messages" => inputs.push(Input::Messages(nested(name, value, "messages with role and content")?)),
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
-                "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a text")?]),
-                "stop" => request.stop = Some(of(name, value, "a text or an array of texts")?),
+                "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
+                "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
                 "ignore_eos" => request.ignore_eos = Some(of(name, value, "true or false")?),
-                "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a grammar in GBNF as a text")?))),
+                "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a string with a GBNF grammar")?))),
                 "json_schema" => {
                     let text = if is_text(value) { of(name, value, "a schema")? } else { value.to_owned() };
                     follows.push(Follows::Rules(Rules::Schema(text)));
@@ -47,7 +47,7 @@ impl Request {
                 "thinking" => {
                     request.thinking = Some(of::<String>(name, value, "off, fast or on")?.parse().map_err(|e: Error| e.field(name))?)
                 }
-                "tools" => request.tools = of(name, value, "an array of tools")?,
+                "tools" => request.tools = nested(name, value, "an array of tools")?,
                 "state" => request.state = Some(of(name, value, "the name of a state")?),
                 "save_state" => request.save_state = Some(of(name, value, "a name for the state")?),
                 "n" => request.n = count(name, value, 1..=MAX_N)?,
@@ -97,7 +97,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
     }
     let setting = known.name.to_owned();
-    let value = &of::<Value>(name, value, "a number, a text or a list of these")?;
+    let value = &of::<Value>(name, value, "a number, a string or a list of these")?;
     let texts = match value {
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
         // Breakers of `dry` may contain any character, so the array stays JSON.
@@ -107,6 +107,6 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         one => plain(one).map(|text| vec![text]),
     };
     let text =
-        || Error::input(format!("expected a number, a text or a list of these, found {}", short(&value.to_string(), 40))).field(name);
+        || Error::input(format!("expected a number, a string or a list of these, found {}", short(&value.to_string(), 40))).field(name);
     Ok((setting, texts.ok_or_else(text)?))
 }

@@ -97,8 +97,11 @@ impl<'t> Reader<'t> {
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
         let Some((name, dtype, suffix)) = known else {
-            let formats = quants().collect::<Vec<_>>().join(", ");
-            return Err(self.expected(&format!("a dtype: fp32, fp16 or bf16, optionally followed by {formats}"), word));
+            let all: Vec<&str> = quants().collect();
+            let (last, others) = all.split_last().expect("there are formats");
+            let formats = format!("{} or {last}", others.join(", "));
+            let text = format!("a dtype: fp32, fp16 or bf16, directly followed by {formats} if wanted, as in fp16i8");
+            return Err(self.expected(&text, word));
         };
         let quant = quants().find(|q| *q == suffix);
         if quant.is_none() && !suffix.is_empty() {

@@ -135,7 +135,11 @@ fn errors_point_into_the_text() {
         ("gpu:+1 fp16", "expected the number", "gpu:+1 fp16\n    ^^"),
         ("cpu:0 fp32", "cpu takes no number: there is only one", "cpu:0 fp32\n   ^^"),
         ("mps:0 fp16", "mps takes no number: only gpu and cuda do", "mps:0 fp16\n   ^^"),
-        ("gpu", "expected a dtype: fp32, fp16 or bf16, optionally followed by i8, i4, nf4, i8rc; found the end", "gpu\n   ^"),
+        (
+            "gpu",
+            "expected a dtype: fp32, fp16 or bf16, directly followed by i8, i4, nf4 or i8rc if wanted, as in fp16i8; found the end",
+            "gpu\n   ^",
+        ),
         ("gpu -> cpu fp32", "expected a dtype", "gpu -> cpu fp32\n    ^^"),
         ("gpu fp17 *3", "expected a dtype", "gpu fp17 *3\n    ^^^^"),
         ("gpu *3", "expected a dtype", "gpu *3\n    ^^"),
