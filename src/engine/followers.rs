@@ -1,11 +1,12 @@
-//! A cache of followers: a follower holds the text of one continuation to its rules. Rules that were used recently are not parsed again.
+//! A cache of followers. A follower tracks the text of one continuation and finds the tokens that its rules allow next. Rules that were used
+//! recently are not parsed again.
 
 use super::rules::{Close, Rules};
 use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
 
-/// The most rules that the cache keeps. For each, it keeps a parser, which takes some megabytes for a large grammar, or the error of parsing.
+/// The most rules that the cache keeps. Each entry has a parser, which takes some megabytes for a large grammar, or the error of parsing.
 const KNOWN: usize = 16;
 
 /// A cache of followers for the texts of one model.

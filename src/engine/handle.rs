@@ -153,7 +153,7 @@ impl Engine {
     /// Deletes a named state and its file. Requests that began from the state continue.
     ///
     /// # Errors
-    /// `Input` if `name` is unknown; `File` if the file cannot be removed.
+    /// `Input` if `name` is unknown or invalid; `File` if the file cannot be removed.
     pub fn delete_state(&self, namespace: &str, name: &str) -> Result<()> {
         self.shared.states.delete(namespace, name)
     }

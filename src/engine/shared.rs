@@ -31,7 +31,7 @@ pub struct EngineStats {
 /// Data that the handles and the engine's thread share.
 pub(super) struct Shared {
     pub model: Model,
-    /// Preparers that are not in use. Each keeps the grammars that it has compiled.
+    /// Preparers that are not in use. Each preparer keeps the grammars that it has compiled.
     preparers: Mutex<Vec<Preparer>>,
     pub states: States,
     pub options: EngineOptions,

@@ -233,7 +233,7 @@ impl States {
         Ok(all)
     }
 
-    /// Copies a state to a second name.
+    /// Copies the state `name` to the name `new`.
     ///
     /// # Errors
     /// Errors of [`get`](Self::get) and [`put`](Self::put).
@@ -245,7 +245,7 @@ impl States {
     /// Deletes a state and its file. Blocks while the file is being written. Requests that began from the state continue.
     ///
     /// # Errors
-    /// `Input` if the name is unknown; `File` if the file cannot be removed.
+    /// `Input` if the name is unknown or invalid; `File` if the file cannot be removed.
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
@@ -283,7 +283,7 @@ impl Inner {
     /// Keeps a state in memory. If the memory is full and there is a folder, the least recently used states leave the memory.
     ///
     /// # Errors
-    /// `Memory` if there is no room and no folder.
+    /// `Memory` if the memory is full and there is no folder.
     fn hold(&self, held: &mut Held, key: Key, state: Arc<State>) -> Result<()> {
         let new = state.snapshot.n_bytes();
         let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();

@@ -114,7 +114,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Samples a reply to `asked`, which replaces the earlier reply.
+    /// Samples a reply to `asked`. The reply replaces an earlier reply to the same message.
     fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;

@@ -95,7 +95,7 @@ impl InMessages {
             message.content = after_thought(&message.content).into();
         }
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
-        // An answer without a text and an incomplete call are not kept.
+        // An incomplete call is not kept. An answer without a text is not kept either, unless the model ended it at once.
         let is_kept = match &call {
             Some(_) => finish != Finish::Interrupted,
             None => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),

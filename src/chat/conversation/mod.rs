@@ -1,7 +1,7 @@
 //! A conversation with a model: messages and answers, free texts, branches, undo, files.
 //!
-//! All decoding goes through [`session`](crate::session). ChatRWKV's commands are methods here and prefill exactly the original's tokens. The
-//! original's saved states are forked slots here, so returning to a state is exact to the bit. This module knows no terminal and no commands.
+//! All decoding goes through [`session`](crate::session). ChatRWKV's commands are methods here and prefill exactly ChatRWKV's tokens. Its saved
+//! states are forked slots here, so returning to a state is exact to the bit. This module knows no terminal and does not parse commands.
 
 mod branch;
 mod branches;
@@ -89,7 +89,7 @@ pub struct Stats {
 /// taken back and [`retry`](Self::retry) asks again. Every method that samples clears the stop flag first.
 ///
 /// # Errors
-/// Methods that sample return `Interrupted` if the stop flag is set before the answer begins, `Memory` if no slot is free, and the errors of
+/// Methods that sample return `Interrupted` if the stop flag is set while a prompt is prefilled, `Memory` if no slot is free, and the errors of
 /// [`Session::prefill`] and [`Session::decode`]. The conversation is then unchanged.
 ///
 /// ```
@@ -273,14 +273,14 @@ impl Conversation {
     /// Restarts the conversation with tools that the model may call; keeps the system message.
     ///
     /// # Errors
-    /// `Input` if the format is one of lines.
+    /// `Input` if the format is a format of lines.
     pub fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()> {
         self.mode.set_tools(tools)
     }
 
     /// Restarts the conversation after a loaded state. The first prompt and free texts now begin in this state instead of the empty state.
-    /// `start` was opened before [`new`](Self::new) and is one slot more than [`slots`](Self::slots). `tokens` are the tokens of the state, if
-    /// known.
+    /// `start` must be opened before [`new`](Self::new), so the session needs one slot more than [`slots`](Self::slots). `tokens` are the tokens of
+    /// the state, or empty if they are unknown.
     ///
     /// # Errors
     /// `Input` if the format is a template; else the errors of prefill. The conversation is then unchanged.
