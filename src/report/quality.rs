@@ -49,7 +49,7 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
-    /// The difference between this perplexity and the perplexity of the reference, in percent of the latter.
+    /// The increase of the perplexity over the perplexity of the reference, in percent. Below 0 if the perplexity is lower.
     pub loss_percent: f64,
     /// The mean of KL(reference || variant) over all tokens, in nats.
     pub kl_mean: f64,

@@ -1,7 +1,7 @@
 //! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` for each message, then `<|assistant|>`.
 //!
-//! No text follows a message or the last `<|assistant|>`: the model itself writes a newline or a tool's name. The texts about tools equal the
-//! published texts byte for byte, with full-width punctuation; tests compare their sha256.
+//! The template adds no text between messages or after the last `<|assistant|>`: the model writes a newline or a tool's name. The texts about
+//! tools equal the published texts byte for byte, with full-width punctuation; tests compare their sha256.
 
 use super::json::{Style, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};

@@ -27,15 +27,15 @@ use veil::Veil;
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
 
-/// The size of the rendering thread's stack in bytes: several times what the most nested code needs that `scan.rs` allows.
+/// The stack size of the rendering thread in bytes. It is several times the need of the most nested code that `scan.rs` allows.
 #[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Each special token contains `|` or `]`. So every `|` and `]` of
-/// the messages is replaced by an unused character while the template runs, and is restored after the output is split into parts. The
-/// template can trim, split and compare messages. If its output depends on one of the two characters, the output differs from transformers'.
+/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains
+/// `|` or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output
+/// is split into parts. The template can trim, split and compare messages. If its output depends on `|` or `]`, it differs from transformers'.
 /// Rendering both with and without the replacement detects this. It is an error, and the caller can use the built-in template instead.
 #[derive(Debug)]
 pub struct Jinja {

@@ -232,7 +232,7 @@ impl PrefixCache {
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
-        // Of two files with the same tokens, the older one stays on the disk, but no request finds it.
+        // Of two files with the same tokens, the older file stays on the disk, but no request finds the older file.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
@@ -394,7 +394,7 @@ impl PrefixCache {
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
-                // The file could not be written. The entry has no slot that would have to be closed.
+                // The write failed. The entry has no open slot, because it left the device before.
                 let entry = self.entries.remove(&id).expect("it was found");
                 if let Some(tree) = self.trees.get_mut(&entry.namespace) {
                     tree.remove(&entry.tokens);

@@ -220,7 +220,7 @@ fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Writes a value as Python prints it, such as `True` and `None`.
+/// Writes a value. Writes constants as Python does: `True`, `False` and `None`.
 fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
     let mut out = Counted { out, limits, refused: None };
     let written = match value.kind() {

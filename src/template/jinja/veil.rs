@@ -1,5 +1,5 @@
-//! Hides `|` and `]` of messages while a template runs. Every special token contains `|` or `]`, so all special tokens in the output come from
-//! the template.
+//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`, so such tokens
+//! in the output come from the template.
 
 use super::super::Message;
 use super::super::part::MARKS;
