@@ -11,8 +11,7 @@ use crate::session::Model;
 use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
 
-/// Messages as a prompt, for programs that keep the messages themselves. [`Conversation`](super::Conversation) keeps a history, a first prompt
-/// and ChatRWKV's schedules.
+/// Messages as a prompt, for programs that keep the messages themselves. A [`Conversation`](super::Conversation) keeps its own history.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The tokens of the prompt.
@@ -35,8 +34,7 @@ impl Question {
     /// Renders messages, up to the place where the model answers.
     ///
     /// # Errors
-    /// `Input` if there is no message, the format has no place for a message, the model has no vocabulary, or the vocabulary lacks a special
-    /// token.
+    /// `Input` if there is no message, the format has no place for a message, or the vocabulary is missing or lacks a special token.
     pub fn new(model: &Model, format: &Format, messages: &[Message]) -> Result<Question> {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }

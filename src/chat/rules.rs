@@ -5,8 +5,7 @@ use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
 
-/// A function that makes the constraint of one answer. It receives the text between the prompt and the answer, usually a blank, which the
-/// constraint must allow.
+/// Makes the constraint of one answer. Receives the text between the prompt and the answer, usually a blank. The constraint must allow this text.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
 /// The place of an answer in a text.

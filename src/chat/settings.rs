@@ -18,8 +18,7 @@ pub struct Settings {
     pub chunk_len: usize,
     /// `AVOID_REPEAT`: characters that must not follow themselves. A character counts only if it is one token of the vocabulary.
     pub avoid_repeat: String,
-    /// Sampler settings: `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`, and all other settings
-    /// by the sampler's names.
+    /// Sampler settings, among them `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`.
     pub sampling: Sampling,
 }
 

@@ -16,8 +16,7 @@ pub enum AnswerPart<'a> {
     Arguments(&'a str),
 }
 
-/// A function that receives an answer while a model writes it, and can stop the answer. The parts of one kind add up to the whole text,
-/// thought or call.
+/// Receives an answer while a model writes it, and can stop the answer. The parts of one kind add up to the whole text, thought or call.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
 
 const BEGIN: &str = "<think>";

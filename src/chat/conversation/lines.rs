@@ -83,8 +83,7 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages that could be answered again. Fails with `Memory` and gives up
-    /// nothing if that would not be enough.
+    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages. Fails with `Memory` and gives up nothing if too few can be freed.
     fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
         if core.session.n_free() < n && core.session.n_free() + self.n_spare() < n {
             return Err(no_room());

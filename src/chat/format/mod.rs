@@ -152,8 +152,7 @@ impl Format {
         }
     }
 
-    /// Returns the format with other names and another first prompt. With names that are not the format's own, a reply ends at a blank line, as
-    /// in ChatRWKV.
+    /// Returns the format with other names and another first prompt. With names that are not the format's own, a reply ends at a blank line.
     ///
     /// # Errors
     /// `Input` if the format is a template, `File` if a name is invalid.
