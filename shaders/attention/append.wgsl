@@ -1,6 +1,6 @@
 // Rotates q and k of new tokens by their position p and appends k and v to the caches. Pairs (2i, 2i + 1), i < pairs, are rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
-// q is written back to qkv, times 1 / sqrt(D). `groups` workgroups per token; one lane per eight numbers of a head.
+// q is multiplied by 1 / sqrt(D) and written back to qkv. `groups` workgroups per token; one lane per eight numbers of a head.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
@@ -9,11 +9,11 @@ import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
 struct Params {
     // Stride of a row of qkv, in units of 4.
     stride: u32,
-    // Rotated pairs of a head, the first ones.
+    // The number of rotated pairs of a head. They are the first pairs.
     pairs: u32,
     // 1 / sqrt(D)
     scale: f32,
-    // Workgroups that share a token.
+    // The number of workgroups that share a token.
     groups: u32,
 }
 

@@ -1,9 +1,9 @@
 // Attention over all tokens up to a query's own:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(q k_j - m)   m = max over j of q k_j
-// One workgroup per HEADS query heads that share a key head and ROWS consecutive tokens of a slot; it goes through the slot's blocks.
-// One lane takes some keys of a block for the scores, then pairs of channels for the sum. m grows from block to block, and the earlier
-// sums are scaled down. The numbers of a query are computed in the same order for all values of HEADS and ROWS. If SPLIT is 1, several
-// workgroups share a query's blocks; each stores its sum, its m and its sum of p for attention/combine.
+// One workgroup per ROWS consecutive tokens of a slot and HEADS query heads with the same key head. It goes through the slot's blocks.
+// For the scores, a lane takes some keys of a block. For the sum, it takes pairs of channels. If m grows, the earlier sums are scaled
+// down. The numbers of a query are computed in the same order for all values of HEADS and ROWS. If SPLIT is 1, several workgroups share
+// a query's blocks. Each of them stores its sum, its m and its sum of p for attention/combine.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -49,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.y / TILES;
     let head0 = group.y * HEADS;
 
-    // Rows past the end repeat the last one and are not stored.
+    // Rows past the end repeat the last row and are not stored.
     unroll m in QUERIES {
     let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
     for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
@@ -82,10 +82,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll p in PAIRS { sum_$m_$p *= scale; }
         } }
         let v_at = value_at(block, kv_head, 0u);
-        // Values past the end are not written yet and may even be NaN, so they are not read.
+        // Values past the end have not been written and may even be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
-            // Lanes past the last pair read it again and store nothing.
+            // Lanes past the last pair read the last pair again and store nothing.
             unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * 4u * UNITS + min(lane + $pu * LANES, 4u * UNITS - 1u)]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];

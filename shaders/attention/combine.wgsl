@@ -1,11 +1,11 @@
 // Combines the partial results that attention/attend stored for a query:
 //   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
-// One workgroup per token and head; its lanes share the channels. o_s is a partial sum, l_s its sum of p.
+// One workgroup per token and head; its lanes share the channels. Workgroup s of attention/attend stored o_s, m_s and l_s, its sum of p.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, UNITS, BLOCK};
 
 struct Params {
-    // As in attention/attend.
+    // The same values as in attention/attend.
     split_stride: u32,
     largest: u32,
     total: u32,

@@ -1,5 +1,5 @@
-// A softmax that grows block by block. Per query of a workgroup: the largest score so far, m, and the sum of p = e^(score - m).
-// SHARERS lanes share a query, whatever the number of queries, so the order of a sum does not depend on that number.
+// A softmax that grows block by block. Each query of a workgroup has the largest score so far, m, and the sum of p = e^(score - m).
+// SHARERS lanes share a query, whatever the number of queries. So the order of a sum does not depend on the number of queries.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
 const NOTHING: f32 = -1e30;
@@ -9,7 +9,7 @@ var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores,
 var<workgroup> shares: array<f32, QUERIES * SHARERS>;
 var<workgroup> largest: array<f32, QUERIES>;
 var<workgroup> total: array<f32, QUERIES>;
-// Factors of the sums over earlier blocks.
+// The factors that scale down the sums over earlier blocks.
 var<workgroup> rescale: array<f32, QUERIES>;
 
 // Clears m and the sums. A barrier must follow.
@@ -20,7 +20,7 @@ fn begin_softmax(lane: u32) {
     }
 }
 
-// Replaces the scores of a block by p. Call it from uniform control flow after a barrier; it ends with a barrier.
+// Replaces the scores of a block by p. Call this function from uniform control flow after a barrier. It ends with a barrier.
 fn softmax(lane: u32) {
     let m = lane / SHARERS;
     let start = m * BLOCK + lane % SHARERS * SHARE;

@@ -1,4 +1,4 @@
-// Activations of a matrix product's results. The codes match `Activation` in src/words/stack.rs; a test compares all of them.
+// The functions that are applied to the results of a matrix product. The codes match `Activation` in src/words/stack.rs; a test compares them.
 // Arguments are clamped because some drivers compute these functions through exp, which overflows.
 fn sigmoid(z: f32) -> f32 { return 1.0 / (1.0 + exp(-clamp(z, -80.0, 80.0))); }
 

@@ -5,7 +5,7 @@ struct Row {
     token: u32,
     // Index of the row's run.
     run: u32,
-    // 1 if the row is the first or the last one of its run.
+    // 1 if the row is the first row, or the last row, of its run.
     first: u32,
     last: u32,
 }

@@ -1,4 +1,4 @@
-// Sums a value over the WG lanes of a workgroup, in a fixed order. Every lane gets the sum. Fills the slot `reduce`.
+// Adds up a value over the WG lanes of a workgroup, in a fixed order. Every lane receives the sum. Fills the slot `reduce`.
 // Eight lanes add eight values each, then every lane adds the eight results. This takes two barriers; a tree of halves takes seven.
 // Call it from uniform control flow. No barrier is needed between two calls: all lanes meet between two writes of either array.
 const WG: u32 = 64u;

@@ -8,7 +8,7 @@ struct Input {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
-// Where the input of one token begins.
+// The place at which the input of one token begins.
 struct Source { at: u32 }
 
 // Prepares row t of x, from element 4 x_at on. Every lane of a workgroup calls it once per token.

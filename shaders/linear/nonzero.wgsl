@@ -1,5 +1,5 @@
-// Lists the inputs that are not zero, in order: 2048 inputs at a time, eight per lane. Each lane counts its inputs, and the sum of the
-// counts before it gives its place in the list.
+// Lists the inputs that are not zero, in order: 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. The sum of the
+// counts of the lanes before it is its place in the list.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;

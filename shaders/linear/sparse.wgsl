@@ -1,7 +1,7 @@
 // Matrix times one vector that is mostly zeros; the matrix is column-major: `[k, rows / 8]` units.
 //   y[t, row] = epilogue(sum over k with x[t, k] != 0 of W[row, k] x[t, k])
-// One workgroup per 8 UNITS rows and token. All its lanes list the non-zero channels, in order. Then UNITS adjacent lanes read one
-// channel, one unit of eight rows each; the lanes of slice i take channels i, i + SLICES, ... of the list. The order depends on x only.
+// One workgroup per 8 UNITS rows and token. All its lanes list the non-zero channels, in order. Then UNITS adjacent lanes, a slice, read one
+// channel: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of the list. The order of a sum depends only on x.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::x;
 import package::linear::epilogue::finish;

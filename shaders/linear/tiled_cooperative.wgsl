@@ -26,7 +26,7 @@ var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE
 var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
 var<workgroup> has_work: u32;
 
-// Loads 16 of the width, from unit k on, into workgroup memory; zeros outside the matrix.
+// Loads 16 inputs and their weights, from unit k of the width on, into workgroup memory. Loads zeros outside the matrix.
 fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
     for (var u = lane; u < UNITS * TILE_ROWS; u += LANES) {
         let w = tile_unit(s, TILE_ROWS, k, u);

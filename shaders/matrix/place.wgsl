@@ -1,4 +1,4 @@
-// Where a matrix is in a buffer of 16-byte words.
+// The place of a matrix in a buffer of 16-byte words.
 struct Place {
     // First words of the codes and of the scales.
     codes: u32,

@@ -1,6 +1,6 @@
 // Looks up embeddings and normalises them:  x[t] = LN0(E[token])
-// One workgroup per token; its lanes share the width. A table in several pieces takes one dispatch per piece; a token's row is in one
-// of them, and the other dispatches leave x[t] alone.
+// One workgroup per token; its lanes share the width. If the table has several pieces, each piece has its own dispatch. A token's row is
+// in one piece, and the dispatches of the other pieces do not change x[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
@@ -16,7 +16,7 @@ struct Params {
     scales: u32,
     first_row: u32,
     rows: u32,
-    // 0: the file has no ln0, because its embedding is normalised already.
+    // 1: the rows are normalised. 0: the file has no ln0, because its embedding is already normalised.
     normalise: u32,
     eps: f32,
 }
@@ -35,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements past the width are padding: zeros. A lane reads back only elements that it wrote itself.
+    // Elements past the width are padding and become zero. A lane reads back only elements that it wrote itself.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);

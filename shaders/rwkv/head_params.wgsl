@@ -4,7 +4,7 @@ import package::slot::matrix::weight8;
 import package::constants::QUARTERS;
 
 struct Params {
-    // Rows of the state in all heads.
+    // The number of rows of the state in all heads together.
     width: u32,
     // Strides: a row of proj; a row of vectors, bias and y.
     proj_stride: u32,
@@ -25,7 +25,7 @@ struct Params {
     lora: array<vec4<u32>, 4>,
 }
 
-// Of one channel and token: value, bonus, and the factor of the output.
+// For one channel and token: the value, the bonus, and the factor by which the output is multiplied.
 struct Token {
     v: f32,
     bonus: f32,
@@ -59,7 +59,7 @@ fn low_rank(i: u32, t: u32, c: u32) -> f32 {
     return dot(sum, vec4(1.0));
 }
 
-// Writes the lane's element of a vector of `feed`; the padding of a head is zero.
+// Writes the lane's element of a vector of `feed`. The padding of a head is set to zero.
 fn put(vector: u32, lane: u32, value: f32, inside: bool) {
     if lane < 4u * QUARTERS { feed[vector * QUARTERS + lane / 4u][lane % 4u] = select(0.0, value, inside); }
 }

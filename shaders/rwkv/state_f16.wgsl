@@ -7,17 +7,17 @@ fn load4(at: u32) -> vec4<f32> {
     return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
 }
 
-// Takes a result of `kept`, which needs no rounding.
+// Stores a result of `kept`, which needs no more rounding.
 fn store4(at: u32, x: vec4<f32>) { state[at] = vec2(pack2x16float(x.xy), pack2x16float(x.zw)); }
 
-// Larger numbers are clamped to this one: an infinite number would stay in the state forever.
+// The largest f16. Larger numbers are clamped to it: an infinite number would stay in the state forever.
 const LARGEST: f32 = 65504.0;
 // The smallest normal f16, and the distance between the subnormal numbers below it.
 const SMALLEST: f32 = 0.00006103515625;
 const STEP: f32 = 0.000000059604644775390625;
 
-// Returns numbers as storing would round them: to the nearest f16, ties to even. It does not use packing: drivers may truncate there,
-// which would shrink a state a little with every token.
+// Rounds numbers to the nearest f16, ties to even, and clamps them. Packing is not used to round: drivers may truncate there, and a state
+// would shrink a little with every token.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));
     let bits = bitcast<vec4<u32>>(within);

@@ -4,5 +4,5 @@
 fn load4(at: u32) -> vec4<f32> { return state[at]; }
 fn store4(at: u32, x: vec4<f32>) { state[at] = x; }
 
-// Returns numbers as storing would round them.
+// Returns the numbers that storing and loading these numbers would return.
 fn kept(x: vec4<f32>) -> vec4<f32> { return x; }

@@ -1,10 +1,10 @@
 // The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// One lane per row of the state (head, value index i) and run; the row is in registers, tokens follow in sequence.
-// One dispatch takes tokens first_row .. first_row + n_rows of the step and rows first .. end of the state, which begin with a head. If a
-// run began in an earlier dispatch, its state is on the page that the run writes.
-// The state is rounded after every token as storing it would round it, so results do not depend on how tokens are cut into steps.
+// One lane per row of the state (head, value index i) and run. It keeps the row in registers and takes its tokens in order.
+// One dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` is the first row
+// of a head. If a run began in an earlier dispatch, its state is on the page that the run writes.
+// After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::feed;
 import package::slot::state::{load4, store4, kept};

@@ -1,5 +1,5 @@
 // The recurrence of RWKV-4:  y = r wkv  (formulas: rwkv/wkv4_step)
-// One lane per channel and run, tokens in sequence.
+// One lane per channel and run. A lane takes its tokens in order.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::wkv4_step::wkv4_step;
 

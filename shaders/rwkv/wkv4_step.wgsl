@@ -1,8 +1,8 @@
-// One token of one channel of RWKV-4. Numerator a and denominator b carry the factor exp(-p), so that nothing overflows:
+// One token of one channel of RWKV-4. Numerator a and denominator b are stored multiplied by exp(-p), so that nothing overflows:
 //   q = max(p, u + k)   wkv = (exp(p - q) a + exp(u + k - q) v) / (exp(p - q) b + exp(u + k - q))
 //   q = max(p + w, k)   a = exp(p + w - q) a + exp(k - q) v   b = exp(p + w - q) b + exp(k - q)   p = q
 
-// Takes s = (a, b, p); returns the new a, b and p, and wkv.
+// Takes s = (a, b, p). Returns the new a, b and p, and wkv.
 fn wkv4_step(s: vec3<f32>, w: f32, u: f32, k: f32, v: f32) -> vec4<f32> {
     var q = max(s.z, u + k);
     var before = exp(s.z - q);

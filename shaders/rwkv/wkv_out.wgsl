@@ -1,5 +1,5 @@
 // Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
-// GN is a layer norm of each head, biased variance. Only v7 adds its bonus here; v5.0 has no gate.
+// GN is a layer norm of each head with biased variance. Only v7 adds the bonus here. v5.0 has no gate.
 // One workgroup per token and head; its lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};

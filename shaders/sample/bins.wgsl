@@ -4,7 +4,7 @@ import package::sample::fixed::{add, less};
 
 const BIN_BITS: u32 = 9u;
 const BINS: u32 = 512u;
-// Bins in a part; parts are summed first.
+// The number of bins in a part. The bins of each part are added up first.
 const PART: u32 = 32u;
 var<workgroup> low: array<atomic<u32>, BINS>;
 var<workgroup> high: array<atomic<u32>, BINS>;
@@ -32,7 +32,7 @@ fn add_to_bin(i: u32, mass: vec2<u32>) {
     if mass.y + carry != 0u { atomicAdd(&high[i], mass.y + carry); }
 }
 
-// Returns the sum of all bins, to every lane.
+// Returns the sum of all bins. Every lane receives it.
 fn total_of_bins(lane: u32) -> vec2<u32> {
     workgroupBarrier();
     if lane < BINS / PART {

@@ -1,5 +1,5 @@
-// Finds tokens by mass. A token is represented by its distance d = max - key and has the mass `mass(d)`. The tokens that may be drawn are a
-// prefix of the order (d, id), so a filter's result is one last token. No list is stored: every question reads the slot's keys again.
+// Finds tokens by mass. A token has the distance d = max - key and the mass `mass(d)`. The tokens that may be drawn are the first tokens in
+// the order (d, id), so a filter's result is the last of them. No list is stored: every search reads the slot's keys again.
 // For workgroups of 256 lanes. Call `reach` and `find` from uniform control flow.
 import package::sample::fixed::{Scale, mass, add, less, subtract, share_of, uniform_below};
 import package::sample::bins::{BINS, BIN_BITS, clear_bins, add_to_bin, total_of_bins, exceed};
@@ -21,7 +21,7 @@ fn is_within(w: Window, d: u32, id: u32) -> bool {
 
 fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
 
-// How a mass is chosen, given the sum of all masses.
+// The way in which a mass is chosen, given the sum of all masses.
 const GIVEN: u32 = 0u; // `value` itself
 const SHARE: u32 = 1u; // the share value.x / 2^32 of the sum, minus one unit
 const RANDOM: u32 = 2u; // `value` is a random number, scaled to the sum

@@ -2,7 +2,7 @@
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 
-// Units of a row that share the factors `of_rows`.
+// The number of units of a row that share the factors `of_rows`.
 const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { unused: u32 }

@@ -1,8 +1,8 @@
-// f16 weights, a unit of eight in one word, without f16 arithmetic, which the adapter may lack.
+// f16 weights. A unit of eight takes one word. No f16 arithmetic is used, because the adapter may lack it.
 // Fills the slot `weight`; every module of this slot defines these names.
 import package::lib::halves::halves;
 
-// Units in a 16-byte word, and words in a unit.
+// The number of units in a 16-byte word, and the number of words in a unit.
 const SHARERS: u32 = 1u;
 const WORDS: u32 = 1u;
 

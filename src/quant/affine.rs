@@ -9,7 +9,7 @@
 //! ry = max of each column of (W − my − mx) / rx
 //! ```
 //!
-//! Otherwise mx is computed before my, with the roles of rows and columns swapped.
+//! Otherwise mx is computed before my: mx from W, then my from W − mx. rx and ry are computed as above.
 
 use crate::error::{Error, Result};
 use half::f16;

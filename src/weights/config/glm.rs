@@ -1,7 +1,7 @@
 //! The `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
 //!
-//! A missing key has the default of that code. ChatGLM's sizes have no defaults here, because no published model has the defaults of its
-//! code. An option that changes the formulas and is not supported is refused by name.
+//! A missing key has the default of the code that defines the key. For sizes, ChatGLM's defaults are not used, because no published model has
+//! them. If an unsupported option changes the formulas, the error names the option.
 
 use super::keys::{Keys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
@@ -10,7 +10,8 @@ use crate::weights::Glm;
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
 use std::collections::BTreeMap;
 
-/// The padding token of `transformers`. It is no default if the vocabulary is too small for it; the same holds for `DEFAULT_EOS`.
+/// The default padding token of `transformers`. If the vocabulary is too small for this id, there is no default. This also holds for
+/// `DEFAULT_EOS`.
 const DEFAULT_PAD: u32 = 151329;
 
 /// The values that the loader uses.
@@ -24,7 +25,7 @@ pub(in crate::low_level::weights) struct GlmConfig {
     n_ffn: Size,
 }
 
-/// A key and its size.
+/// A key and its value, which is a size.
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
@@ -42,7 +43,7 @@ impl ModelConfig for GlmConfig {
         Some(&self.glm)
     }
 
-    /// Checks the shapes. Returns no entries: the metadata of a GLM hold its whole configuration under the key `GLM`.
+    /// Checks the shapes. Returns no entries, because the metadata of a GLM hold its whole configuration under the key `GLM`.
     fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         self.check(shapes).map(|()| BTreeMap::new())
     }
@@ -68,7 +69,7 @@ impl GlmConfig {
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
             return Err(unsupported(format!("expected hidden_act silu, found {}", short(act, 64))));
         }
-        // The first ChatGLM-6B has the type `chatglm`, too, and GLM-10B the type `glm`. Both have other formulas.
+        // The first ChatGLM-6B also has the type `chatglm`, and GLM-10B also has the type `glm`. Both have other formulas.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
         let config = match keys.text("model_type")? {
@@ -79,7 +80,7 @@ impl GlmConfig {
         Ok(GlmConfig { glm: config.glm.check()?, ..config })
     }
 
-    /// Checks that the tensors have the sizes of this configuration.
+    /// Checks that the tensors have the sizes that this configuration has.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
         let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
         let is = |Size(key, configured): Size, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
@@ -135,7 +136,7 @@ fn chatglm(keys: Keys) -> Result<GlmConfig> {
     })
 }
 
-/// Reads the keys of `transformers`. `rope` was read before.
+/// Reads the keys of `transformers`, except the keys of rotary embeddings, which are in `rope`.
 fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
@@ -162,10 +163,11 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
-/// The settings of rotary embeddings in `transformers`: an object from version 5 on, top-level keys before. The object takes precedence.
+/// The settings of rotary embeddings in `transformers`. From version 5 on, they are an object; older files have top-level keys. The object
+/// takes precedence.
 struct Rope {
     theta: f64,
-    /// R / D, the fraction of a head that is rotated.
+    /// R / D, the fraction of a head's channels that are rotated.
     factor: f64,
 }
 
@@ -187,7 +189,7 @@ impl Rope {
         Ok(Rope { theta: number("rope_theta")?.unwrap_or(DEFAULT_THETA), factor: number("partial_rotary_factor")?.unwrap_or(0.5) })
     }
 
-    /// Returns R, rounded down as by Python's `int()`.
+    /// Returns R, rounded down like Python's `int()`.
     fn rotary_size(&self, head_size: usize) -> Result<usize> {
         if !(self.factor > 0.0 && self.factor <= 1.0) {
             return Err(Error::model(format!("expected a partial_rotary_factor above 0 and at most 1, found {}", self.factor)));
@@ -196,7 +198,7 @@ impl Rope {
     }
 }
 
-/// Returns width / heads.
+/// Returns width / heads, or an error if the result is not a whole number.
 fn divided(width: Size, heads: Size) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),
@@ -204,7 +206,7 @@ fn divided(width: Size, heads: Size) -> Result<usize> {
     }
 }
 
-/// Returns the first id of a key.
+/// Returns the first id in the value of a key, or `None` if the key is missing or the list is empty.
 fn one(keys: Keys, key: &str) -> Result<Option<u32>> {
     Ok(keys.ids(key)?.and_then(|ids| ids.first().copied()))
 }

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, short};
 use crate::weights::glm::{MAX_CONTEXT, MAX_EOS, MAX_LABELS};
 use serde_json::{Map, Value};
 
-/// The largest size, except for the context. The largest vocabulary has a quarter of a million tokens.
+/// The largest value of a size, except for the context. The largest known vocabulary has a quarter of a million tokens.
 const MAX_SIZE: u64 = 1 << 24;
 
 /// An object of a configuration. A key with the value null counts as missing.
@@ -27,48 +27,48 @@ impl<'a> Keys<'a> {
         self.0.get(key).is_some_and(Value::is_null)
     }
 
-    /// Returns a size from 1 to 2²⁴, or `None` if the key is missing. This and the methods below fail with `Model` on a wrong value.
+    /// Returns a size from 1 to 2²⁴, or `None` if the key is missing. This method and the methods below return a `Model` error for a wrong value.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         self.whole(key, MAX_SIZE)
     }
 
-    /// Returns a number of tokens.
+    /// Returns the length of a context in tokens, or `None` if the key is missing.
     pub fn context(&self, key: &str) -> Result<Option<usize>> {
         self.whole(key, MAX_CONTEXT as u64)
     }
 
-    /// Returns a whole number from 1 to `most`.
+    /// Returns a whole number from 1 to `most`, or `None` if the key is missing.
     fn whole(&self, key: &str, most: u64) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = value.as_u64().filter(|n| (1..=most).contains(n)).and_then(|n| usize::try_from(n).ok());
         number.map(Some).ok_or_else(|| unfit(key, &format!("a whole number from 1 to {most}"), value))
     }
 
-    /// Returns a finite number.
+    /// Returns a finite number, or `None` if the key is missing.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_f64().filter(|x| x.is_finite()).map(Some).ok_or_else(|| unfit(key, "a number", value))
     }
 
-    /// Returns a boolean.
+    /// Returns a boolean, or `None` if the key is missing.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| unfit(key, "true or false", value))
     }
 
-    /// Returns a string.
+    /// Returns a string, or `None` if the key is missing.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| unfit(key, "a string", value))
     }
 
-    /// Returns an object.
+    /// Returns an object, or `None` if the key is missing.
     pub fn object(&self, key: &str) -> Result<Option<Keys<'a>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_object().map(|map| Some(Keys(map))).ok_or_else(|| unfit(key, "an object", value))
     }
 
-    /// Returns token ids: one id or a list.
+    /// Returns token ids, or `None` if the key is missing. The value may be one id or a list.
     pub fn ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let list = match value {
@@ -80,7 +80,7 @@ impl<'a> Keys<'a> {
         ids.map(Some).ok_or_else(|| unfit(key, &format!("a token id or a list of at most {MAX_EOS} ids"), value))
     }
 
-    /// Returns the names of classes from `id2label`, from 0 on up to the first missing number.
+    /// Returns the names of classes 0, 1, 2, … from `id2label`, up to the first class without a name.
     pub fn labels(&self) -> Result<Vec<String>> {
         let Some(object) = self.object("id2label")? else { return Ok(vec![]) };
         let name = |i: usize| object.get(&i.to_string()).map(|value| (i, value));
@@ -91,7 +91,7 @@ impl<'a> Keys<'a> {
         (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
-    /// Checks flags that must have one value: (key, the supported value, the value of a missing key).
+    /// Checks flags of which only one value is supported: (key, the supported value, the value of a missing key).
     pub fn switches(&self, all: &[(&str, bool, bool)]) -> Result<()> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;
@@ -104,17 +104,17 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Returns the error of an unsupported variant.
+/// Returns the error for an unsupported variant.
 pub(super) fn unsupported(message: String) -> Error {
     Error::model(message).hint("this variant of GLM is not supported")
 }
 
-/// Returns the error of a missing key.
+/// Returns the error for a missing key.
 pub(super) fn missing(key: &str) -> Error {
     Error::model(format!("the configuration has no {key}")).hint("download config.json again")
 }
 
-/// Returns the error of a value of the wrong type or range.
+/// Returns the error for a value of the wrong type or out of range.
 fn unfit(key: &str, expected: &str, found: &Value) -> Error {
     let found = short(&found.to_string(), 64);
     Error::model(format!("expected {expected} as {key}, found {found}"))

@@ -1,4 +1,4 @@
-//! Hugging Face's `config.json`: the model type, and the values that shapes do not determine.
+//! Hugging Face's `config.json`. It has the model type, and values that shapes do not determine.
 //!
 //! A configuration that contradicts the shapes belongs to another model and is refused. Each family has one file here.
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The largest `config.json`. Real files have a few kilobytes.
+/// The size of the largest `config.json`, in bytes. Real files have a few kilobytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The metadata key for the ε of the group norm after the recurrence, if it is not the usual 64e-5.
 pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
@@ -22,7 +22,7 @@ pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
 /// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
-    /// Returns true if the embedding is the output matrix of a file without one.
+    /// Returns true if the embedding is also the output matrix when the file has no output matrix.
     fn is_tied(&self) -> bool;
 
     /// Returns the configuration of a GLM, or `None` for another family.
@@ -42,7 +42,7 @@ pub(super) trait ModelConfig {
 ///
 /// # Errors
 ///
-/// `File` if it is not JSON. `Model` if no [family](super::Family) has its model type, or if the family refuses it.
+/// `File` if the file is not JSON. `Model` if no [family](super::Family) has its model type, or if the family refuses the configuration.
 pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
     parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
 }
@@ -65,12 +65,12 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
     }
 }
 
-/// Returns the configuration's metadata for the architecture, after a comparison with the shapes of the tensors.
+/// Compares the configuration with the shapes of the tensors, and returns its metadata for the architecture.
 pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
     config.metadata(&Shapes(slots))
 }
 
-/// Returns the error of a file that is no configuration.
+/// Returns the error for a file that is not a configuration.
 fn no_config(why: &dyn std::fmt::Display) -> Error {
     Error::file(format!("not a model configuration as JSON: {}", short(&why.to_string(), 200)))
 }
@@ -83,7 +83,7 @@ impl Shapes<'_> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape())
     }
 
-    /// Returns rows and columns of a matrix, or `None` if the tensor is missing or not a matrix.
+    /// Returns the numbers of rows and columns of a matrix, or `None` if the tensor is missing or not a matrix.
     fn matrix(&self, name: &str) -> Option<[usize; 2]> {
         self.of(name)?.try_into().ok()
     }
@@ -94,7 +94,7 @@ impl Shapes<'_> {
     }
 }
 
-/// Checks that the configuration's value of `key` is equal to the size found in the tensors. A missing value agrees with any size.
+/// Checks that the configuration's value of `key` equals the size that was found in the tensors. If either is missing, the check passes.
 fn agree(key: &str, configured: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
     match (configured, found) {
         (Some(configured), Some(found)) if configured != found as u64 => {

@@ -58,7 +58,7 @@ impl ModelConfig for RwkvConfig {
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
-        // The ports of v5 and v6 divide y by this divisor before the norm with 1e-5, as the official trainer does.
+        // The ports of v5 and v6 divide y by this divisor before a norm with the epsilon 1e-5, as the official trainer does.
         if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
             let divisor = divisor as f64;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);
@@ -92,7 +92,8 @@ fn number(eps: f64) -> Result<String> {
     Ok(narrow.to_string())
 }
 
-/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types. Types of hybrids have more in the name: `rwkv6qwen2`, `arwkv7`.
+/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types. Returns false for hybrids with other words in the type, such as
+/// `rwkv6qwen2` and `arwkv7`.
 pub(in crate::low_level::weights) fn is_rwkv(model_type: &str) -> bool {
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };

@@ -1,6 +1,6 @@
-//! Maps GGUF files of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414) to canonical tensors, and their metadata to [`Glm`].
+//! Maps the tensors of GGUF files of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414) to canonical tensors, and their metadata to [`Glm`].
 //!
-//! The converter keeps the order of rows. Queries, keys and values may be one fused tensor; `ffn_up` always holds gate and up.
+//! llama.cpp's converter keeps the order of rows. Queries, keys and values may be one fused tensor. `ffn_up` always holds gate and up.
 
 use super::super::located::Located;
 use super::super::names::glm::split;
@@ -11,14 +11,14 @@ use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
 use crate::weights::{Glm, layer_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The values of `general.architecture`.
+/// The supported values of `general.architecture`.
 pub const ARCHITECTURES: [&str; 2] = ["chatglm", "glm4"];
 
-/// Names outside of blocks: GGUF, canonical.
+/// The names of tensors outside of blocks: (GGUF, canonical).
 const TOP: [(&str, &str); 3] =
     [("token_embd.weight", "model.embed_tokens.weight"), ("output_norm.weight", "model.norm.weight"), ("output.weight", "lm_head.weight")];
-/// Names within a block: GGUF, canonical; `.weight` and `.bias` stay. `transformers` names the norm before the mlp `post_attention_layernorm`,
-/// GGUF uses that name for another norm.
+/// The names within a block: (GGUF, canonical). The endings `.weight` and `.bias` stay. The norm before the mlp is called
+/// `post_attention_layernorm` in `transformers`. GGUF uses a similar name for another norm.
 const PARTS: [(&str, &str); 10] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -32,9 +32,9 @@ const PARTS: [(&str, &str); 10] = [
     ("post_ffw_norm", "post_mlp_layernorm"),
 ];
 const FUSED: &str = "attn_qkv";
-/// The rows of GLM-4's embedding.
+/// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
-/// The keys of ids that end a text.
+/// The parts of metadata keys whose values are ids that end a text.
 const EOS: [&str; 3] = ["eos", "eot", "eom"];
 
 /// Returns the tensors under their canonical names, and the configuration from the metadata.
@@ -44,7 +44,7 @@ const EOS: [&str; 3] = ["eos", "eot", "eom"];
 /// `File` if a key is missing or contradicts the tensors. `Model` if the variant is not supported.
 pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> {
     let values = Values { architecture, metadata: &header.metadata };
-    // With sections, the rows of queries and keys have another order: the file is the text part of a model with vision.
+    // A file with this key is the text part of a model with vision. The rows of its queries and keys have another order.
     if header.keys.contains(values.key("rope.dimension_sections").as_str()) {
         return Err(Error::model("GLM with vision is not supported: the metadata have rope.dimension_sections"));
     }
@@ -76,7 +76,8 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
     Ok((tensors, glm))
 }
 
-/// Returns the canonical tensors of a listed one: three for a fused tensor, none for a table of wave lengths. An unknown tensor keeps its name.
+/// Returns the canonical tensors for a tensor of the file: three for a fused tensor, none for a table of wave lengths. An unknown tensor keeps
+/// its name.
 fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
@@ -99,7 +100,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// Returns the whole name of a key.
+    /// Returns the full name of a key, which begins with the architecture.
     fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
@@ -109,16 +110,16 @@ impl Values<'_> {
         parsed(self.metadata, &self.key(key), "a number")
     }
 
-    /// Returns a number that must be in the metadata.
+    /// Returns a number, or an error if the key is missing.
     fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
         let missing = || Error::file(format!("the metadata have no {}", self.key(key)));
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// Reads the configuration with llama.cpp's defaults.
+    /// Reads the configuration. A missing key has the default of llama.cpp.
     ///
-    /// The converter of `chatglm` writes no `attention.key_length` and assumes heads of width / H channels; its `rope.dimension_count` is half
-    /// of that. The converter of `glm4` writes both keys if the model has a `head_dim`. Shapes are compared later.
+    /// The converter of `chatglm` writes no `attention.key_length` and assumes heads of width / H channels. It writes half this number as
+    /// `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. Shapes are compared later.
     fn glm(&self, attention_bias: bool) -> Result<Glm> {
         let (n_head, width) = (self.need::<usize>("attention.head_count")?, self.need::<usize>("embedding_length")?);
         let head_size = match self.get("attention.key_length")? {
@@ -148,8 +149,8 @@ impl Values<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // The converter misses keys of the -hf files that ChatGLM's code names differently, and writes its own defaults: the width as
-        // context, 1e-5 and 10000. The model runs. Its type `glm` makes `warnings` report the wrong values.
+        // In -hf files, some keys have other names than in ChatGLM's own files. The converter does not find these keys and writes its own
+        // defaults: the width as context, 1e-5 and 10000. The model runs. With the type `glm`, `warnings` reports the wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && glm.max_context == width && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }

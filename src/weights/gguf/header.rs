@@ -1,4 +1,4 @@
-//! The GGUF header: metadata, then names, shapes, types and offsets of tensors. Every value is checked before it is used.
+//! The GGUF header: metadata, then the names, shapes, types and offsets of tensors. Every value is checked before it is used.
 //!
 //! This module knows the container, not the models in it. Numbers are little-endian; strings and arrays begin with their length:
 //!
@@ -16,11 +16,11 @@ use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The largest number of keys and of tensors. A model of a hundred layers has 3000 tensors.
+/// The largest number of keys, and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
-/// The supported types, by their number in ggml.
+/// The supported types, with their numbers in ggml.
 const TYPES: [(u32, DType); 11] = [
     (0, DType::F32),
     (1, DType::F16),
@@ -35,7 +35,7 @@ const TYPES: [(u32, DType); 11] = [
     (30, DType::BF16),
 ];
 
-/// Unsupported types, for messages.
+/// The unsupported types, with their numbers in ggml, for messages.
 #[rustfmt::skip]
 const REFUSED: [(u32, &str); 22] = [
     (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
@@ -45,12 +45,12 @@ const REFUSED: [(u32, &str); 22] = [
 
 /// A header whose metadata have been read.
 pub struct Header<'a> {
-    /// Numbers and short texts, formatted as text.
+    /// The values that are numbers or short texts, formatted as text.
     pub metadata: BTreeMap<String, String>,
     /// All keys, including keys of arrays and long texts.
     pub keys: BTreeSet<&'a str>,
     n_tensors: u64,
-    /// The reader at the first tensor.
+    /// A reader that is at the first entry of the tensor list.
     reader: Reader<'a>,
 }
 
@@ -58,7 +58,7 @@ pub struct Header<'a> {
 pub struct Listed<'a> {
     pub name: &'a str,
     pub dtype: DType,
-    /// Row-major: the last dimension is contiguous. A row consists of whole blocks.
+    /// The shape, row-major: the last dimension is contiguous. A row consists of whole blocks.
     pub shape: Vec<usize>,
     /// The byte range in the whole file.
     pub bytes: Range<usize>,
@@ -69,7 +69,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if the header is cut, damaged, hostile, big-endian or of another version.
+    /// `File` if the header is truncated, damaged, hostile, big-endian or of an unsupported version.
     pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
         let mut reader = Reader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
@@ -99,7 +99,8 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if a tensor has an unsupported type, an impossible shape or a range outside of the file, or if two tensors share a name or bytes.
+    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file, or if two tensors have the same name or
+    /// overlap.
     pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
         let alignment = self.alignment()?;
         let mut reader = self.reader;
@@ -130,13 +131,13 @@ impl<'a> Header<'a> {
     fn alignment(&self) -> Result<usize> {
         let key = "general.alignment";
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
-        // The format requires at least 8. A smaller alignment would place numbers where they cannot be read in place.
+        // The format requires at least 8. With a smaller alignment, numbers could not be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
         good.ok_or_else(|| Error::file(format!("expected a power of two of at least 8, found {}", short(text, 64))).at(key))
     }
 }
 
-/// Reads `n_keys` keys with their values. Returns the values of numbers and short texts, and all keys.
+/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and the set of all keys.
 fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeSet<&'a str>)> {
     let mut keys = BTreeSet::new();
     let mut metadata = BTreeMap::new();
@@ -185,7 +186,7 @@ impl Info {
         Ok(Info { dtype, shape, size_bytes, offset })
     }
 
-    /// Returns the byte range in the file. `data` is the start of the data.
+    /// Returns the byte range of the tensor in the file. `data` is the byte at which the data begin.
     fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
         if !self.offset.is_multiple_of(alignment as u64) {
             return Err(Error::file(format!("expected an offset that is a multiple of {alignment}, found {}", self.offset)));

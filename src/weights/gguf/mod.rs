@@ -1,7 +1,7 @@
 //! GGUF files of llama.cpp, with canonical names and orientations.
 //!
-//! Each [family](super::Family) has a file here that maps GGUF names and keys to canonical ones. Only the header is read: tensors stay in
-//! the file in their format.
+//! Each [family](super::Family) has a file here. It maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header is
+//! read: tensors stay in the file in their format.
 
 pub(super) mod glm;
 mod header;
@@ -18,11 +18,11 @@ use super::located::Located;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// Lists a file's tensors by canonical name and in the canonical orientation, and its metadata without arrays and long texts.
+/// Returns a file's tensors, with canonical names and in the canonical orientation, and its metadata without arrays and long texts.
 ///
 /// # Errors
 ///
-/// `File` if the file is cut, damaged, hostile or one of several parts. `Model` if no family has its architecture.
+/// `File` if the file is truncated, damaged, hostile or one of several parts. `Model` if no family has the file's architecture.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {

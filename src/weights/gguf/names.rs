@@ -6,7 +6,7 @@ use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// Returns a listed tensor under another name, with the shape and orientation of the file.
+/// Returns a tensor of the file under the name `name`, with the shape and the orientation that it has in the file.
 pub fn located(t: &Listed, name: String) -> Located {
     Located {
         name,
@@ -20,8 +20,8 @@ pub fn located(t: &Listed, name: String) -> Located {
     }
 }
 
-/// Splits `blk.3.time_mix_key.weight` into (3, `time_mix_key`, `weight`). Returns `None` for other names. An index with leading zeros (07) is
-/// not an index.
+/// Splits `blk.3.time_mix_key.weight` into (3, `time_mix_key`, `weight`). Returns `None` for names of other forms, such as an index with a
+/// leading zero (`blk.07.…`).
 pub fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
     let (index, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     let block: usize = index.parse().ok().filter(|b: &usize| b.to_string() == index)?;
@@ -29,7 +29,7 @@ pub fn block_parts(name: &str) -> Option<(usize, &str, &str)> {
     ["weight", "bias"].contains(&end).then_some((block, stem, end))
 }
 
-/// Returns a whole number of the architecture, or `None` if the key is missing or 0.
+/// Returns the whole number under the key `ARCHITECTURE.KEY`, or `None` if the key is missing or its value is 0.
 pub fn whole(metadata: &BTreeMap<String, String>, architecture: &str, key: &str) -> Result<Option<usize>> {
     let number = parsed(metadata, &format!("{architecture}.{key}"), "a whole number")?;
     Ok(number.filter(|n| *n != 0))

@@ -1,16 +1,16 @@
-//! Reads the values of a GGUF header in sequence. Every length is checked against the file before it is used.
+//! Reads the values of a GGUF header one after another. Every length is compared with the size of the file before it is used.
 
 use crate::error::{Error, Result};
 
-/// The largest header. A vocabulary of 150 000 tokens with its merges has 10 MB.
+/// The size of the largest header, in bytes. A vocabulary of 150 000 tokens with its merges takes 10 MB.
 const MAX_HEADER_BYTES: usize = 64 << 20;
-/// The longest key and the longest name of a tensor. ggml allows 64 bytes.
+/// The length of the longest key or tensor name, in bytes. ggml allows 64.
 const MAX_NAME_BYTES: u64 = 256;
-/// The longest text that is kept. Longer texts are templates and licences.
+/// The length of the longest text that is kept, in bytes. Longer texts are templates and licences.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// The deepest nesting of arrays.
+/// The largest depth of nested arrays.
 const MAX_DEPTH: usize = 4;
-/// The hint for a cut file.
+/// The hint for a truncated file.
 pub const AGAIN: &str = "the download may be incomplete: download it again";
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if the file ends before, or if the header is too long.
+    /// `File` if the file has fewer than `n` bytes left, or if the header is too long.
     pub fn take(&mut self, n: u64) -> Result<&'a [u8]> {
         let rest = &self.file[self.at..];
         let Some(taken) = usize::try_from(n).ok().and_then(|n| rest.get(..n)) else {
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Reads the bytes of a number.
+    /// Reads the `N` bytes of a number.
     pub fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
         Ok(self.take(N as u64)?.try_into().expect("take returns n bytes"))
     }
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a value and formats it as text. Returns `None` for an array or a long text, which are skipped.
+    /// Reads a value and formats it as text. Skips arrays and long texts and returns `None` for them.
     pub fn value(&mut self, kind: u32) -> Result<Option<String>> {
         Ok(Some(match kind {
             0 => self.number().map(u8::from_le_bytes)?.to_string(),
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Skips `n` values of a kind. Every value takes bytes, so a wrong length reaches the end of the file soon.
+    /// Skips `n` values of a kind. Every value takes at least a byte, so a wrong length soon reaches the end of the file.
     fn skip(&mut self, kind: u32, n: u64, depth: usize) -> Result<()> {
         let size = match kind {
             0 | 1 | 7 => 1,

@@ -1,4 +1,4 @@
-//! Models that are written as by llama.cpp's converter and read back, and hostile headers. `hostile` flips and cuts bytes.
+//! Models that are written in the form of llama.cpp's converter and read back, and hostile headers.
 
 use super::super::testing::{Dice, Gguf, gguf, put, q8_0, singles};
 use super::super::{Checkpoint, Conversion, Layout, convert};
@@ -29,7 +29,7 @@ fn shapes(n_layers: usize, block: impl Fn(usize) -> Shapes) -> Shapes {
     list
 }
 
-/// RWKV-7. The rank of the gate is C, so that its matrices are square.
+/// Returns the tensors of an RWKV-7 model. The rank of the gate is C, so that its matrices are square.
 fn v7(gate: bool) -> Shapes {
     shapes(3, |b| {
         let mut list = common(b, &["receptance", "key", "value", "output"]);
@@ -214,7 +214,7 @@ fn refusal(build: fn(&mut Gguf) -> &mut Gguf) -> String {
     }
 }
 
-/// A name, a change to the file, and a part of the error message.
+/// A case: its name, a change to the file, and a part of the expected error message.
 type Case = (&'static str, fn(&mut Gguf) -> &mut Gguf, &'static str);
 
 #[test]
@@ -353,7 +353,7 @@ fn hostile_headers_are_refused() {
 #[test]
 fn other_architectures_are_refused_by_name() {
     for architecture in ["llama", "glm4moe", "rwkv6qwen2", "arwkv7", "RWKV7"] {
-        // Before its types are looked at, which may be unknown too.
+        // The architecture is checked before the types of tensors, which may also be unsupported.
         let file = Gguf::new(architecture).tensor("t", 16, &[256], &[0; 66]).finish();
         let e = parse(&file).err().unwrap();
         assert_eq!(

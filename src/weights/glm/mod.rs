@@ -11,18 +11,19 @@ use serde::{Deserialize, Serialize};
 /// The metadata key of a [`Glm`] as JSON.
 pub const GLM: &str = "wingbeat.glm";
 
-/// The model types: ChatGLM's own files, the same models in `transformers`, and GLM-4-0414 with two more norms per layer.
+/// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, and `glm4` for GLM-4-0414, which has two
+/// more norms per layer.
 pub(super) const MODEL_TYPES: [&str; 3] = ["chatglm", "glm", "glm4"];
 /// The largest number of rows of a projection. The widest published projection has 6144.
 const MAX_ROWS: usize = 1 << 24;
-/// The largest context in tokens.
+/// The length of the largest context, in tokens.
 pub(super) const MAX_CONTEXT: usize = 1 << 30;
 const MAX_THETA: f64 = 1e15;
 /// The largest number of ids that end a text.
 pub(super) const MAX_EOS: usize = 64;
 /// The largest number of class names.
 pub(super) const MAX_LABELS: usize = 1 << 16;
-/// The largest label in bytes.
+/// The length of the longest class name, in bytes.
 const MAX_LABEL: usize = 1 << 10;
 /// The default base of the rotation. ChatGLM's `rope_ratio` multiplies it.
 pub(super) const DEFAULT_THETA: f64 = 10_000.0;
@@ -38,11 +39,11 @@ pub struct Glm {
     pub model_type: String,
     /// H, the number of query heads.
     pub n_head: usize,
-    /// G, the number of key and value heads.
+    /// G, the number of key heads. It is also the number of value heads.
     pub n_kv_head: usize,
-    /// D, the channels of a head. H · D may differ from the width of the model.
+    /// D, the number of channels of a head. H · D may differ from the width of the model.
     pub head_size: usize,
-    /// R, the number of rotated components of a head.
+    /// R, the number of rotated channels of a head.
     pub rotary_size: usize,
     /// The base of the rotation's wave lengths.
     pub rope_theta: f64,
@@ -50,19 +51,19 @@ pub struct Glm {
     pub rms_norm_eps: f32,
     /// True if q, k and v have biases.
     pub attention_bias: bool,
-    /// The number of tokens that the model was trained for.
+    /// The context length for which the model was trained, in tokens.
     pub max_context: usize,
-    /// Ids that end a text.
+    /// The ids of tokens that end a text.
     pub eos: Vec<u32>,
-    /// The id of the padding token.
+    /// The id of the padding token, or `None` if the model has no padding token.
     pub pad: Option<u32>,
-    /// The class names of a classifier, empty if it has none.
+    /// The class names of a classifier. The list is empty if the configuration has no class names.
     #[serde(default)]
     pub labels: Vec<String>,
 }
 
 impl Glm {
-    /// Reads the JSON of the metadata key [`GLM`]. Sizes are bounded, so that their products do not overflow.
+    /// Reads the JSON of the metadata key [`GLM`]. Sizes that are too large are errors, so products of sizes do not overflow.
     ///
     /// # Errors
     ///
@@ -99,17 +100,18 @@ impl Glm {
         vec![]
     }
 
-    /// Returns the rows of the query projection, H · D.
+    /// Returns the number of rows of the query projection, H · D.
     pub fn q_rows(&self) -> usize {
         self.n_head * self.head_size
     }
 
-    /// Returns the rows of the key projection and of the value projection, G · D.
+    /// Returns the number of rows of the key projection, which is also the number of rows of the value projection, G · D.
     pub fn kv_rows(&self) -> usize {
         self.n_kv_head * self.head_size
     }
 
-    /// Returns true if the values are the defaults of llama.cpp's converter. GLM-Edge has the same ε and base, but rotates whole heads.
+    /// Returns true if ε and base are the defaults of llama.cpp's converter and half of each head is rotated. GLM-Edge really has this ε and base,
+    /// but it rotates whole heads.
     pub(super) fn is_of_a_lossy_gguf(&self) -> bool {
         self.model_type == "glm" && self.rope_theta == DEFAULT_THETA && self.rms_norm_eps == 1e-5 && self.rotary_size * 2 == self.head_size
     }
@@ -118,7 +120,7 @@ impl Glm {
     ///
     /// # Errors
     ///
-    /// `Model` for the first value out of range.
+    /// `Model` if a value is out of range.
     pub(super) fn check(self) -> Result<Glm> {
         let refuse = |text: String| Err(Error::model(text));
         let Glm { n_head, n_kv_head, head_size, rotary_size, .. } = self;

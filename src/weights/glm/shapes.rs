@@ -55,7 +55,7 @@ impl Glm {
             }
             _ => {}
         }
-        // A model with more biases would run without an error and generate nonsense.
+        // If other biases were ignored, the model would run without an error and generate nonsense.
         let is_odd = |name: &str| {
             let part = name.strip_suffix(".bias").and_then(|n| n.rsplit('.').next());
             layer_of(name).is_some() && part.is_some_and(|part| !BIASED.contains(&part))

@@ -1,5 +1,5 @@
-//! One GLM in every file format, and files that contradict themselves. The tables of names are written from published files,
-//! independently of the code that reads them.
+//! One GLM in every file format, and files that contradict themselves. The tables of names were copied from published files. They do not
+//! depend on the code that reads such files.
 
 mod gguf;
 
@@ -17,7 +17,7 @@ use tempfile::{TempDir, tempdir};
 const C: usize = 32;
 const H: usize = 4;
 const G: usize = 2;
-/// A configuration with H · D different from the width.
+/// Returns a configuration in which H · D differs from the width.
 const D: usize = 16;
 const F: usize = 64;
 const V: usize = 11;
@@ -40,7 +40,7 @@ fn glm(model_type: &str) -> Glm {
     }
 }
 
-/// Tensors under their canonical names. Their numbers are whole, so that blocks of Q8_0 hold them exactly.
+/// Returns tensors under their canonical names. The numbers are whole, so that blocks of Q8_0 store them exactly.
 fn canonical(model_type: &str) -> Vec<Made> {
     let mut dice = Dice(0x61f4);
     let mut out = Vec::new();
@@ -96,7 +96,7 @@ fn renamed(tensors: Vec<Made>, table: &[(&str, &str)]) -> Vec<Made> {
     tensors.into_iter().map(|t| Made { name: rename(&t.name), ..t }).collect()
 }
 
-/// Tensors as ChatGLM's own code names them, with a table of wave lengths that the reader leaves out.
+/// Returns the tensors under the names of ChatGLM's own code, and a table of wave lengths that the reader leaves out.
 fn original(prefix: &str) -> Vec<Made> {
     let mut out = renamed(
         fuse(canonical("chatglm"), "self_attention.query_key_value"),
@@ -139,7 +139,7 @@ fn said(opened: &Checkpoint) -> Glm {
     Glm::parse(&opened.metadata()[GLM]).unwrap()
 }
 
-/// Checks the metadata that the architecture gets, and a copy of the checkpoint.
+/// Checks the metadata that the architecture receives, and a copy of the checkpoint.
 fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     check(opened, &canonical(model_type), what);
     assert_eq!(said(opened), glm(model_type), "{what}");

@@ -1,8 +1,8 @@
-//! GGUF files of GLM, as llama.cpp's converters write them.
+//! GGUF files of GLM, in the form that llama.cpp's converters write.
 
 use super::*;
 
-/// Writes a model as llama.cpp's converter does.
+/// Writes a model in the form of llama.cpp's converter.
 fn gguf(architecture: &str, is_fused: bool, is_quantised: bool) -> Gguf {
     let model_type = if architecture == "glm4" { "glm4" } else { "chatglm" };
     let tensors = canonical(model_type);
@@ -92,7 +92,7 @@ fn a_gguf_without_an_output_matrix_is_tied() {
 
 #[test]
 fn a_gguf_that_contradicts_itself_is_refused() {
-    /// A name, the change to the file, and a part of the error message.
+    /// A case: its name, a change to the file, and a part of the expected error message.
     type Case = (&'static str, fn(&mut Gguf) -> &mut Gguf, &'static str);
     let cases: [Case; 16] = [
         (
