@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         }
     }
-    // A loop and not `unroll`, so that the compiler has only one copy of reduction and epilogue.
+    // The sums are copied to an array, so that a loop has only one copy of reduction and epilogue.
     var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
     sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;

@@ -8,7 +8,7 @@ import package::slot::weight::{SHARERS, WORDS, decode};
 
 fn scale_word(i: u32) -> vec4<u32> { return w0[i]; }
 
-// Returns eight scaled weights: one unit of channel k.
+// Returns unit k of channel `channel`: eight scaled weights.
 fn weight8(p: Place, channel: u32, k: u32) -> mat2x4<f32> {
     let unit = channel * p.units + k;
     let at = p.codes + unit / SHARERS * WORDS;
