@@ -1,6 +1,6 @@
 //! The command line: one file per verb.
 //!
-//! Results go to stdout, everything else to stderr. A new verb needs a file here and its lines in [`Verb`] and [`run_verb`].
+//! Results go to stdout, everything else to stderr. A new verb needs a file here and its lines in `Verb` and `run_verb`.
 
 mod batch;
 mod bench;
