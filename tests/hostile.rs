@@ -65,7 +65,7 @@ fn a_model_beyond_the_limit_is_refused_before_it_is_loaded() {
     let output = soon("a refusal", || limited("ulimit -v 6000000", "bench --synthetic rwkv7-7.2b -p 0 -n 1 -r 1"));
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(said.lines().count() == 1 && said.contains("cpu: the model needs ") && said.contains(" are free"), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("cpu: the model needs ") && said.contains(", but this device has "), "{said}");
 }
 
 /// The limit on processes and threads does not apply to root, so the program runs as another user.

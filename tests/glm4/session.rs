@@ -254,7 +254,7 @@ fn a_classifier_returns_classes_and_no_tokens() {
         assert_eq!(model.facts().labels.as_deref().unwrap(), ["0", "1", "2"]);
         let go = &mut |_: &str| ControlFlow::Continue(());
         let error = session.generate(tokens.as_slice(), &Sampling::greedy(0), &Limits::new(3), go).unwrap_err();
-        assert!(error.to_string().contains("classes"), "{error}");
+        assert!(error.to_string().contains("is a classifier"), "{error}");
     }
     let mut session = Session::new(&language, 1).unwrap();
     assert!(session.classify(&tokens).unwrap_err().to_string().contains("score.weight"));
