@@ -88,7 +88,7 @@ fn a_stream_that_needs_the_host_does_not_change_others() {
 
 #[test]
 fn streams_sample_on_the_device_once_none_needs_the_host() {
-    if draws_ahead("session::streams_sample_on_the_device_once_none_needs_the_host") {
+    if draws_ahead("session::streams::streams_sample_on_the_device_once_none_needs_the_host") {
         let mut options = options("cpu");
         options.deterministic = true;
         // On a software adapter a step may take longer than the limit of a submission, so each submission has one step.
