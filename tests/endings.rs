@@ -77,7 +77,7 @@ fn an_incomplete_text_under_a_grammar_is_reported() {
     let answer = json(&feed(&["chat", "--json", "--grammar", grammar], b"/set CHAT_LEN_MAX 2\nHello\n"));
     assert_eq!((answer["finish"].as_str(), answer["complete"].as_bool()), (Some("length"), Some(false)), "{answer}");
     let spoken = feed(&["chat", "--grammar", grammar], b"/set CHAT_LEN_MAX 2\nHello\n");
-    assert!(stderr(&spoken).contains("does not follow its grammar"), "{}", stderr(&spoken));
+    assert!(stderr(&spoken).contains("incomplete for its grammar"), "{}", stderr(&spoken));
 }
 
 /// Returns a stream that generates `ids`, independent of the model.

@@ -147,7 +147,7 @@ static SETTINGS: &[Setting] = &[
         "Apply the temperature after the filters (pip, the official RWKV package) or before them (hf, transformers) [default: pip; GLM hf]",
         Field::Order,
     ),
-    setting("seed", "N", "Seed of the random stream; -1 is random [default: random; --json shows it]", Field::Seed),
+    setting("seed", "N", "Seed of the random stream; -1 is random [default: random; JSON shows it]", Field::Seed),
 ];
 
 impl Setting {

@@ -63,7 +63,8 @@ impl ModelConfig for RwkvConfig {
             let divisor = divisor as f64;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);
         }
-        agree("head_dim", self.head_dim.or(self.head_size), r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
+        agree("head_dim", self.head_dim, r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
+        agree("head_size", self.head_size, r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
         if r_k.is_some() {
             agree("num_attention_heads", self.num_attention_heads, r_k.map(|s| s[0]), "blocks.0.att.r_k")?;
             let ranks = [
