@@ -44,7 +44,7 @@ const OF_SCHEMA: [(&str, &str, &str); 7] = [
     ("stack level", "the schemas to merge are nested too deeply", "merge the schemas by hand"),
 ];
 
-/// Returns the meaning of an error of the crate.
+/// Returns what an error of llguidance means for the author of a grammar.
 pub fn explain(error: &dyn std::fmt::Display) -> String {
     let said = error.to_string();
     MEANT.iter().find(|(known, _)| said.contains(known)).map_or("the grammar is too complex to compile", |(_, meant)| meant).into()

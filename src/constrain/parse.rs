@@ -79,7 +79,7 @@ impl Parse {
         within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Returns whether the text may end after `ids`.
+    /// Returns whether the text would be complete if `ids` (here bytes) were appended. Appends nothing.
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

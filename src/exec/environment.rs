@@ -6,7 +6,7 @@ use crate::error::{Error, Result, short};
 
 /// Environment variable that lowers the binding limit, in bytes, so that tests with small models split matrices.
 pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
-/// Environment variable that sets the kernel class: `groups` or `lanes`.
+/// Environment variable that sets the kernel family: `groups` or `lanes`.
 pub const KERNELS: &str = "WINGBEAT_KERNELS";
 /// Environment variable that forbids (`0`) or requires (`1`) reductions by subgroups.
 pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";

@@ -24,7 +24,7 @@ pub struct Layout {
     pub notes: Vec<String>,
 }
 
-/// Formats that `auto` tries, widest first, as suffixes of a strategy's dtype.
+/// Weight formats that `auto` tries, widest first. Each is written after the dtype in a strategy; the empty one means floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Places the layers and sets the format of every matrix. A streamed embedding table is stored as floats: only the bytes of single rows are

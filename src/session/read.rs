@@ -289,7 +289,7 @@ impl Session {
         }
     }
 
-    /// Returns the most tokens in a step that returns all logits: 64 MiB of logits, and at most 256 tokens.
+    /// Returns the most tokens in a step that returns all logits: as many as have 64 MiB of logits, at least 1 and at most 256.
     pub(super) fn max_scored(&self) -> usize {
         ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256)
     }

@@ -1,4 +1,4 @@
-//! Slots: handles with a check for misuse, and the host's part of each slot's contents.
+//! Slots: handles that are refused once closed or in another session, and what the host stores for each slot.
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -31,7 +31,7 @@ pub struct Wkv6 {
 
 /// The decay w.
 pub enum Decay {
-    /// w is the last row of the vectors.
+    /// w is the same for every token: the last row of [`Wkv6::vectors`].
     Constant,
     /// w = exp(−exp(bias + W2 x)). `part`: W2, `[A, rank]`. `column`: the index of the column x in `proj`.
     LowRank { part: MatrixPart, bias: Vector, column: usize },

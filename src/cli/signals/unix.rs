@@ -55,8 +55,8 @@ fn waiting() -> MutexGuard<'static, Option<usize>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A mark that this thread waits in the line editor, until dropped. If the program must end, the thread gets SIGINT. The editor then restores
-/// the terminal and returns.
+/// While this value lives, the thread is marked as waiting in the line editor. If the program must end, the thread gets SIGINT. The editor
+/// then restores the terminal and returns.
 pub struct Waiting;
 
 impl Waiting {

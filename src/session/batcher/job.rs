@@ -98,7 +98,7 @@ pub struct JobOutput {
     pub complete: Option<bool>,
     /// The sampler after the last token.
     pub sampler: Sampler,
-    /// Bytes that the text held back at its end, if [`Keeps::pending`] is set.
+    /// Uncertain bytes at the end that were not added to `text`. Empty unless [`Keeps::pending`] is set.
     pub pending: Vec<u8>,
 }
 
