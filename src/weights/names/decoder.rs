@@ -2,7 +2,7 @@
 //!
 //! Values and orientations are the same as in the official `.pth`. Vectors have the shape [C] instead of [1, 1, C].
 
-use super::{block_and_part, outside, restore_row, zip};
+use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
@@ -43,8 +43,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
 /// Converts a name of this style, without wrappers' prefixes, to the official name. An unknown name stays unchanged.
 fn official(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
-    let renamed = PARTS.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", part.strip_prefix(theirs)?)));
-    format!("blocks.{number}.{}", renamed.as_deref().unwrap_or(part))
+    format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))
 }
 
 #[cfg(test)]

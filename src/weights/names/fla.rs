@@ -1,6 +1,6 @@
 //! The names of flash-linear-attention's RWKV-7: projections as in other transformers, low-rank pairs as two Linear layers.
 
-use super::{block_and_part, outside, restore_row};
+use super::{block_and_part, outside, restore_row, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::Slot;
 use crate::weights::located::Located;
@@ -41,7 +41,7 @@ pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
         }
         let (official, swapped) = match low_rank(part) {
             Some((end, swapped)) => (format!("att.{end}"), swapped),
-            None => (PARTS.iter().find_map(|(fla, o)| Some(format!("{o}{}", part.strip_prefix(fla)?))).unwrap_or(part.into()), false),
+            None => (with_part_renamed(part, &PARTS), false),
         };
         t.name = format!("blocks.{number}.{official}");
         restore_row(&mut t);

@@ -4,7 +4,7 @@
 //! Each of q, k and v is a range of rows, so nothing is copied. Some files have a table of wave lengths. This table is left out, because it is
 //! rounded and ignores `rope_ratio`.
 
-use super::{Style, bare};
+use super::{Style, bare, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::glm::OF_ANOTHER;
 use crate::weights::located::Located;
@@ -75,8 +75,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
             slots.extend(split(&t, layer, end, glm).map_err(|e| e.at(format!("tensor {}", t.name)).hint(OF_ANOTHER))?);
             continue;
         }
-        let renamed = PARTS.iter().find_map(|(old, new)| Some(format!("{new}{}", part.strip_prefix(old)?)));
-        t.name = format!("model.layers.{layer}.{}", renamed.as_deref().unwrap_or(part));
+        t.name = format!("model.layers.{layer}.{}", with_part_renamed(part, &PARTS));
         slots.push(t);
     }
     if n_known == 0 {

@@ -1,6 +1,6 @@
 //! The names of RWKV-4 to 7 in `transformers`: whole words replace the official abbreviations. The orientations are official.
 
-use super::{block_and_part, outside, restore_row, web, zip};
+use super::{block_and_part, outside, restore_row, web, with_part_renamed, zip};
 use crate::weights::Slot;
 use crate::weights::layout::Layout;
 use crate::weights::located::Located;
@@ -41,7 +41,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
 /// Converts a name in `transformers` to the official name.
 fn renamed(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
-    let part = PARTS.iter().find_map(|(hf, official)| Some(format!("{official}{}", part.strip_prefix(hf)?))).unwrap_or(part.to_string());
+    let part = with_part_renamed(part, &PARTS);
     let part = match part.split_once(".time_mix_") {
         Some((block, word)) => {
             let letter = MIXES.iter().find(|(hf, _)| *hf == word).map_or(word, |(_, letter)| *letter);

@@ -135,6 +135,12 @@ fn block_and_part(name: &str) -> Option<(&str, &str)> {
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// Replaces the first of these prefixes (theirs, ours) that the part of a layer's name has. A part with another prefix stays unchanged.
+fn with_part_renamed(part: &str, prefixes: &[(&str, &str)]) -> String {
+    let renamed = prefixes.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", part.strip_prefix(theirs)?)));
+    renamed.unwrap_or_else(|| part.to_string())
+}
+
 /// Converts Hugging Face's name of a tensor outside of blocks to the official name.
 fn outside(name: &str) -> String {
     let name = match name {
