@@ -1,15 +1,55 @@
-//! Catches panics in code of other crates, which reads grammars and templates.
+//! Turns a panic within the work of one request into an error, so that the other requests continue.
 
 use crate::error::{Error, Result};
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs work of one request. Returns a panic as an error of kind `Input`, so that the other requests continue.
+thread_local! {
+    /// True while a panic of this thread becomes an error.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+    /// The text of the last caught panic of this thread, if a panic hook has given one: see [`describe`].
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs work of one request. Returns a panic as an error of kind `Input`.
 ///
 /// After a panic, the caller must drop the values that the work changes, unless these values stay usable.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = text.unwrap_or("a panic without a message").split_whitespace().collect::<Vec<_>>().join(" ");
+    let was = IS_CAUGHT.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_CAUGHT.set(was);
+    done.unwrap_or_else(|panic| {
+        let mut text = SAID.take();
+        if text.is_empty() {
+            let payload = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            text = payload.unwrap_or("a panic without a message").split_whitespace().collect::<Vec<_>>().join(" ");
+        }
         Err(Error::input(format!("internal error: {text}")).hint("please report it, with the input"))
     })
+}
+
+/// Sets the text of a caught panic, for a panic hook, which knows the place of the panic. Returns false if nothing on this thread catches the
+/// panic.
+#[cfg(feature = "cli")]
+pub(crate) fn describe(panic: &str) -> bool {
+    let is_caught = IS_CAUGHT.get();
+    if is_caught {
+        SAID.set(panic.to_string());
+    }
+    is_caught
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_its_work() {
+        assert_eq!(caught(|| Ok(7)).unwrap(), 7);
+        assert_eq!(caught::<()>(|| Err(Error::input("x"))).unwrap_err().message, "x");
+        let empty: Vec<u8> = Vec::new();
+        let e = caught(|| Ok(empty[std::hint::black_box(3)])).unwrap_err();
+        assert!(e.message.starts_with("internal error: "), "{e}");
+        assert!(!IS_CAUGHT.get());
+    }
 }

@@ -33,6 +33,8 @@ mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
 pub(crate) use caught::caught;
+#[cfg(feature = "cli")]
+pub(crate) use caught::describe;
 pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;

@@ -5,11 +5,11 @@ use crate::chat::Format;
 use crate::cli::endings::Endings;
 use crate::cli::lines::{self, Held, Numbered};
 use crate::cli::resume::{Id, Results, Was};
-use crate::cli::{Failure, flags, panics};
+use crate::cli::{Failure, flags};
 use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
 use crate::error::{Error, Kind, Result, short};
 use crate::report::{BatchFailure, BatchLine, BatchReport};
-use crate::session::{LoadedState, Model, Snapshot};
+use crate::session::{LoadedState, Model, Snapshot, caught};
 use futures_core::Stream;
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -93,7 +93,7 @@ impl Run {
         let Numbered { number, bytes, held } = line;
         let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
-            Some(bytes) => panics::caught(|| line::fields(bytes)),
+            Some(bytes) => caught(|| line::fields(bytes)),
             None => Err(Error::input(format!("expected a line of at most {} bytes, found more", lines::MAX_BYTES))),
         };
         let (id, fields) = match fields {
@@ -113,7 +113,7 @@ impl Run {
             return Ok(());
         }
         // Readers of grammars, schemas and templates are large programs of others: a panic in a reader becomes the line's error.
-        match panics::caught(|| self.submit(&id, &line::request(&fields)?)) {
+        match caught(|| self.submit(&id, &line::request(&fields)?)) {
             Ok((generation, n)) => {
                 self.running.push(Running { id, number, generation, n, done: Vec::new(), _held: held });
                 Ok(())
