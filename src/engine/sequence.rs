@@ -74,7 +74,7 @@ impl Sequence {
     /// Begins the text with the prompt, and sends this text.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
-            let _ = self.emit(AnswerPart::Text(prompt), events);
+            self.emit(AnswerPart::Text(prompt), events);
         }
     }
 
@@ -88,12 +88,13 @@ impl Sequence {
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
-                let _ = reader.push(token, piece, &mut |part| self.emit(part, events));
+                let _ = reader.push(token, piece, &mut |part| {
+                    self.emit(part, events);
+                    ControlFlow::Continue(())
+                });
                 self.reader = Some(reader);
             }
-            None if !piece.is_empty() => {
-                let _ = self.emit(AnswerPart::Text(piece), events);
-            }
+            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
             None => {}
         }
     }
@@ -101,12 +102,15 @@ impl Sequence {
     /// Sends the text that the answer reader held back.
     pub fn finish(&mut self, events: &Outbox) {
         if let Some(reader) = self.reader.take() {
-            reader.finish(&mut |part| self.emit(part, events));
+            reader.finish(&mut |part| {
+                self.emit(part, events);
+                ControlFlow::Continue(())
+            });
         }
     }
 
     /// Adds a part to the result and sends its event.
-    fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) -> ControlFlow<()> {
+    fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) {
         let index = self.index;
         let event = match part {
             AnswerPart::Text(text) => {
@@ -122,13 +126,12 @@ impl Sequence {
                 Event::Call { index, call: self.calls.len() - 1, name: name.into() }
             }
             AnswerPart::Arguments(text) => {
-                let Some(last) = self.calls.last_mut() else { return ControlFlow::Continue(()) };
+                let Some(last) = self.calls.last_mut() else { return };
                 last.arguments.push_str(text);
                 Event::Arguments { index, call: self.calls.len() - 1, text: text.into() }
             }
         };
         events.send(event);
-        ControlFlow::Continue(())
     }
 
     /// Returns the complete continuation, without its named state.

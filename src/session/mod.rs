@@ -124,9 +124,7 @@ impl Session {
             return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {found}")));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
-        let n_listed = n_slots;
-        let n_slots = n_slots + idle.slots;
-        let pages = Pages::new(n_slots, draws_ahead);
+        let pages = Pages::new(n_all, draws_ahead);
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
             let text = format!("expected a context of at most {longest} on this software adapter, found {context}");
@@ -134,17 +132,17 @@ impl Session {
         }
         // Blocks of a slot with a full context.
         let per_slot = model.context().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
-        let listed = n_listed * per_slot;
+        let listed = n_slots * per_slot;
         let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(TOKENS_PER_BLOCK) } else { 0 };
         let room = Room { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * TOKENS_PER_BLOCK };
         let executor = model.loaded().executor(room)?;
-        let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_slots));
+        let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_all));
         Ok(Session {
             model: model.clone(),
             executor,
             pages,
             blocks: Blocks::new(n_blocks),
-            slots: Slots::new(n_slots),
+            slots: Slots::new(n_all),
             chunk,
             stop: Arc::default(),
             draws_ahead,
