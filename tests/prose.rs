@@ -1,6 +1,8 @@
 //! A net for slips of language: phrases that do not belong in documentation, `--help`, errors, rustdoc or shader comments, because
 //! a reader has to decode them. CONTRIBUTING.md has the rules of which these are the part that a test can check.
 
+use crate::layers::sources;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Phrases that are wrong everywhere, and what to write.
@@ -152,34 +154,18 @@ fn slips(text: &Text) -> Vec<String> {
     found.chain(opening.map(|opening| format!("begins with `{opening}`: begin with a verb or a noun"))).collect()
 }
 
+/// Returns the texts of all files that a reader reads, tests excepted.
 fn texts() -> Vec<Text> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut texts = Vec::new();
-    for entry in pages_and_sources(root) {
-        let name = entry.strip_prefix(root).unwrap().display().to_string();
-        let Ok(text) = std::fs::read_to_string(&entry) else { continue };
-        match entry.extension().and_then(|e| e.to_str()) {
-            Some("rs" | "wgsl") if !name.contains("test") => texts.extend(of_source(&name, &text)),
-            Some("md") => texts.extend(of_page(&name, &text)),
-            _ => {}
-        }
-    }
-    texts
-}
-
-/// The files that a reader reads.
-fn pages_and_sources(root: &Path) -> Vec<std::path::PathBuf> {
-    let mut open: Vec<_> = ["src", "shaders", "docs", "README.md", "CONTRIBUTING.md"].iter().map(|name| root.join(name)).collect();
-    let mut files = Vec::new();
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else {
-            files.push(path);
-        }
-    }
-    files.sort();
-    files
+    let in_folder = |folder: &'static str| sources(folder).into_iter().map(move |(file, text)| (format!("{folder}/{file}"), text));
+    let pages = ["README.md", "CONTRIBUTING.md"].map(|name| (name.to_string(), std::fs::read_to_string(root.join(name)).unwrap()));
+    let files: BTreeMap<String, String> = ["src", "shaders", "docs"].into_iter().flat_map(in_folder).chain(pages).collect();
+    let of_file = |(name, text): (&String, &String)| match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("rs" | "wgsl") if !name.contains("test") => of_source(name, text),
+        Some("md") => of_page(name, text),
+        _ => Vec::new(),
+    };
+    files.iter().flat_map(of_file).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whoever read the results has gone: a run that nobody hears ends.
+/// The reader of the results has gone: the run ends.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_closed_pipe_behind_the_results_ends_the_run() {
