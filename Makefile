@@ -56,7 +56,7 @@ gpu-check: ## check and measure a GPU, write a page to benches/results; CHECK="-
 
 picture: ## record the README's terminal session again
 	$(CARGO) build --release
-	tools/picture.py $$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/wingbeat assets/session.svg
+	tools/picture.py "$$(tools/setup.sh program release)" assets/session.svg
 
 fuzz: ## fuzz every reader with AddressSanitizer; SECONDS=… per target, FUZZ="pickle state" chooses targets
 	@tools/fuzz.sh $(SECONDS) $(FUZZ)

@@ -6,13 +6,15 @@ usage: tools/picture.py WINGBEAT OUT.svg     for example: tools/picture.py targe
 Every command really runs, on a pseudo-terminal, with the embedded model on the CPU. The seeds are fixed, so only the speeds
 in the picture change from one run to the next.
 """
+import fcntl
 import html
 import os
 import pty
 import re
 import select
+import struct
 import sys
-import time
+import termios
 
 COLUMNS, ROWS = 92, 200
 # A command, and the lines to type into it: each once the program shows its prompt.
@@ -36,7 +38,6 @@ def record(command, typed):
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS), WINGBEAT_DEVICE="cpu")
         os.execv(command[0], command)
-    import fcntl, struct, termios
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     out, seen, left = b"", 0, list(typed)
     while True:

@@ -3,6 +3,7 @@
 # usage: setup.sh compiler          a C linker, which Rust needs
 #        setup.sh vulkan PROFILE    an adapter for the wingbeat that was built with PROFILE (debug, release): without any,
 #                                   Mesa's software driver llvmpipe
+#        setup.sh program PROFILE   prints the path of that wingbeat
 set -euo pipefail
 
 install() { # WHY PACKAGES…
@@ -46,8 +47,11 @@ case "${1:-}" in
       sees_adapter "$wingbeat" || { echo "setup: still no adapter; run \`$wingbeat doctor\` for details" >&2; exit 1; }
     fi
     ;;
+  program)
+    built "$2"
+    ;;
   *)
-    sed -n '2,5s/^# //p' "$0" >&2
+    sed -n '2,6s/^# //p' "$0" >&2
     exit 2
     ;;
 esac
