@@ -1,35 +1,35 @@
-//! Events of a generation.
+//! The events that the reader of a request receives.
 
 use super::StateInfo;
 use crate::error::{Error, Result};
 use crate::session::{Finish, Logprobs};
 use crate::template::ToolCall;
 
-/// An event of one request. The texts of all `Text` events with one index add up to the text of the [`Completion`] with this index, byte for
-/// byte. The same holds for `Thought` and `Arguments`.
+/// An event of one request. All `Text` events of a continuation, joined in order, are exactly the text of its [`Completion`]. In the same way,
+/// `Thought` events form its thought and `Arguments` events form the arguments of its tool calls.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The request has its slots, and its prompt is being prefilled.
+    /// The request has got its slots. The prefill of its prompt begins.
     Started {
         /// The number of tokens in the prompt.
         prompt_tokens: usize,
-        /// The number of prompt tokens that come from an entry of the prefix cache and are not prefilled.
+        /// The number of prompt tokens whose state comes from the prefix cache. They are not prefilled.
         cached_tokens: usize,
     },
-    /// Log-probabilities of all prompt tokens except the first. Sent if the request has `echo` and `logprobs`.
+    /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
     Prompt {
         /// One entry for each prompt token except the first.
         logprobs: Vec<Logprobs>,
     },
-    /// The next piece of a continuation's text. An answer to messages is trimmed of white space at both ends.
+    /// The next piece of a continuation's text. An answer to messages neither begins nor ends with white space.
     Text {
         /// The number of the continuation within its request, from 0.
         index: usize,
         /// The text of the piece.
         text: String,
     },
-    /// The next piece of the model's thought. A thought precedes an answer to messages.
+    /// The next piece of the model's thought, which comes before its answer to messages.
     Thought {
         /// The number of the continuation within its request, from 0.
         index: usize,
@@ -54,7 +54,8 @@ pub enum Event {
         /// The text of the piece.
         text: String,
     },
-    /// Log-probabilities of the next token. Sent if the request has `logprobs`. The token's text may come later: a character can be several tokens.
+    /// Log-probabilities at the position of one generated token. Sent for every token if the request sets `logprobs`. The token's text may come in
+    /// a later event, because one character can consist of several tokens.
     Logprobs {
         /// The number of the continuation within its request, from 0.
         index: usize,
@@ -98,21 +99,21 @@ pub struct Completion {
     pub index: usize,
     /// The text of the continuation.
     pub text: String,
-    /// The model's thought before the answer; `None` if the answer has no thought.
+    /// The model's thought before the answer. `None` if the model wrote no thought.
     pub thought: Option<String>,
-    /// The tool calls.
+    /// The tool calls of the answer, in order.
     pub calls: Vec<ToolCall>,
     /// The sampled token ids, without the stop id that ended the text.
     pub tokens: Vec<u32>,
-    /// One entry per token of `tokens`, or empty if the request has no `logprobs`.
+    /// Log-probabilities, one entry per token of `tokens`. Empty if the request does not set `logprobs`.
     pub logprobs: Vec<Logprobs>,
-    /// One entry per prompt token except the first, or empty unless the request has `echo` and `logprobs`.
+    /// Log-probabilities, one entry per prompt token except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
     /// The reason why the continuation ended.
     pub finish: Finish,
-    /// True if the text satisfies its rules from beginning to end; `None` if the request has no rules.
+    /// True if the whole text satisfies the request's rules, false if the text ended too early for this. `None` if the request has no rules.
     pub complete: Option<bool>,
-    /// The named state that was kept, or the reason why the state could not be kept; `None` if the request has no `save_state`.
+    /// The named state that was saved, or the error that prevented this. `None` if the request does not set `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,
@@ -127,7 +128,7 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// The number of prompt tokens that came from an entry of the prefix cache and were not prefilled.
+    /// The number of prompt tokens whose state came from the prefix cache. They were not prefilled.
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,
@@ -138,8 +139,8 @@ pub struct Usage {
 pub struct Timings {
     /// The time in the queue: from the end of `submit` until the request gets its slots.
     pub queue_ms: f64,
-    /// The time from the start in a slot to the first token.
+    /// The time from the moment when the request gets its slots until its first token is sampled.
     pub prefill_ms: f64,
-    /// The time from the first token to the end.
+    /// The time from the first token to the end of the continuation.
     pub decode_ms: f64,
 }

@@ -6,10 +6,10 @@ use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
 
-/// The most rules that the cache keeps. Each entry has a parser, which takes some megabytes for a large grammar, or the error of parsing.
+/// The most rules that the cache keeps. The parser of a large grammar takes some megabytes.
 const KNOWN: usize = 16;
 
-/// A cache of followers for the texts of one model.
+/// A cache of followers for one model. A follower tracks a text and finds the tokens that the text's rules allow next.
 pub struct Followers {
     model: Model,
     /// The texts of the model's tokens. `None` until a request first has rules.
@@ -23,7 +23,8 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// Returns the follower of `rules` for a text that begins with `lead`. Clone the follower for each text.
+    /// Returns the follower of `rules` at the beginning of a text. The text must begin with `lead`, which comes before the part that follows the
+    /// rules. Clone the follower for each text.
     ///
     /// # Errors
     /// `Input` if the rules are invalid, or if the model has no vocabulary.

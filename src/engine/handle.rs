@@ -52,7 +52,7 @@ use web_time::Instant;
 #[derive(Clone)]
 pub struct Engine {
     commands: Sender<Command>,
-    /// A message wakes the engine's thread after a reader has taken events or a file has been written.
+    /// Wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
     shared: Arc<Shared>,
 }
@@ -61,7 +61,7 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder cannot be made; `Memory` if no thread can be started.
+    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -97,7 +97,7 @@ impl Engine {
         Ok((Engine { commands, wake, shared }, scheduler))
     }
 
-    /// Returns the model.
+    /// Returns the model with which the engine runs requests.
     pub fn model(&self) -> &Model {
         &self.shared.model
     }
@@ -127,7 +127,8 @@ impl Engine {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let n = request.n;
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // Sent under the lock, so that every request is counted once and no request enters after a drain.
+        // The request is sent while the counts are locked. So every request is counted once, and no request enters the queue after a drain has
+        // begun.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
@@ -158,20 +159,20 @@ impl Engine {
         self.shared.states.delete(namespace, name)
     }
 
-    /// Reads the file of a saved or a tuned state, and keeps the state under a name.
+    /// Reads a state file, or a checkpoint with a tuned state, and saves the state under a name.
     ///
     /// # Errors
-    /// `Input` if the name is invalid; `File` if the file is not a state, or its copy cannot be written; `Model` if the state is of other weights;
-    /// `Memory` if the state has no room.
+    /// `Input` if the name is invalid; `File` if the file is not a state, or its copy cannot be written; `Model` if the state belongs to other
+    /// weights; `Memory` if the state has no room.
     pub fn load_state(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.shared.states.load(namespace, name, path)
     }
 
-    /// Keeps a state under a name. [`Snapshot::load`] returns both `snapshot` and `loaded`.
+    /// Saves a state under a name. [`Snapshot::load`] returns both `snapshot` and `loaded`.
     ///
     /// # Errors
-    /// `Input` if the name is invalid; `Model` if the state is of other weights; `Memory` if the state has no room; `File` if its file cannot be
-    /// written.
+    /// `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if the state has no room; `File` if its file cannot
+    /// be written.
     pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
         self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
@@ -179,12 +180,12 @@ impl Engine {
     /// Writes a named state to a file. Any engine with the same weights can load the file.
     ///
     /// # Errors
-    /// `Input` if the name is unknown, or if `path` is a file that is not a state; `File` if a file cannot be read or written.
+    /// `Input` if the name is unknown, or if `path` is an existing file that is not a state; `File` if a file cannot be read or written.
     pub fn export_state(&self, namespace: &str, name: &str, path: &Path) -> Result<()> {
         self.shared.states.save(namespace, name, path)
     }
 
-    /// Returns the current counts.
+    /// Returns the engine's current numbers of slots, requests, cache entries and sampled tokens.
     pub fn stats(&self) -> EngineStats {
         self.shared.lock().stats
     }
@@ -195,7 +196,8 @@ impl Engine {
         self.drain_within(Duration::MAX);
     }
 
-    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete. If not, the rest continue.
+    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete, or false if some requests
+    /// still run. Those requests continue.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
@@ -209,7 +211,8 @@ impl Engine {
     }
 }
 
-/// Adds one idle slot. A request that continues from a named state or a cache entry opens this slot with the state, and its jobs fork the slot.
+/// Returns `idle` with one more slot. A request that continues from a named state or a cache entry opens this slot with the state, and each of its
+/// continuations forks the slot.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

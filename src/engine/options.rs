@@ -3,26 +3,28 @@
 use crate::chat::Format;
 use std::path::PathBuf;
 
-/// Options of an engine. Start from `EngineOptions::default()`.
+/// Options of an [`Engine`](super::Engine). Start from `EngineOptions::default()`.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The number of slots, 1 to 1023. Each slot runs one continuation at a time.
+    /// The number of slots, 1 to 1022 with a prefix cache and 1 to 1023 without. Each slot runs one continuation at a time.
     pub slots: usize,
     /// The most requests that may wait for slots. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The longest time of a step in which one request prefills while others decode, as a multiple of the time of a step that only decodes.
-    /// `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
+    /// The limit on the time of a step that prefills one request while others decode, as a multiple of the time of a step that only decodes. At
+    /// 2.0, such a step takes at most about twice as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
+    /// throughput.
     pub prefill_slowdown: Option<f64>,
-    /// The most bytes of events that the reader of a request may leave untaken. At this limit the request pauses: it keeps its slots and takes
-    /// part in no step until at most half of the bytes are left. No request pauses while the engine drains.
+    /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
+    /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
+    /// [`Engine::drain`](super::Engine::drain) was called.
     pub event_bytes: usize,
     /// Bounds of the prefix cache.
     pub cache: CacheOptions,
     /// Storage of named states.
     pub states: StateOptions,
-    /// The `max_tokens` of requests that do not set `max_tokens`.
+    /// The most tokens of each continuation of a request that does not set `max_tokens`.
     pub max_tokens: usize,
-    /// The chat format of messages. `None` selects the model's own format.
+    /// The chat format that converts messages to a prompt. `None` selects the model's own format.
     pub format: Option<Format>,
 }
 
@@ -41,20 +43,23 @@ impl Default for EngineOptions {
     }
 }
 
-/// Bounds of the prefix cache. When a tier is full, its least recently used entry moves from the device to host memory, or from there to a file.
+/// Limits of the prefix cache: states of earlier prompts and texts, for requests that begin with the same tokens. An entry is in device memory, in
+/// host memory or in a file. When device memory is full, its least recently used entry moves to host memory. When host memory is full, its least
+/// recently used entry moves to a file.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// The most bytes of device memory that entries may take.
     pub device_bytes: u64,
     /// The most bytes of host memory that entries may take.
     pub host_bytes: u64,
-    /// A folder for files of entries. Later engines with the same model on the same device use the files, too.
-    /// [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain the tokens of prompts, and only
-    /// their owner may read them.
+    /// The folder for files of entries. `None` keeps no entry in a file. A later engine with the same weights and the same kind of device uses
+    /// these files, too. [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain the tokens of
+    /// prompts. Only the user who runs the engine may read the files.
     pub folder: Option<PathBuf>,
-    /// The most bytes that the files may take.
+    /// The most bytes that all files of entries may take together.
     pub folder_bytes: u64,
-    /// The number of tokens between two entries of a long prompt. Only a recurrent model uses it: a model with attention continues from any prefix.
+    /// The number of tokens between two entries of one long prompt. This number doubles until the prompt leaves at most 8 such entries. Models with
+    /// attention leave no such entries, because they continue from any prefix.
     pub every: usize,
 }
 
@@ -65,7 +70,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Returns bounds with which the cache is off.
+    /// Returns options that turn the cache off.
     pub fn off() -> CacheOptions {
         CacheOptions { device_bytes: 0, host_bytes: 0, folder: None, folder_bytes: 0, every: 1024 }
     }
@@ -78,10 +83,10 @@ impl CacheOptions {
 /// Storage of named states.
 #[derive(Debug, Clone)]
 pub struct StateOptions {
-    /// A folder for state files. `None` keeps states in host memory until the engine ends.
+    /// The folder for state files. `None` keeps states in host memory until the engine ends.
     pub folder: Option<PathBuf>,
-    /// The most bytes that states may take in host memory. Without a folder, a state beyond the limit is refused. With a folder, the least recently
-    /// used states leave the memory.
+    /// The most bytes that states may take in host memory. Without a folder, a state that would exceed this limit is refused. With a folder, the
+    /// least recently used states are removed from memory; their files stay.
     pub bytes: u64,
 }
 

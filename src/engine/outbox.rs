@@ -1,4 +1,5 @@
-//! The queue of a request's events, from the engine to its reader. It counts bytes, so that the engine can pause a request with a slow reader.
+//! The queue of a request's events, from the engine to its reader. The queue counts its bytes, so that the engine can pause a request with a slow
+//! reader.
 
 use super::Event;
 use async_channel::{Receiver, Sender};
@@ -27,9 +28,9 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds an event, whether or not the queue is full. Drops the event if the reader is gone.
+    /// Adds an event, even if the queue is full. Drops the event if the reader is gone.
     pub fn send(&self, event: Event) {
-        // Counted before it is sent, because the reader may take the event at once.
+        // The bytes are counted before the event is sent, because the reader may take the event at once.
         self.bytes.fetch_add(event.n_bytes(), Ordering::SeqCst);
         let _ = self.sender.try_send(event);
     }
@@ -63,7 +64,7 @@ impl Reader {
         Some(self.taken(event))
     }
 
-    /// Polls for the next event; `None` after the last event.
+    /// Polls for the next event. The result is `None` after the last event.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let event = ready!(self.receiver.as_mut().poll_next(context));
         Poll::Ready(event.map(|event| self.taken(event)))

@@ -1,4 +1,5 @@
-//! Checks requests and prepares what their jobs need: prompts, settings and constraints. A wrong request fails before it takes a slot.
+//! Checks requests and makes the prompts, sampler settings and constraints with which a session runs them. A wrong request fails before it takes a
+//! slot.
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use super::rules::Close;
@@ -9,33 +10,34 @@ use crate::sample::{Sampling, random_seed};
 use crate::session::{Limits, Model, nothing_to_continue};
 use crate::vocab::Vocab;
 
-/// Makes the constraint of one continuation.
+/// Makes the constraint of one continuation: the object that determines which tokens its rules allow next.
 pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 
-/// A checked request with everything that its jobs need.
+/// A checked request, in the form in which a session runs it.
 pub struct Prepared {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Positions in the prompt at which some messages end, for snapshots of a recurrent state.
+    /// Positions in the prompt, as numbers of tokens, from which a later prompt of the same conversation can continue. The prefix cache keeps a
+    /// recurrent model's state at these positions.
     pub ends: Vec<usize>,
     /// The sampling settings.
     pub sampling: Sampling,
-    /// The limits of the text.
+    /// The limits on the text: the most tokens, stop texts and stop ids.
     pub limits: Limits,
-    /// Makes the constraint of each continuation; `None` if the request has no rules.
+    /// Makes the constraint of each continuation. `None` if the request has no rules.
     pub constraint: Option<MakeConstraint>,
-    /// The format of the answer to messages, which separates text, thought and calls; `None` for other inputs.
+    /// Separates the answer to messages into text, thought and tool calls. `None` if the input is a text or tokens.
     pub question: Option<Question>,
 }
 
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {
     model: Model,
-    /// The engine's chat format. `None` until messages need the model's own format.
+    /// The engine's chat format, or the error of finding the model's own format. `None` until a request needs the model's own format.
     format: Option<Result<Format>>,
-    /// True if requests get [`Prepared::ends`].
+    /// True if [`Prepared::ends`] is determined; otherwise this list is empty.
     finds_ends: bool,
-    /// Chat formats that requests have chosen by name.
+    /// Chat formats that requests have selected, with their names.
     named: Vec<(String, Result<Format>)>,
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     followers: super::Followers,
@@ -46,7 +48,7 @@ const MAX_STOPS: usize = 64;
 /// The most bytes of all stop texts of a request together.
 const MAX_STOP_BYTES: usize = 16 << 10;
 
-/// Checks the counts and the names of a request.
+/// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state` and `save_state`.
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
@@ -71,7 +73,7 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Returns the messages with `tools` in the system message. Inserts an empty system message if the first message is no system message.
+/// Returns the messages with `tools` in the system message. Inserts a system message without text if the first message is not a system message.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
         return Err(Error::input("both the request and a message declare tools: declare all of them in the request").field("tools"));
@@ -85,7 +87,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
 }
 
 impl Preparer {
-    /// Returns a preparer with a chat format. `None` selects the model's own format.
+    /// Returns a preparer that converts messages with `format`. `None` selects the model's own format.
     pub fn new(model: &Model, format: Option<Format>) -> Preparer {
         Preparer {
             model: model.clone(),
@@ -97,7 +99,7 @@ impl Preparer {
         }
     }
 
-    /// Sets whether requests get [`Prepared::ends`].
+    /// Sets whether [`Prepared::ends`] is determined. By default, this list is empty.
     pub fn with_ends(self, finds_ends: bool) -> Preparer {
         Preparer { finds_ends, ..self }
     }
@@ -105,7 +107,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the wrong field; errors of [`Format::of`].
+    /// `Input` or `Usage` with the name of the wrong field; errors of [`Format::of`].
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -114,10 +116,11 @@ impl Preparer {
         Ok(prepared)
     }
 
-    /// Prepares a request. `encode` tokenizes a text prompt, with or without the tokens that begin every text. The prompt may be empty.
+    /// Prepares a request that may follow a state. So the prompt may be empty, and `encode` determines whether a text prompt gets the tokens that
+    /// begin every text: [`Vocab::encode_prompt`] adds these tokens, [`Vocab::encode_further`] does not.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the wrong field; errors of [`Format::of`].
+    /// `Input` or `Usage` with the name of the wrong field; errors of [`Format::of`].
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
@@ -136,7 +139,7 @@ impl Preparer {
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);
-            // A text with rules ends where the rules end it.
+            // The rules determine where a text ends, so a stop text of the chat format may occur inside.
             if constraint.is_none() {
                 limits.stop_texts.extend(question.stop_texts.iter().cloned());
             }
@@ -147,7 +150,7 @@ impl Preparer {
         Ok(Prepared { prompt, ends, sampling, limits, constraint, question })
     }
 
-    /// Checks that the vocabulary has the tokens and the context has room for them.
+    /// Checks that the model knows all tokens of the prompt, and that the context has room for the prompt.
     fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = prompt.iter().find(|&&token| token as usize >= n_vocab) {
@@ -171,7 +174,7 @@ impl Preparer {
         encode(vocab, text.as_bytes())
     }
 
-    /// Turns messages and tools into a prompt of the chat format.
+    /// Converts messages and the request's tools to a prompt, with the chat format that the request selects.
     fn question(&mut self, request: &Request, messages: &[Message]) -> Result<Question> {
         let mut format = self.format(request.format.as_deref())?;
         if let Some(thinking) = request.thinking {
@@ -194,19 +197,19 @@ impl Preparer {
             return format.clone();
         }
         let format = Format::named(name, model).map_err(|e| Error { kind: Kind::Input, ..e }.field("format"));
-        // Unknown names are not kept: clients can send any number of them.
+        // Errors are not kept, because clients can send any number of unknown names.
         if format.is_ok() {
             named.push((name.into(), format.clone()));
         }
         format
     }
 
-    /// Returns two positions in a prompt from which another prompt of the same conversation may continue. The first is the position where the
-    /// last message differs if it is edited. The second is the end of the tokens that stay when the conversation grows. A thought that the prompt
-    /// begins does not stay. Returns no position if the request or the model cannot use positions.
+    /// Returns two positions in `prompt`, as numbers of tokens, from which a later prompt of the same conversation can continue. The first position
+    /// is where the prompt changes if its last message is edited. The second position is where the prompt changes if an answer and a further
+    /// message follow: a thought that the prompt begins is then left out. Returns an empty list if the positions would not be used.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // A model with attention continues from any token.
+        // A model with attention can continue from any token, so it needs no positions.
         if self.model.context().is_some() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }
@@ -218,12 +221,13 @@ impl Preparer {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
             tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
         };
-        // The beginning of an answer can change the last tokens of the prompt, because " x" may be one token or two.
+        // The answer's first characters can change the prompt's last tokens: a space and the letter after it may be one token or two. So several
+        // answers are tried.
         let stays = ["x", "The", "1"].map(|answer| common(&next(answer), self)).into_iter().min().unwrap_or(0);
         vec![common(&edited, self), stays]
     }
 
-    /// Returns the sampler settings. A request without a seed gets a random seed.
+    /// Returns the sampler settings of the request over the defaults of the chat format or the model. A request without a seed gets a random seed.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
         let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;
@@ -240,7 +244,7 @@ impl Preparer {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
         };
-        // Only the format knows the text that leads an answer.
+        // Only the chat format knows `lead`, the text between the prompt and the answer.
         let mut found = None;
         question.constrain(&self.model, &mut |lead| {
             let made = follower(lead)?;

@@ -1,4 +1,4 @@
-//! The type [`Request`]: lines of `batch`, request bodies of a server and arguments of a binding all become requests.
+//! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
 
 mod read;
 #[cfg(test)]
@@ -8,13 +8,14 @@ use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::Setting;
 
-/// The value of `max_tokens` that sets no limit: a text continues until it ends, stops, fills its context or is cancelled.
+/// The value of `max_tokens` that sets no limit: a text continues until the model ends it, a stop text occurs, the context is full or the request
+/// is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
 
-/// The most continuations of one request.
+/// The largest `n`: the most continuations of one request.
 pub(super) const MAX_N: usize = 128;
 
-/// The largest value of `logprobs`, as with OpenAI.
+/// The largest value of `logprobs`, the same as in OpenAI's API.
 pub(super) const MAX_LOGPROBS: usize = 20;
 
 /// The input of a request.
@@ -29,7 +30,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Returns the request's field that contains the input.
+    /// Returns the name of the JSON field that contains this input.
     pub fn field(&self) -> &'static str {
         match self {
             Input::Text(_) => "prompt",
@@ -39,7 +40,7 @@ impl Input {
     }
 }
 
-/// Rules that a text must satisfy, or the removal of default rules.
+/// Rules that a text must satisfy, or the removal of rules that [`Request::over`] would take from its defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.
@@ -50,7 +51,7 @@ pub enum Follows {
     NoValue,
 }
 
-/// A request. Fields that are not set take the defaults of the engine, the model and its chat format.
+/// A request to continue a text or to answer messages. Unset fields take the defaults of the engine, the model and its chat format.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Request {
@@ -58,39 +59,40 @@ pub struct Request {
     pub input: Input,
     /// The most tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects [`EngineOptions::max_tokens`](super::EngineOptions).
     pub max_tokens: Option<usize>,
-    /// Stop texts: a continuation ends before the first stop text in it. `None` means no stop texts.
+    /// Stop texts. A continuation ends where one of these texts first occurs, and does not contain the stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
-    /// If true, a continuation goes on after the model's stop ids. `None` means false.
+    /// If true, the model's stop ids do not end a continuation. `None` means false.
     pub ignore_eos: Option<bool>,
-    /// The grammar or JSON schema that the text must follow.
+    /// The rules that the text must follow: a grammar or a JSON schema. `None` sets no rules.
     pub follows: Option<Follows>,
-    /// If true, a text with rules that reaches `max_tokens` is completed. `None` selects the default of the rules: see [`Close`](super::Close).
+    /// If true, a text with rules that reaches `max_tokens` is completed with as few tokens as its rules allow. `None` selects the default of the
+    /// rules: see [`Close`](super::Close).
     pub close: Option<bool>,
-    /// The number of continuations of the prompt, 1 to 128. Continuation `i` has the request's seed plus `i`.
+    /// The number of continuations of the prompt, 1 to 128. The seed of continuation `i`, counted from 0, is the request's seed plus `i`.
     pub n: usize,
     /// The number of most likely tokens, 0 to 20, that are reported at each position with their log-probabilities. The sampled token is always
     /// reported, too. `None` reports no log-probabilities.
     pub logprobs: Option<usize>,
-    /// If true, the text begins with the prompt. If `logprobs` is set, log-probabilities of the prompt's tokens are then reported, too.
+    /// If true, the returned text begins with the prompt. If `logprobs` is also set, the prompt's tokens get log-probabilities, too.
     pub echo: bool,
-    /// The name of the chat format of messages. `None` selects the engine's format.
+    /// The name of the chat format that converts messages to a prompt. `None` selects the engine's format.
     pub format: Option<String>,
-    /// The choice of a thought before an answer to messages. `None` leaves the choice to the chat format.
+    /// Selects how the model thinks before it answers messages. `None` leaves the choice to the chat format.
     pub thinking: Option<Thinking>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
-    /// The named state that the prompt follows. `None` begins with an empty state.
+    /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
-    /// The name under which the state after the text is kept. `None` keeps no state.
+    /// The name under which the state after the text is saved. `None` saves no state.
     pub save_state: Option<String>,
-    /// The namespace of the named states and cache entries that the request uses and leaves. The time of a prefill reveals whether the cache had
-    /// the prompt. Give different namespaces to callers that must not learn about each other.
+    /// The owner of the named states and cache entries that the request uses and creates. Other namespaces cannot use them. Give different
+    /// namespaces to callers that must not learn about each other: a short prefill reveals that the cache had the prompt.
     pub namespace: String,
-    /// The queue serves requests with a higher priority first.
+    /// Requests with a higher priority leave the queue first.
     pub priority: i32,
-    /// If true, the request neither uses nor leaves entries of the prefix cache.
+    /// If true, the request neither uses nor creates entries of the prefix cache.
     pub no_cache: bool,
-    /// Sampler settings: names such as `top-p`, and values as text.
+    /// Sampler settings: pairs of a name, such as `top-p`, and the setting's values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
 
@@ -134,12 +136,12 @@ impl Request {
         Request::new(Input::Messages(messages.into()))
     }
 
-    /// Sets the largest number of tokens to generate.
+    /// Sets the most tokens of each continuation.
     pub fn max_tokens(self, n: usize) -> Request {
         Request { max_tokens: Some(n), ..self }
     }
 
-    /// Sets a sampler setting by name: `set("temperature", 0.5)`. `submit` checks the name and the value.
+    /// Sets a sampler setting by name: `set("temperature", 0.5)`. [`Engine::submit`](super::Engine::submit) checks the name and the value.
     pub fn set(mut self, name: &str, value: impl ToString) -> Request {
         let name = name.replace('_', "-");
         self.sampling.retain(|(known, _)| *known != name);
@@ -147,8 +149,9 @@ impl Request {
         self
     }
 
-    /// Returns this request with its unset fields taken from `defaults`. If this request has a preset, sampler settings that presets determine do
-    /// not come from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from `defaults`.
+    /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, all sampler settings that a preset replaces
+    /// come from the preset, not from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from
+    /// `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);

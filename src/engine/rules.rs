@@ -1,4 +1,4 @@
-//! Rules of a text, and the end of a text that reaches `max_tokens`.
+//! The rules of a text: a grammar or a JSON schema.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
 /// Rules that a text must satisfy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rules {
-    /// A grammar in GBNF; the text matches its rule `root`.
+    /// A grammar in GBNF, the format of llama.cpp. The text must match the grammar's rule `root`.
     Gbnf(String),
-    /// A JSON schema. It is kept as text, because the order of its properties matters.
+    /// A JSON schema, as text. The order of its properties is the order in which the model writes them.
     Schema(String),
     /// Any JSON object.
     Object,
@@ -22,7 +22,7 @@ pub enum Rules {
 /// Decides whether a text that reaches `max_tokens` is closed. To close a text is to complete it with as few tokens as its rules allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
-    /// The default of the rules: JSON is closed, a text with a GBNF grammar is not.
+    /// The default of the rules: a JSON text is closed, a text with a GBNF grammar is not.
     #[default]
     ByKind,
     /// A text that reaches `max_tokens` is closed.
@@ -32,7 +32,7 @@ pub enum Close {
 }
 
 impl Close {
-    /// Returns the name of this choice for the record of a run.
+    /// Returns this choice as text: `by default`, `yes` or `no`.
     pub fn name(self) -> &'static str {
         match self {
             Close::ByKind => "by default",
@@ -41,7 +41,7 @@ impl Close {
         }
     }
 
-    /// Converts the value of a flag or a field. `None` selects the default of the rules.
+    /// Converts an optional setting: `Some(true)` to `Yes`, `Some(false)` to `No` and `None` to `ByKind`.
     pub fn asked(asked: Option<bool>) -> Close {
         match asked {
             Some(true) => Close::Yes,
@@ -50,7 +50,7 @@ impl Close {
         }
     }
 
-    /// Returns the grammar with this choice.
+    /// Returns the grammar with this choice applied.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {
@@ -62,7 +62,7 @@ impl Close {
 }
 
 impl Rules {
-    /// Returns the request's field that contains these rules.
+    /// Returns the name of the JSON field of a request that contains these rules.
     pub fn field(&self) -> &'static str {
         match self {
             Rules::Gbnf(_) => "grammar",
@@ -72,7 +72,7 @@ impl Rules {
         }
     }
 
-    /// Parses the rules.
+    /// Converts the rules to a grammar.
     ///
     /// # Errors
     /// `Input` with the position of the mistake.

@@ -25,7 +25,7 @@ use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
-    /// Asks for a message when all requests are complete.
+    /// Asks for a message on this channel when all requests are complete.
     #[cfg(not(target_arch = "wasm32"))]
     Drain(SyncSender<()>),
 }
@@ -259,7 +259,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends a continuation. Sends its last event, or keeps this event until the named state is kept. An error ends the whole request.
+    /// Ends a continuation. Sends the event `Done` at once, or after the continuation's named state has been saved. An error ends the whole
+    /// request.
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
@@ -284,14 +285,14 @@ impl Scheduler {
         }
     }
 
-    /// Publishes the counts.
+    /// Updates the counts that `Engine::stats` returns.
     fn report(&self) {
         let mut state = self.shared.lock();
         // Requests in the inbox are waiting, too.
         state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
-        // Idle slots, free or with an entry of the cache, do not count.
+        // The additional slots for the cache do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
     }

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A request with slots.
+/// A request that has slots.
 pub struct Running {
     pub events: Outbox,
     /// Token ids of the prompt, without the tokens of `state`.
@@ -36,7 +36,7 @@ pub struct Running {
     pub is_paused: bool,
 }
 
-/// One continuation.
+/// A continuation that is being generated.
 #[derive(Default)]
 pub struct Sequence {
     /// The key of the request in the scheduler.
@@ -44,7 +44,7 @@ pub struct Sequence {
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
-    /// True if the job forks its slot at positions in the prompt, for the prefix cache.
+    /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
     /// Receives the result of keeping the state after the text; `None` if the state is not kept.
@@ -56,7 +56,7 @@ pub struct Sequence {
 }
 
 impl Running {
-    /// Returns the tokens of the named state followed by `tokens`, or `None` if the state's tokens are unknown.
+    /// Returns the tokens of the request's named state, then `tokens`. Returns `None` if the state's tokens are unknown.
     pub fn tokens_before(&self, tokens: &[u32]) -> Option<Vec<u32>> {
         match &self.state {
             Some(state) if state.snapshot.n_tokens() > 0 => Some([state.tokens()?, tokens].concat()),
@@ -71,7 +71,7 @@ impl Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
     }
 
-    /// Begins the text with the prompt, and sends this text.
+    /// Adds the prompt to the beginning of the text, and sends the prompt as an event.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             self.emit(AnswerPart::Text(prompt), events);
@@ -84,7 +84,7 @@ impl Sequence {
         events.send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
     }
 
-    /// Sends the events of a token and its piece of text.
+    /// Sends the events of a sampled token. `piece` is the text that this token completes.
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
@@ -109,7 +109,7 @@ impl Sequence {
         }
     }
 
-    /// Adds a part to the result and sends its event.
+    /// Adds a part of the answer to the continuation's result, and sends the part as an event.
     fn emit(&mut self, part: AnswerPart<'_>, events: &Outbox) {
         let index = self.index;
         let event = match part {

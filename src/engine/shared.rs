@@ -31,7 +31,7 @@ pub struct EngineStats {
 /// Data that the handles and the engine's thread share.
 pub(super) struct Shared {
     pub model: Model,
-    /// Preparers that are not in use. Each preparer keeps the grammars that it has compiled.
+    /// Preparers that no thread uses at the moment. Each preparer keeps the grammars that it has compiled.
     preparers: Mutex<Vec<Preparer>>,
     pub states: States,
     pub options: EngineOptions,
@@ -68,8 +68,8 @@ impl Shared {
         prepared
     }
 
-    /// Locks the counts if a request may enter the queue. Returns the error `Busy` if the queue is full, or `Device` if the engine drains. Waiting
-    /// requests for which slots are free do not count.
+    /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` if the
+    /// engine drains. For each free slot, one waiting request does not count, because it leaves the queue soon.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {

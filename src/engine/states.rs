@@ -1,7 +1,7 @@
-//! Named states: a request begins with a named state (`state`), or keeps the state after its text under a name (`save_state`).
+//! Named states: a request begins with a named state (`state`), or saves the state after its text under a name (`save_state`).
 //!
-//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also stored in a state file, which the
-//! command `generate` can read, too. A separate thread writes the files.
+//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also stored in a state file, which
+//! `wingbeat generate` can read, too. A separate thread writes the files.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod writer;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Condvar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most bytes that a name may have.
+/// The most bytes that the name of a state may have.
 const MAX_NAME: usize = 100;
 
 /// A state from which a request can begin.
@@ -30,7 +30,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Restores a sampler: penalty counts, recent tokens and the random stream. With a `seed`, another random stream begins instead.
+    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of this seed begins
+    /// instead.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -62,12 +63,12 @@ impl State {
     }
 }
 
-/// The description of a named state.
+/// The name and the size of a named state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateInfo {
     /// The name of the state.
     pub name: String,
-    /// The number of tokens that the state has read.
+    /// The number of tokens that led to the state.
     pub n_tokens: usize,
     /// The number of bytes that the state takes in host memory, or in its file if the state is not in memory.
     pub bytes: u64,
@@ -98,7 +99,7 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written, with the number of the last write of each name.
+    /// States whose files are being written, each with the number of the latest write of its name.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -190,8 +191,8 @@ impl States {
     /// Blocks while eight states wait to be written.
     ///
     /// # Errors
-    /// The message is an error of kind `Input` if the name is invalid, `Model` if the state is of other weights, `Memory` if there is no room
-    /// and no folder, `File` if the file cannot be written.
+    /// The channel gets an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither room
+    /// nor a folder; `File` if the file cannot be written.
     pub fn begin_put(&self, namespace: &str, name: &str, state: State) -> Receiver<Result<StateInfo>> {
         let (saved, is_saved) = async_channel::bounded(1);
         let checked = check_name(name).and_then(|()| state.snapshot.check_model(&self.inner.model));
@@ -249,7 +250,7 @@ impl States {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // The file is removed under the lock, so that no caller puts its state back into memory.
+        // The lock is held until the file is removed, so that no new write of this state begins in between.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +281,7 @@ impl States {
 }
 
 impl Inner {
-    /// Keeps a state in memory. If the memory is full and there is a folder, the least recently used states leave the memory.
+    /// Keeps a state in memory. If the memory is full and there is a folder, the least recently used states are removed from memory.
     ///
     /// # Errors
     /// `Memory` if the memory is full and there is no folder.
@@ -305,7 +306,7 @@ impl Inner {
     }
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
-        // Hashed, because a namespace may be an API key and may contain any character.
+        // The name of the folder is a hash, because a namespace may be an API key and may contain any character.
         let model = &hashed(self.model.weights_hash())[..16];
         Some(self.folder.as_ref()?.join(model).join(&hashed(namespace)[..16]))
     }

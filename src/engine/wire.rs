@@ -1,4 +1,4 @@
-//! Fields of a JSON object, parsed one by one. A hostile field costs no more than its own bytes until its type is known.
+//! The fields of a JSON object. Each value stays text until it is parsed with its expected type, so a hostile value takes little memory.
 
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::fmt;
 /// The most fields that an object may have.
 const MAX_FIELDS: usize = 100;
 
-/// The fields of an object: names, and values as JSON text. If two fields have the same name, the second counts, as in most JSON parsers.
+/// The fields of an object: names, and values as JSON text. If several fields have the same name, the last field counts, as in most JSON parsers.
 #[derive(Debug)]
 pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1.get())
     }
 
-    /// Returns the name of each field and its value as JSON text. Leaves out fields that are `null`: as with OpenAI, `null` means unset.
+    /// Returns the name of each field and its value as JSON text. Leaves out fields that are `null`: as in OpenAI's API, `null` means unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get())).filter(|(_, value)| *value != "null")
     }
@@ -86,13 +86,14 @@ pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &st
 }
 
 fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
-    // serde's position counts from the start of the value, not of the line, so it is left out.
+    // The position in serde's message counts from the start of the field's value, not of the line. Such a position misleads, so the message is cut
+    // before it.
     let said = e.to_string();
     let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
     Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
 }
 
-/// Returns true if a value is a JSON string.
+/// Returns true if a value, given as JSON text, is a string.
 pub(super) fn is_text(value: &str) -> bool {
     value.starts_with('"')
 }
@@ -111,7 +112,8 @@ pub(super) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Removes a fraction of zero, because some clients write 40.0 for the count 40. Leaves numbers from 2^53 on, because they may be rounded.
+/// Removes a fraction of zero from a number, because some clients write 40.0 for the count 40. Does not change numbers of at least 2^53, because
+/// they may be rounded.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
     number.map_or_else(|| value.clone(), |x| Value::from(x as i64))

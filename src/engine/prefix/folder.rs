@@ -1,4 +1,4 @@
-//! The tier of files: one state file per entry, written by a separate thread.
+//! The files of the prefix cache: one state file per entry, written by a separate thread.
 
 use crate::error::{Error, Result};
 #[cfg(not(target_arch = "wasm32"))]
@@ -47,7 +47,7 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The key of an entry, and the path and the number of bytes of its file; `None` if the file could not be written.
+/// The result of a write: the key of an entry, the path of its file and the number of bytes in the file. `None` if the file could not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
 /// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.
@@ -109,7 +109,7 @@ impl Folder {
 /// # Errors
 /// Errors of [`Snapshot::load`].
 pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
-    // The modification time tells later engines when the entry was last used.
+    // The file's modification time shows later engines when the entry was last used.
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
     Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
@@ -120,8 +120,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed: a killed
-/// process leaves no partial file, so the prefix cache has not written it.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file stays: the
+/// prefix cache leaves no partial files, so another program may have written it.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

@@ -28,7 +28,7 @@ const MAX_SLOTS: u64 = 256;
 /// The most entries in all tiers together. Finding the least recently used entry visits every entry.
 const MAX_ENTRIES: usize = 4096;
 
-/// The most snapshots at regular distances in one long prompt.
+/// The most entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
 const MAX_MARKS: usize = 8;
 
 /// The place of an entry's state.
@@ -102,14 +102,14 @@ pub(super) struct PrefixCache {
     idle: Idle,
     host_bytes: u64,
     folder: Option<Folder>,
-    /// The number of tokens between two snapshots of a long prompt.
+    /// The number of tokens between two entries of one long prompt.
     every: usize,
     /// True if the model has attention, so that a slot can be rewound to any of its tokens.
     can_rewind: bool,
     clock: u64,
 }
 
-/// Returns how many idle slots and tokens a session needs for the cache, in addition to `n_slots` slots for continuations.
+/// Returns the extra slots, and the tokens in them, that a session needs for the cache in addition to `n_slots` slots for continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
@@ -136,7 +136,7 @@ impl PrefixCache {
         let (entries, trees) = (HashMap::new(), HashMap::new());
         let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
         let (every, can_rewind) = (options.every, model.context().is_some());
-        // Copying to the host blocks, which a browser cannot.
+        // A copy to the host blocks the thread, which a browser does not allow.
         let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
         let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, can_rewind, clock: 0 };
         if let Some(folder) = &mut cache.folder {
@@ -162,8 +162,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. An entry covers the whole prompt
-    /// only if the entry has logits and `may_end` is true.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry covers the whole prompt
+    /// only if the entry has logits and `may_end` is true; otherwise the prompt's last token stays to be prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -232,7 +232,7 @@ impl PrefixCache {
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
-        // Of two files with the same tokens, the older file stays on the disk, but no request finds the older file.
+        // If two files have the same tokens, the older file stays on the disk, and no request uses it.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
@@ -255,8 +255,8 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the positions after the first `from` tokens of a prompt at which a job forks its slot for the cache. `ends` are the ends of messages.
-    /// A recurrent model gets several positions, because a later prompt can only continue from one of these positions.
+    /// Returns the positions in a prompt, as numbers of tokens, at which a job forks its slot for the cache. All of them are above `from`. `ends`
+    /// are the positions of `Prepared::ends`. A recurrent model gets several positions, because a later prompt can continue only from one of these.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
@@ -264,7 +264,8 @@ impl PrefixCache {
         let mut marks = vec![prompt.len()];
         if !self.can_rewind {
             marks.extend(ends);
-            // Multiples of `every`, so that prompts with the same beginning share positions. `every` doubles until a long prompt has few positions.
+            // Multiples of `every`, so that prompts with the same beginning share positions. `every` doubles until there are at most `MAX_MARKS`
+            // such positions.
             let mut every = self.every.max(1);
             while prompt.len() / every > MAX_MARKS {
                 every *= 2;
@@ -381,14 +382,14 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Settles the writes that have finished since the last call.
+    /// Records the results of the writes that have finished since the last call.
     fn settle_written(&mut self) {
         while let Some(written) = self.folder.as_ref().and_then(Folder::written) {
             self.settle(written);
         }
     }
 
-    /// Settles a finished write: records the file in its entry. Removes the entry if the write failed, or the file if the entry is gone.
+    /// Records the result of a finished write in its entry. Removes the entry if the write failed. Removes the file if the entry no longer exists.
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
@@ -408,7 +409,7 @@ impl PrefixCache {
         }
     }
 
-    /// Returns true if an entry owns this file, complete or not.
+    /// Returns true if this file belongs to an entry and is complete or being written.
     fn has_file(&self, file: &Path) -> bool {
         self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
     }

@@ -8,14 +8,15 @@ use crate::sample::Setting;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// The most bytes that the value of a sampler setting may have. A list of all ids of a vocabulary is shorter.
+/// The most bytes that the value of a sampler setting may have. Even a list of all ids of a vocabulary is shorter.
 pub(super) const MAX_SETTING_BYTES: usize = 2 << 20;
 
 impl Request {
-    /// Reads the fields of a JSON object. Returns the request and the names of unknown fields: the caller decides whether these are an error.
+    /// Converts the fields of a JSON object to a request. Also returns the names of unknown fields. The caller decides whether unknown fields are
+    /// an error.
     ///
     /// # Errors
-    /// `Input` or `Usage`. The error names the field if one field is wrong.
+    /// `Input` or `Usage`. If a single field is wrong, the error names this field.
     pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
         let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let mut request = Request::text("");
@@ -64,7 +65,7 @@ impl Request {
             return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
         }
         request.input = inputs.remove(0);
-        // A field that is `false` does not conflict with other rules.
+        // A field with the value `false` removes default rules, so it does not conflict with a field that sets rules.
         if follows.len() > 1 {
             follows.retain(|f| matches!(f, Follows::Rules(_)));
         }
@@ -77,14 +78,14 @@ impl Request {
     }
 }
 
-/// Reads a limit of tokens; -1 means no limit.
+/// Reads the largest number of tokens. Returns [`UNLIMITED`] for -1.
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
     parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
 }
 
-/// Reads a whole number within a range.
+/// Reads a whole number and checks that `range` contains it.
 fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
     let number = whole_number(value).and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
     let expected = || format!("expected a whole number from {} to {}, found {}", range.start(), range.end(), short(value, 40));
@@ -100,7 +101,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
     let value = &of::<Value>(name, value, "a number, a string or a list of these")?;
     let texts = match value {
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
-        // Breakers of `dry` may contain any character, so the array stays JSON.
+        // The breakers of the `dry` sampler may contain any character, so the array stays JSON.
         Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
         Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
         Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),

@@ -18,7 +18,7 @@ struct Beginning {
     slot: Option<Slot>,
     /// The number of prompt tokens that the slot has read.
     n_tokens: usize,
-    /// The bytes of an incomplete character at the end of these tokens.
+    /// Bytes at the end of the slot's tokens that are in no text yet: an incomplete character, or the beginning of a stop text.
     pending: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Scheduler {
         let scores_prompt = request.echo && request.logprobs.is_some();
         let from = match &state {
             Some(state) => self.after_state(state, request.n)?,
-            // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the last logits.
+            // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
             None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
             None => Beginning::default(),
         };
@@ -118,14 +118,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Opens a slot with a named state.
+    /// Opens a slot with a named state. Before that, frees this slot and slots for `n` jobs.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// Opens a slot with the longest beginning of `prompt` in the cache. Returns an empty `Beginning` if the cache contains no beginning.
+    /// Opens a slot with the longest prefix of `prompt` that the cache has. Returns a `Beginning` without a slot if the cache has no prefix.
     fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();

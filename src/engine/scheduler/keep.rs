@@ -1,4 +1,4 @@
-//! Keeps what continuations leave: named states and entries of the prefix cache.
+//! Makes named states and entries of the prefix cache from the slots of continuations.
 
 use super::Scheduler;
 use crate::engine::event::{Completion, Event};
@@ -48,7 +48,7 @@ impl Scheduler {
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {
-            // A slot that has read more than `tokens` must not serve them.
+            // `tokens` must name all tokens that the slot has read. Otherwise the slot cannot become an entry.
             Some(namespace) if n_read <= tokens.len() => {
                 tokens.truncate(session.n_tokens(slot)?);
                 self.cache.insert(namespace, tokens, slot, session)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The most states that may wait to be written. A waiting state is in host memory.
 const MAX_WAITING: usize = 8;
 
-/// The handle of the thread.
+/// The handle of the thread that writes the files.
 pub struct Writer {
     inner: Arc<Inner>,
     jobs: Sender<Job>,

@@ -42,13 +42,13 @@ fn entries_move_from_the_device_to_the_host_to_files_and_still_serve() {
             engine.drain();
         }
     }
-    // Other namespaces and other prompts find nothing, also in files.
+    // Requests with another namespace or another prompt find no entry, even in files.
     let engine = Engine::start(&model, options(1, 1, Some(folder.path()))).unwrap();
     assert!(engine.stats().cached > 3);
     assert_eq!(asked(&engine, &Request { namespace: "other".into(), ..ask(&prompts[0]) }).0, 0);
     assert_eq!(asked(&engine, &ask(&prompts[0][1..])).0, 0);
     engine.drain();
-    // A damaged file is a miss and is removed.
+    // A request that finds a damaged file gets no cached tokens, and the file is removed.
     let inner = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     let engine = Engine::start(&model, options(1, 1, Some(folder.path()))).unwrap();
     for file in std::fs::read_dir(&inner).unwrap().flatten() {

@@ -1,4 +1,4 @@
-//! The engine on the embedded model, on the CPU.
+//! Tests of the engine with the embedded model on the CPU.
 
 mod cache;
 mod slow;
@@ -247,7 +247,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
     let (cached, alone) = asked(&engine, &off(ask(&further, 8)));
     assert_eq!((cached, &further_on.tokens, &further_on.text), (0, &alone.tokens, &alone.text));
-    // A prompt that differs only after the first prompt continues from there. A prompt that differs at its start uses no entry.
+    // A prompt that begins with the first prompt continues from the end of the first prompt. A prompt that differs at its start uses no entry.
     let edited = [start.clone(), vocab.encode_further(b" upon the waters").unwrap()].concat();
     let (cached, one) = asked(&engine, &ask(&edited, 8));
     assert_eq!((cached, one.text), (start.len(), asked(&engine, &off(ask(&edited, 8))).1.text));
@@ -256,7 +256,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     let other = || Request { namespace: "other".into(), ..ask(&edited, 3) };
     assert_eq!(asked(&engine, &other()).0, 0);
     assert_eq!(asked(&engine, &other()).0, edited.len());
-    // Several continuations of one entry, each with its seed.
+    // Several continuations begin from one entry, each with its own seed.
     let both = engine.submit(&Request { n: 2, ..ask(&start, 8) }).unwrap().wait().unwrap();
     assert_eq!((both[0].usage.cached_tokens, &both[0].text), (start.len(), &first.text));
     assert_eq!(both[1].text, asked(&engine, &off(ask(&start, 8).set("seed", 8))).1.text);

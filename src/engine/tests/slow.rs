@@ -1,4 +1,4 @@
-//! Slow readers, and panics of one request.
+//! Tests of slow readers, and of requests whose rules panic.
 
 use super::*;
 use crate::constrain::{Allowed, Constraint};

@@ -1,4 +1,4 @@
-//! Named states.
+//! Tests of named states.
 
 use super::*;
 use crate::engine::states::{State, States};

@@ -41,7 +41,7 @@ enum Fate {
 struct Asked {
     prompt: usize,
     seed: u64,
-    /// The number of tokens that its state has read of the text.
+    /// The number of tokens of the text that the request's named state already has.
     from: usize,
     n_tokens: usize,
     n: usize,
@@ -66,7 +66,7 @@ fn thousands_of_requests_end_as_planned() {
     let mut below = |n: u64| ((u64::from(random.next_u32()) * n) >> 32) as usize;
     let (mut n_ended, mut n_dropped, mut n_refused, mut n_busy, mut n_cached) = (0, 0, 0, 0, 0);
     let mut waiting: Vec<(Generation, Asked)> = Vec::new();
-    // Named states: prompt, seed, and tokens of the text that each has read.
+    // Named states. Each value is the prompt, the seed and the number of generated tokens.
     let mut states: HashMap<String, (usize, u64, usize)> = HashMap::new();
     let (mut n_asked, mut n_from_states) = (0, 0);
     while n_asked < requests || !waiting.is_empty() {
