@@ -1,40 +1,43 @@
-//! Caches of attention, which hold keys and values of every token in blocks; and the rotary position embedding. Slots may share a block
-//! until one of the slots writes to it.
+//! Caches of attention, and the rotary position embedding.
+//!
+//! A cache holds the keys or the values of all tokens, in blocks of 64 tokens. Forked slots share a block until one of the slots writes to it.
 
 use crate::error::{Result, room};
 use crate::quant::PAD;
 
-/// The number of tokens in a block, the unit by which a slot's cache grows.
+/// The number of consecutive tokens of a slot whose keys or values one block holds. A slot's cache grows block by block.
 pub const TOKENS_PER_BLOCK: usize = 64;
 
-/// The handle of the keys or of the values of all slots: `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
+/// The handle of a cache: the keys, or the values, of one layer for all slots. Its shape is `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cache(pub(crate) usize);
 
-/// The declaration of a cache.
+/// The declaration of a cache of keys or of values.
 #[derive(Debug, Clone)]
 pub struct CacheSpec {
-    /// The tensor name in state files.
+    /// The name of the tensor that holds the cache in a state file.
     pub name: String,
     pub n_heads: usize,
     pub head_size: usize,
-    /// Determines the layout of one head's part of a block on a device. `true`: `[head_size / PAD, tokens, PAD]`, because neighbouring lanes
-    /// read the same channels of consecutive keys. `false`: `[tokens, head_size]`, because they read consecutive channels of one value.
+    /// `true` for keys, `false` for values. It determines how a device stores the numbers of one head in a block. Keys are `[head_size / PAD,
+    /// tokens, PAD]`, because neighbouring lanes read the same channels of consecutive keys. Values are `[tokens, head_size]`, because neighbouring
+    /// lanes read consecutive channels of one value.
     pub is_keys: bool,
 }
 
 impl CacheSpec {
-    /// Returns how many numbers the cache holds per token.
+    /// Returns how many numbers the cache holds per token: `n_heads * head_size`.
     pub fn width(&self) -> usize {
         self.n_heads * self.head_size
     }
 
-    /// Returns how many numbers a block holds.
+    /// Returns how many numbers the cache holds per block.
     pub fn block_len(&self) -> usize {
         TOKENS_PER_BLOCK * self.width()
     }
 
-    /// Returns the place, within a block on a device, of number `i` of the block's token `token`. `i` is an index in `[n_heads, head_size]`.
+    /// Returns where a device stores number `i` of a token, as an index into the numbers of the token's block. `token` is the token's index in the
+    /// block, and `i` is an index in `[n_heads, head_size]`.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
@@ -45,37 +48,39 @@ impl CacheSpec {
     }
 }
 
-/// The sizes for which an executor allocates memory.
+/// The amounts of pages, blocks and tokens for which an executor allocates memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
-    /// The number of pages of recurrent state.
+    /// The number of pages. A page holds the recurrent states of one slot.
     pub pages: usize,
-    /// The number of blocks in the caches.
+    /// The number of blocks in every cache.
     pub blocks: usize,
-    /// The largest number of blocks that all slots of a step list together. A shared block counts once per slot.
+    /// The largest number of blocks that a step lists for all its slots together. A block that several slots share counts once per slot.
     pub listed: usize,
-    /// The largest number of tokens of a slot.
+    /// The largest number of tokens that one slot can have.
     pub context: usize,
 }
 
 impl Room {
-    /// Returns the room for a tape without caches.
+    /// Returns the room for a tape without caches: `pages` pages, and no blocks.
     pub fn pages(pages: usize) -> Room {
         Room { pages, ..Room::default() }
     }
 }
 
-/// Rotary position embedding. It rotates pair i of a head by `position / base^(2 i / size)` radians.
+/// Rotary position embedding. At position p, it rotates the pair i of channels of every head by `p / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
-    /// R, the number of rotated channels of a head. It is even.
+    /// The number of a head's channels that are rotated. It is even.
     pub size: usize,
     pub base: f64,
 }
 
 impl Rotary {
-    /// Returns cos and sin for positions `0..n`, `[n, size / 2, 2]`. Frequencies and angles are rounded to f32 as in the official code. At
-    /// position 131 071 an unrounded angle would differ by 8e-4. The host computes the table because sin and cos of shaders are not exact enough.
+    /// Returns cos and sin of the angle of every pair at the positions `0..n`, as `[n, size / 2, 2]`.
+    ///
+    /// Frequencies and angles are rounded to f32, as in the official code: at position 131 071, an unrounded angle would differ by 8e-4. The host
+    /// computes the table, because sin and cos are not exact enough in shaders.
     ///
     /// # Errors
     /// `Memory` if the host has no room for the table.
@@ -103,7 +108,8 @@ mod tests {
             let angles = Rotary { size: 64, base }.angles(2).unwrap();
             [0, 1, 2, 16].map(|i| f64::from(angles[64 + 2 * i + 1]).asin())
         };
-        // The base is 10 000 times rope_ratio. The ratio does not scale positions. The exponent divides by R and not by the head size.
+        // The base is 10 000 times `rope_ratio`: the ratio does not scale positions. The exponent divides by the number of rotated channels, and
+        // not by the head size.
         for (base, expected) in [(5e6, [1.0, 0.6175288, 0.3813418, 4.4721e-4]), (1e4, [1.0, 0.7498942, 0.5623413, 0.01])] {
             for (found, expected) in first(base).into_iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{base}: {found} {expected}");

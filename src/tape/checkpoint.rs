@@ -1,4 +1,4 @@
-//! Implements [`Source`] for checkpoints.
+//! Implements [`Source`], a tape's source of weights, for [`Checkpoint`].
 
 use super::{Bytes, Source};
 use crate::error::Result;
@@ -11,7 +11,7 @@ impl Source for Checkpoint {
         self.tensor(name).is_some()
     }
 
-    /// Returns F32 for a scaled tensor, because its scaled numbers may exceed the range of the stored type.
+    /// Returns F32 for a tensor that is multiplied by a scale when it is read, because the products may exceed the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
         self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
     }
@@ -53,7 +53,7 @@ mod tests {
             c.with(name, &shape, &mut |view| view.to_f32().map(|x| found = x)).unwrap();
             assert_eq!(found, x, "{name}");
         }
-        // A scaled f16 may exceed the range of f16, so it counts as F32.
+        // A product of an f16 number and the scale may exceed the range of f16, so the tensor counts as F32.
         let mut g = Gguf::new("rwkv6");
         g.u32("rwkv6.rescale_every_n_layers", 1).tensor("blk.1.channel_mix_value.weight", 1, &shape, &halves(&x));
         let c = Checkpoint::open(&put(&dir, "half.gguf", &g.finish())).unwrap();

@@ -1,4 +1,5 @@
-//! Host memory for twins, the reference implementations of words on the CPU. It holds everything that a tape declares.
+//! The memory of the CPU executor: the weights, activations, states and caches that a tape declares. Twins read and write this memory. A twin is
+//! the reference implementation of a word (a fused operation) on the CPU.
 
 use super::{Cache, CacheSpec, Matrix, State, Step, TOKENS_PER_BLOCK, Tape, Var, Vector};
 use crate::error::{Error, Result, filled};
@@ -7,7 +8,7 @@ use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of shared bytes. Their owner is a memory map or a vector.
+/// A range of the bytes of a shared owner. The owner is a memory map or a vector.
 #[derive(Clone)]
 pub struct Bytes {
     pub owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -15,52 +16,52 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Takes a vector and returns all its bytes as a range.
+    /// Moves a vector into a shared owner and returns the range of all its bytes.
     pub fn owned(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
         Bytes { owner: Arc::new(bytes), range }
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the range.
     pub fn as_slice(&self) -> &[u8] {
         &(*self.owner).as_ref()[self.range.clone()]
     }
 }
 
-/// One matrix of a stack: codes and scales.
+/// One matrix of a stack: the stored weights (codes) and their scales.
 #[derive(Clone)]
 pub struct HostPart {
     pub format: &'static dyn Format,
-    /// The number of elements in a stored row: the width, with or without padding.
+    /// The number of weights in a stored row, including padding if the row is padded.
     pub k: usize,
     pub codes: Bytes,
     pub scales: Arc<Scales>,
 }
 
-/// A stack of matrices.
+/// A stack of matrices in host memory.
 #[derive(Clone, Default)]
 pub struct HostMatrix {
     pub parts: Vec<HostPart>,
 }
 
 impl HostMatrix {
-    /// Returns part `part` of the stack as the operand of a product.
+    /// Returns matrix `part` of the stack as the operand of a product.
     pub fn part(&self, part: usize) -> Weights<'_> {
         let p = &self.parts[part];
         Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), scales: &p.scales }
     }
 }
 
-/// A cache of keys or values with one row per token: `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`.
+/// A cache of keys or values in host memory, `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`. A row of the cache holds one token.
 #[derive(Default)]
 pub struct HostCache {
     bytes: Vec<u8>,
-    /// The number of bytes in a row.
+    /// The size of a row in bytes.
     row: usize,
 }
 
 impl HostCache {
-    /// Allocates a cache of `blocks` blocks.
+    /// Returns a cache of `blocks` blocks whose bytes are zero.
     ///
     /// # Errors
     /// `Memory` if the host does not have enough memory.
@@ -76,14 +77,14 @@ impl HostCache {
         at..at + self.row
     }
 
-    /// Encodes the numbers of one token, `[n_heads, head_size]`, and writes them to its row of a block.
+    /// Encodes the numbers of one token, `[n_heads, head_size]`, and stores them as row `token` of block `block`.
     pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
         let encoded = quant::encode_within(format, row);
         let place = self.place(block, token);
         self.bytes[place].copy_from_slice(&encoded);
     }
 
-    /// Decodes the first `n` tokens of a block into `rows`, which is resized to fit.
+    /// Decodes the numbers of the first `n` tokens of a block into `rows`. Sets the length of `rows` to the length of these numbers.
     fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
         let at = self.place(block, 0).start;
         let bytes = &self.bytes[at..at + n * self.row];
@@ -91,7 +92,7 @@ impl HostCache {
         format.decode(bytes, rows);
     }
 
-    /// Returns the first `n` tokens of a slot, `[n, n_heads, head_size]`. `blocks`: the blocks of the slot, in order.
+    /// Returns the numbers of a slot's first `n` tokens, `[n, n_heads, head_size]`. `blocks` lists the slot's blocks in order.
     pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
         let (mut rows, mut all) = (Vec::new(), Vec::new());
         for (first, &block) in (0..n).step_by(TOKENS_PER_BLOCK).zip(blocks) {
@@ -101,14 +102,15 @@ impl HostCache {
         all
     }
 
-    /// Copies block `from` to block `to`.
+    /// Copies the contents of block `from` to block `to`.
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let (from, to) = (self.place(from, 0).start, self.place(to, 0).start);
         self.bytes.copy_within(from..from + TOKENS_PER_BLOCK * self.row, to);
     }
 }
 
-/// Everything that a twin may read and write. Handles of the tape are the indices of the lists.
+/// Everything that a twin may read and write. The index in a handle is the index in the list for this kind of handle: [`Var`] in `vars`, [`Matrix`]
+/// in `matrices`, [`State`] in `states`.
 pub struct Host {
     pub tape: Arc<Tape>,
     pub step: Step,
@@ -117,23 +119,24 @@ pub struct Host {
     pub vectors: Vec<Vec<f32>>,
     pub states: Vec<Vec<f32>>,
     pub caches: Vec<HostCache>,
-    /// `[positions, rotary size / 2, 2]`
+    /// cos and sin of the rotary position embedding: `[positions, rotary size / 2, 2]`.
     pub angles: Vec<f32>,
     pub batch_invariant: bool,
-    /// The number of rows in an activation that has one row per token, or in one plane of it.
+    /// The number of rows in an activation with one row per token. If the activation has planes, every plane has this many rows.
     pub capacity: usize,
 }
 
 impl Host {
-    /// Takes an activation out, so that other activations can be read while it is written. [`Host::put`] puts it back.
+    /// Takes the numbers of an activation out of the host. A twin can then write them while it reads other activations. [`Host::put`] puts them
+    /// back.
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
-    /// Puts an activation back.
+    /// Puts the numbers of an activation back.
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes all pages of a state out. [`Host::put_state`] puts them back.
+    /// Takes all pages of a state out of the host. [`Host::put_state`] puts them back.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
@@ -142,7 +145,7 @@ impl Host {
         self.states[s.0] = values;
     }
 
-    /// Takes a cache out. [`Host::put_cache`] puts it back.
+    /// Takes a cache out of the host. [`Host::put_cache`] puts it back.
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }
@@ -164,7 +167,7 @@ impl Host {
         &self.matrices[m.0]
     }
 
-    /// Returns row `i` of packed vectors, without padding.
+    /// Returns vector `i` of a set of packed vectors, without padding.
     pub fn vector(&self, v: Vector, i: usize) -> &[f32] {
         let spec = self.tape.vector_spec(v);
         &self.vectors[v.0][i * spec.stride()..][..spec.width]

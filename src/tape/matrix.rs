@@ -1,33 +1,34 @@
-//! The declaration of a stack of matrices, and its three layouts on devices.
+//! Stacks of weight matrices: their declaration, and three layouts on devices. A stack is a list of matrices, its *parts*. One dispatch reads
+//! consecutive parts of the same format.
 //!
-//! - *Pieces* are padded rows. All rows of a piece have one format, and the piece fits a storage binding.
-//! - *Blocks* are groups of rows. Each block is cut along its width into up to eight tiles of at most 64 KiB, the largest uniform binding of
-//!   WebGPU. Blocks are for software adapters, which read uniform buffers many times faster than storage buffers.
-//! - *Column pieces* are for inputs that are mostly zeros. They are `[k, rows]`: the weights of one input channel are contiguous. The matrix
-//!   is cut by output rows, so each piece has all channels.
+//! - *Pieces* hold padded rows. All rows of a piece have one format, and the piece fits a storage binding.
+//! - *Blocks* hold groups of rows. Each block is cut along its width into at most eight tiles. A tile has at most 64 KiB, the largest uniform
+//!   binding of WebGPU. Blocks are for software adapters, which read uniform buffers many times faster than storage buffers.
+//! - *Column pieces* are for matrices whose inputs are mostly zeros. A column piece is `[k, rows]`: the weights of one input channel are
+//!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
 use super::region::{Order, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
-/// One matrix of a stack, `[rows, k]`, row-major.
+/// The declaration of one matrix of a stack: `[rows, k]`, row-major.
 #[derive(Debug, Clone)]
 pub struct MatrixPart {
-    /// The name of the tensor.
+    /// The name of the matrix's tensor in the checkpoint.
     pub tensor: String,
     /// The number of outputs.
     pub rows: usize,
     /// The number of inputs.
     pub k: usize,
-    /// `true` if the tensor in the file is `[k, rows]`, as RWKV's low-rank matrices are.
+    /// `true` if the tensor in the checkpoint is `[k, rows]`, as RWKV's low-rank matrices are.
     pub transposed: bool,
-    /// `true` if the file may lack the tensor. The matrix is then zero.
+    /// `true` if the checkpoint may lack the tensor. The matrix is zero if the tensor is missing.
     pub optional: bool,
-    /// The place of the matrix in a tensor that holds several matrices, or `None` if the tensor holds only this matrix.
+    /// The place of the matrix in a tensor that holds several matrices. `None` if the tensor holds only this matrix.
     pub slice: Option<Slice>,
-    /// `true` if the inputs may exceed the range of f16.
+    /// `true` if the inputs that the matrix multiplies may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
-    /// The stored format. It is chosen when the model is opened.
+    /// The format in which the executor stores the matrix. It is chosen when the model is opened.
     pub format: &'static dyn Format,
 }
 
@@ -38,7 +39,7 @@ pub enum Kind {
     Plain,
     /// The last matrix of an ffn.
     Value,
-    /// One matrix of a low-rank pair.
+    /// One matrix of a low-rank pair: two small matrices whose product replaces a large matrix.
     LowRank,
     /// A table whose rows are looked up, never multiplied.
     Embedding,
@@ -46,8 +47,8 @@ pub enum Kind {
     Head,
 }
 
-/// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane`, the tensor is `[of, …]`; else the rows of the matrices
-/// follow each other.
+/// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane` is true, the tensor is `[of, …]`, one plane per matrix.
+/// Otherwise the tensor has two dimensions, and the rows of each matrix follow the rows of the matrix before.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub index: usize,
@@ -56,7 +57,7 @@ pub struct Slice {
 }
 
 impl MatrixPart {
-    /// Returns a matrix `[rows, k]` that the file stores as PyTorch's Linear does, `[rows, k]`: outputs by inputs.
+    /// Returns the declaration of a matrix whose tensor is stored as the weight of PyTorch's `Linear`: `[rows, k]`, outputs by inputs.
     pub fn new(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         MatrixPart {
             tensor: tensor.into(),
@@ -71,32 +72,32 @@ impl MatrixPart {
         }
     }
 
-    /// Returns a low-rank matrix `[rows, k]` that the file stores as `[k, rows]`: inputs by outputs, as RWKV does.
+    /// Returns the declaration of a low-rank matrix whose tensor is stored as `[k, rows]`, inputs by outputs, as in RWKV.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
         MatrixPart { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
     }
 
-    /// Returns the matrix with another role.
+    /// Returns the same declaration with the role `kind`.
     pub fn of(self, kind: Kind) -> Self {
         MatrixPart { kind, ..self }
     }
 
-    /// Returns the matrix with the mark that its inputs may exceed the range of f16.
+    /// Returns the same declaration for a matrix whose inputs may exceed the range of f16.
     pub fn wide(self) -> Self {
         MatrixPart { is_wide: true, ..self }
     }
 
-    /// Returns the matrix as plane `index` of a tensor `[of, …]`.
+    /// Returns the same declaration for a matrix that is plane `index` of a tensor `[of, …]`.
     pub fn plane(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: true }), ..self }
     }
 
-    /// Returns the matrix as rows `index * rows .. (index + 1) * rows` of a tensor with `of * rows` rows.
+    /// Returns the same declaration for a matrix that is the rows `index * rows .. (index + 1) * rows` of a tensor with `of * rows` rows.
     pub fn slice(self, index: usize, of: usize) -> Self {
         MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
 
-    /// Returns the shape of the tensor in the file.
+    /// Returns the shape of the tensor in the checkpoint.
     pub fn shape(&self) -> Vec<usize> {
         let (planes, stacked) = match self.slice {
             Some(Slice { of, is_plane: true, .. }) => (Some(of), 1),
@@ -107,12 +108,12 @@ impl MatrixPart {
         planes.into_iter().chain(if self.transposed { [self.k, rows] } else { [rows, self.k] }).collect()
     }
 
-    /// Returns the first row of the matrix among all rows of its tensor.
+    /// Returns the index of the matrix's first row among all rows of its tensor. The rows of all planes of a tensor are counted together.
     pub fn first_row(&self) -> usize {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// Returns the transposed matrix, `[k, rows]`: one row per input channel.
+    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel.
     ///
     /// # Panics
     /// If the matrix is a slice of a tensor.
@@ -121,7 +122,7 @@ impl MatrixPart {
         MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
     }
 
-    /// Returns the number of units of [`PAD`] elements in a row.
+    /// Returns the number of units in a padded row. A unit is [`PAD`] weights.
     pub fn units(&self) -> usize {
         padded(self.k) / PAD
     }
@@ -129,20 +130,22 @@ impl MatrixPart {
 
 /// The declaration of a stack of matrices.
 pub struct MatrixSpec {
-    /// One dispatch reads consecutive parts of the same format.
+    /// The matrices of the stack. One dispatch reads consecutive matrices of the same format.
     pub parts: Vec<MatrixPart>,
-    /// `true` if the inputs are mostly zeros. An executor may then store the matrix column-major and read only the columns that it needs.
+    /// `true` if the inputs that the stack multiplies are mostly zeros. An executor may then store the matrix column-major and read only the
+    /// columns of non-zero inputs.
     pub has_sparse_input: bool,
 }
 
-/// The size of a window in bytes. A window is a uniform binding of the largest size.
+/// The size in bytes of a window, which is a uniform binding of the largest size that every WebGPU device supports.
 pub const WINDOW_BYTES: usize = 65536;
-/// The number of windows that one dispatch binds for tiles.
+/// The number of windows that one dispatch binds for the tiles of a block.
 pub const WINDOWS: usize = 8;
-/// The alignment of a uniform binding, in bytes.
+/// The alignment in bytes of a window's start in its buffer.
 pub const WINDOW_ALIGN: usize = 256;
 
-/// Some rows of one part, cut into tiles. Tile i has units `i * tile_units .. (i + 1) * tile_units` of each row.
+/// Consecutive rows of one matrix of a stack, cut along their width into tiles. A unit is [`PAD`] weights. Tile i holds the units `i * tile_units
+/// .. (i + 1) * tile_units` of each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     pub part: usize,
@@ -152,16 +155,16 @@ pub struct Block {
     pub n_tiles: usize,
     /// The index of the buffer that holds the block.
     pub buffer: usize,
-    /// The first byte of the first tile in the buffer.
+    /// The offset of the first tile in the buffer, in bytes.
     pub at: usize,
-    /// The number of bytes from one tile to the next.
+    /// The distance from one tile to the next in bytes.
     pub tile_bytes: usize,
-    /// The size of the scales in bytes. The scales follow the tiles.
+    /// The size of the scales in bytes. The buffer holds the scales after the tiles.
     pub scale_bytes: usize,
 }
 
 impl Block {
-    /// Returns the first byte of the scales in the buffer.
+    /// Returns the offset of the scales in the buffer, in bytes.
     pub fn scales_at(&self) -> usize {
         self.at + self.n_tiles * self.tile_bytes
     }
@@ -170,31 +173,32 @@ impl Block {
         self.scales_at() + self.scale_bytes
     }
 
-    /// Returns the size in bytes of a buffer whose last block is this block. Every window of 64 KiB that begins in the block fits the buffer.
+    /// Returns the size in bytes of a buffer whose last block is this block. The buffer is large enough for a window that begins at any byte of the
+    /// block.
     pub fn buffer_bytes(&self) -> usize {
         self.end() + WINDOW_BYTES
     }
 }
 
-/// Rows of one format that fit one storage binding.
+/// Matrix rows of one format that together fit one storage binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatrixPiece {
     pub format: &'static dyn Format,
     pub segments: Vec<PieceSegment>,
-    /// The size in words of 16 bytes.
+    /// The size of the piece in words of 16 bytes.
     pub words: usize,
 }
 
-/// Consecutive rows of one part.
+/// The rows of one matrix of a stack that a piece holds. The rows are consecutive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PieceSegment {
     pub part: usize,
     pub first_row: usize,
     pub rows: usize,
     pub region: Region,
-    /// The first word of the codes within the piece.
+    /// The offset in the piece, in words of 16 bytes, of the stored weights (codes).
     pub codes: usize,
-    /// The first word of the scales within the piece.
+    /// The offset in the piece, in words of 16 bytes, of the scales.
     pub scales: usize,
 }
 
@@ -216,28 +220,28 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns the direction of the blocks that share a scale. In a matrix with sparse inputs, blocks run along columns even if a device stores
-    /// the matrix row-major. So its numbers are the same on every device.
+    /// Returns the direction in which consecutive weights share a scale: along rows, or along columns if the inputs are mostly zeros. A matrix with
+    /// such inputs is quantised along columns even if a device stores it row-major, so that its numbers are the same on every device.
     pub fn axis(&self) -> Axis {
         if self.has_sparse_input { Axis::Column } else { Axis::Row }
     }
 
-    /// Returns whether the matrix is an embedding, whose rows are looked up and never multiplied.
+    /// Returns whether the stack is an embedding: a table whose rows are looked up and never multiplied.
     pub fn is_table(&self) -> bool {
         self.parts.iter().any(|p| p.kind == Kind::Embedding)
     }
 
-    /// Returns the layout of `rows` rows of a part.
+    /// Returns the layout that `rows` rows of the matrix `part` have in a piece.
     pub fn region(&self, part: &MatrixPart, rows: usize) -> Region {
         Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
     }
 
-    /// Cuts the stack by rows into pieces of at most `limit` bytes. Rows that share words or scales stay together, even if they exceed the
-    /// limit. Only tests have such small limits.
+    /// Returns the stack, cut by rows into pieces of at most `limit` bytes. Rows that share words or scales stay in one piece, even if the piece
+    /// then exceeds the limit. Only the small limits of tests are ever exceeded.
     pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
-            // The number of rows that must stay together, because they share words or scales.
+            // The number of rows that share words or scales.
             let together = if self.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD };
             let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;
@@ -245,7 +249,7 @@ impl MatrixSpec {
                 let left = spec.rows - first_row;
                 let used = pieces.last().filter(|p| p.format == spec.format).map_or(usize::MAX, |p| p.words);
                 let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD_BYTES;
-                // All remaining rows, or as many as fit.
+                // The number of rows that fit the last piece: all remaining rows, or a multiple of `together`.
                 let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
                 if room == 0 && used > 0 {
                     pieces.push(MatrixPiece::new(spec.format));
@@ -262,11 +266,12 @@ impl MatrixSpec {
         pieces
     }
 
-    /// Cuts the only part into pieces of at most `limit` bytes. It cuts by output rows, in whole units. A piece has the weights of its rows for
-    /// all input channels, `[k, units]`. Rows that share scales stay together, even if they exceed the limit. Only tests have such small limits.
+    /// Returns the only matrix of the stack, cut by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: it has
+    /// the weights of its output rows for all input channels. Rows that share scales stay in one piece, even if the piece then exceeds the limit.
+    /// Only the small limits of tests are ever exceeded.
     ///
     /// # Panics
-    /// If the stack does not have exactly one part.
+    /// If the stack does not have exactly one matrix.
     pub fn column_pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let [part] = self.parts.as_slice() else { panic!("a matrix by columns has one part, not {}", self.parts.len()) };
         // Rows that share scales stay together.
@@ -284,9 +289,11 @@ impl MatrixSpec {
         (0..part.rows).step_by(step).map(piece).collect()
     }
 
-    /// Cuts every part into blocks. A buffer has at most `limit` bytes, but at least one block. `group`: the number of rows of a workgroup, a
-    /// multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows if `group` rows fit its tiles. The last block of a part has the
-    /// remaining rows.
+    /// Returns the blocks of all matrices of the stack, and the place of each block in the buffers. The blocks of a buffer have at most `limit`
+    /// bytes together, unless a single block is larger.
+    ///
+    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows if `group` rows
+    /// fit its tiles. The last block of a matrix has the remaining rows.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
@@ -313,31 +320,32 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Returns whether the matrix can be laid out in blocks. Every row must fit the tiles of one dispatch. The scales of a block must fit one
-    /// uniform binding, and so must the inputs of a token.
+    /// Returns whether kernels can read the stack in blocks. The stack must not be an embedding. Every row must fit the tiles of one dispatch. The
+    /// scales of a block, and the inputs of one token, must each fit a uniform binding of 64 KiB.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // Scales per block of 64 weights always fit. Affine scales include one scale per column, however few the rows, so they are checked.
+        // The scales of formats with one scale per 64 weights always fit. Affine formats have one scale per column even in a block of few rows, so
+        // their scales are checked.
         let scales_fit = |p: &MatrixPart| {
             p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
         };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Returns how many bytes the stack takes in a file. On a device it takes about as many.
+    /// Returns how many bytes the weights and scales of the stack take in a file. They take about as many on a device.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }
 
-    /// Returns how many bytes the stack would take in a file if every part had the format that `format` returns.
+    /// Returns how many bytes the stack would take in a file if every matrix `p` of the stack had the format `format(p)`.
     pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
     }
 
-    /// Returns how many bytes a lookup reads: one row of every part.
+    /// Returns how many bytes a lookup in an embedding reads: one row of every matrix of the stack.
     pub fn row_bytes(&self) -> usize {
         self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
     }
@@ -353,8 +361,8 @@ impl MatrixSpec {
     }
 }
 
-/// Returns the first number in `0..n` for which `holds` is false, or `n` if `holds` is true for all. `holds` must be true below the returned
-/// number and false from there on.
+/// Returns the first number in `0..n` for which `holds` is false, or `n` if `holds` is true for all these numbers. Once `holds` is false for a
+/// number, `holds` must be false for all larger numbers.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

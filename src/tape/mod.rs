@@ -1,7 +1,8 @@
-//! The tape: a model's words in order, and the declarations of weights, activations and states that they use.
+//! The tape: the recorded program of a model. A tape lists the model's words (fused operations) in order, and declares the weights, activations and
+//! states that the words use.
 //!
-//! An architecture declares its weights and states and records words. An executor plays the words. A tape holds no numbers, knows no device
-//! and no file, and is the same for every token. The *twin* of a word is its reference implementation on the CPU.
+//! An architecture declares weights and states and records words. An executor plays the words. A tape holds no weight values, depends on no device
+//! and no file, and is the same for every token. The *twin* of a word is the word's reference implementation on the CPU.
 
 mod cache;
 mod checkpoint;
@@ -29,15 +30,15 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// The handle of an activation: f32 rows of padded columns, `[rows, stride]`.
+/// The handle of an activation. An activation is an array of f32 numbers, `[rows, stride]`, whose columns are padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
-/// The handle of a matrix of weights, or of a stack of matrices.
+/// The handle of a stack of one or more weight matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Matrix(pub(crate) usize);
 
-/// The handle of several vectors of weights. They are packed into one f32 buffer, `[n, stride]`.
+/// The handle of one or more weight vectors that are packed into one f32 buffer, `[n, stride]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
@@ -46,7 +47,7 @@ pub struct Vector(pub(crate) usize);
 pub enum Rows {
     /// One row per token of the step.
     Tokens,
-    /// One row per output: a token whose logits are requested.
+    /// One row per output. An output is a token whose logits are requested.
     Outputs,
     /// A fixed number of rows in every step.
     Fixed(usize),
@@ -66,21 +67,21 @@ impl Rows {
 /// The declaration of an activation.
 #[derive(Debug, Clone)]
 pub struct VarSpec {
-    /// The name in tests and errors. Scratch activations of the same name and shape are shared.
+    /// The name in tests and errors. Scratch activations with the same name, rows and columns are one activation.
     pub name: &'static str,
     pub rows: Rows,
-    /// The widths of the columns, in floats. Each column starts at a multiple of [`quant::PAD`].
+    /// The columns of a row, each given by its width in floats. Each column starts at a multiple of [`quant::PAD`] floats.
     pub columns: Vec<usize>,
-    /// The number of planes. The activation is `[planes, capacity, stride]`.
+    /// The number of planes. An activation with planes is `[planes, capacity, stride]`, where `capacity` is the number of rows per plane.
     pub planes: usize,
-    /// `true` if kernels use the activation but the twin does not.
+    /// `true` if only the word's kernels use the activation, and the word's twin does not.
     pub device_only: bool,
-    /// `true` if the activation is needed only within one word. A lowering may leave it unwritten.
+    /// `true` if only the word that writes the activation reads it. The word's kernels may leave such an activation unwritten.
     pub is_internal: bool,
 }
 
-/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of it. So a uniform binding may begin
-/// at every row, and both have the same stride for the same width.
+/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of `ROW_PAD`. So a uniform binding may begin at
+/// every row. An activation and a packed vector of the same width have the same stride.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
@@ -95,60 +96,61 @@ impl VarSpec {
     }
 }
 
-/// One vector of a packed set, and its form in the file.
+/// The declaration of one of several packed vectors, and of its form in the checkpoint.
 #[derive(Debug, Clone)]
 pub struct VectorPart {
-    /// The name of the tensor.
+    /// The name of the vector's tensor in the checkpoint.
     pub tensor: String,
-    /// `true` if the file may lack the tensor. The vector is then zero.
+    /// `true` if the checkpoint may lack the tensor. The vector is zero if the tensor is missing.
     pub optional: bool,
-    /// The shape in the file, or `None` if the file has a plain vector.
+    /// The shape of the tensor if the checkpoint stores the vector as a matrix. `None` if the checkpoint stores a plain vector.
     pub shape: Option<[usize; 2]>,
-    /// The number of elements of the vector, or `None` if the vector has the full width. The remainder of the width is zero.
+    /// The number of elements if the vector is shorter than [`VectorSpec::width`]. The remainder of the width is zero. `None` if the vector has the
+    /// full width.
     pub len: Option<usize>,
-    /// The number of consecutive elements of the vector that share one number of the file.
+    /// The number of consecutive elements of the vector that repeat one number of the checkpoint.
     pub repeat: usize,
-    /// A function that is applied to every number while loading, or `None`.
+    /// A function that is applied to every number while loading. `None` if the numbers are loaded unchanged.
     pub map: Option<fn(f32) -> f32>,
 }
 
 impl VectorPart {
-    /// Returns the vector with `len` elements. The remainder of the width is zero.
+    /// Returns the same declaration for a vector of `len` elements. The remainder of the width is zero.
     pub fn short(self, len: usize) -> Self {
         VectorPart { len: Some(len), ..self }
     }
 
-    /// Returns the vector for a file that stores it as a matrix `[rows, columns]`.
+    /// Returns the same declaration for a vector that the checkpoint stores as a matrix `[rows, columns]`.
     pub fn shaped(self, rows: usize, columns: usize) -> Self {
         VectorPart { shape: Some([rows, columns]), ..self }
     }
 
-    /// Returns the vector for a file that stores one number for every `n` consecutive elements.
+    /// Returns the same declaration for a vector that repeats every number of the checkpoint `n` times.
     pub fn repeated(self, n: usize) -> Self {
         VectorPart { repeat: n, ..self }
     }
 
-    /// Returns the vector with the function `map`, which is applied in f32 while loading.
+    /// Returns the same declaration for a vector whose numbers are changed by `map` in f32 while loading.
     pub fn map(self, map: fn(f32) -> f32) -> Self {
         VectorPart { map: Some(map), ..self }
     }
 }
 
-/// The declaration of packed vectors: `[parts, stride]`.
+/// The declaration of vectors that are packed into one buffer: `[parts, stride]`.
 #[derive(Debug, Clone)]
 pub struct VectorSpec {
-    /// The number of elements of a vector.
+    /// The number of elements of a vector, without padding.
     pub width: usize,
     pub parts: Vec<VectorPart>,
 }
 
 impl VectorSpec {
-    /// Returns the shape of a part's tensor in the file.
+    /// Returns the shape of the tensor of vector `part` in the checkpoint.
     pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
         part.shape.map_or_else(|| vec![self.len(part) / part.repeat], |s| s.to_vec())
     }
 
-    /// Returns the number of elements of a part, without padding.
+    /// Returns the number of elements of vector `part`, without padding.
     pub fn len(&self, part: &VectorPart) -> usize {
         part.len.unwrap_or(self.width)
     }
@@ -159,25 +161,26 @@ impl VectorSpec {
     }
 }
 
-/// The program of a model, or of a test.
+/// The recorded program of a model, or of a test: words in order, and the declarations of everything that the words use.
 pub struct Tape {
     pub vars: Vec<VarSpec>,
     pub matrices: Vec<MatrixSpec>,
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
     pub caches: Vec<CacheSpec>,
-    /// The format of all caches. It is chosen when the model is opened.
+    /// The format in which all caches are stored. It is chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// The rotary position embedding of all attention words, or `None` if nothing is rotated.
+    /// The rotary position embedding of all attention words. `None` if the model has no rotary position embedding.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
-    /// The output of the last word, `[outputs, vocab]`.
+    /// The activation that the last word writes: the logits, `[outputs, vocab]`. `None` until the architecture sets it.
     pub logits: Option<Var>,
-    /// The input of the head's matrix, `[outputs, width]`: the residual stream after the last norm.
+    /// The input of the matrix that computes logits: the residual stream after the last norm, `[outputs, width]`. `None` until the architecture
+    /// sets it.
     pub hidden: Option<Var>,
-    /// Activations that later layers read from earlier layers.
+    /// Activations that one layer writes and later layers read.
     pub carried: Vec<Var>,
-    /// The points of the recording at which the layers begin.
+    /// For each layer, how much of the tape was recorded before the layer.
     marks: Vec<section::Mark>,
 }
 
@@ -206,34 +209,34 @@ impl Tape {
         Self::default()
     }
 
-    /// Declares an activation that is shared with no other declaration.
+    /// Declares a new activation, even if an activation of the same name exists.
     pub fn var(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         self.vars.push(VarSpec { name, rows, columns: columns.to_vec(), planes: 1, device_only: false, is_internal: false });
         Var(self.vars.len() - 1)
     }
 
-    /// Declares scratch for data between the dispatches of one word. The twin does not use this scratch.
+    /// Declares scratch for data between the dispatches of one word. The word's twin does not use this scratch.
     pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].device_only = true;
         v
     }
 
-    /// Declares scratch within one word. The twin uses this scratch. Some lowerings leave it unwritten.
+    /// Declares scratch for data within one word. The word's twin uses this scratch, but some kernels of the word leave it unwritten.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;
         v
     }
 
-    /// Declares scratch like [`Tape::internal`], with several planes of the same width.
+    /// Declares scratch like [`Tape::internal`], with one row per token and at least `planes` planes of the same width.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
         let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
         v
     }
 
-    /// Declares an activation that later words may overwrite. Calls with the same name, rows and columns return the same activation.
+    /// Declares scratch: an activation that later words may overwrite. Calls with the same name, rows and columns return the same activation.
     pub fn scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         match self.vars.iter().position(|v| v.name == name && v.rows == rows && v.columns == columns) {
             Some(i) => Var(i),
@@ -247,7 +250,7 @@ impl Tape {
         Matrix(self.matrices.len() - 1)
     }
 
-    /// Declares a matrix whose input is mostly zeros.
+    /// Declares a matrix of the role [`Kind::Value`] whose inputs are mostly zeros.
     pub fn matrix_of_sparse_input(&mut self, part: MatrixPart) -> Matrix {
         let m = self.matrix(vec![part.of(Kind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
@@ -259,24 +262,24 @@ impl Tape {
         self.matrix(vec![part.of(Kind::Embedding)])
     }
 
-    /// Declares packed vectors of one width.
+    /// Declares vectors of one width that are packed into one buffer.
     pub fn vectors(&mut self, width: usize, parts: Vec<VectorPart>) -> Vector {
         self.vectors.push(VectorSpec { width, parts });
         Vector(self.vectors.len() - 1)
     }
 
-    /// Declares a recurrent state in f32 that is zero before the first token. `name`: the tensor in state files. `shape`: the shape of one
-    /// slot's part. `halves`: see [`StateSpec::halves`].
+    /// Declares a recurrent state in f32 that is zero before the first token. `name` is the name of its tensor in state files. `shape` is the shape
+    /// of one slot's state. [`StateSpec::halves`] explains `halves`.
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
         let format = quant::find("f32").expect("a format of the list");
         self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });
         State(self.states.len() - 1)
     }
 
-    /// Sets the format of recurrent states that are one matrix per head: f16 or f32. Other states stay f32.
+    /// Sets the format of the recurrent states that consist of one matrix per head. The format must be f16 or f32. All other states stay f32.
     ///
     /// # Errors
-    /// `Usage` for other formats, and for f16 if the tape has no such states.
+    /// `Usage` for another format, or for f16 if no state of the tape consists of one matrix per head.
     pub fn store_states(&mut self, format: &'static dyn Format) -> Result<()> {
         match format.name() {
             "f32" => (),
@@ -299,7 +302,7 @@ impl Tape {
         self.matrices.iter_mut().flat_map(|m| &mut m.parts).for_each(|p| p.format = format);
     }
 
-    /// Returns the names of the formats that the matrices have, sorted and without duplicates.
+    /// Returns the names of the formats of all matrices, sorted and without duplicates.
     pub fn formats(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.format.name()).collect();
         names.sort_unstable();
@@ -307,7 +310,7 @@ impl Tape {
         names
     }
 
-    /// Sets the value of a state before the first token.
+    /// Sets the value that a state has before the first token.
     pub fn begin_with(&mut self, state: State, initial: Initial) {
         self.states[state.0].initial = initial;
     }
@@ -344,7 +347,7 @@ impl Tape {
         self.caches.iter().map(|c| self.cache_format.size_bytes(c.block_len())).sum()
     }
 
-    /// Returns the first activation with this name, or `None` if there is no such activation.
+    /// Returns the first activation of this name, or `None` if no activation has this name.
     pub fn find_var(&self, name: &str) -> Option<Var> {
         self.vars.iter().position(|v| v.name == name).map(Var)
     }
@@ -359,7 +362,7 @@ impl Tape {
         self.caches.iter().position(|c| c.name == name).map(Cache)
     }
 
-    /// Returns every tensor that the tape reads, without duplicates: name, shape in the file, and true if the tensor is optional.
+    /// Returns every tensor that the tape reads, without duplicates: its name, its shape in the checkpoint, and whether it is optional.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>, bool)> {
         let matrices = self.matrices.iter().flat_map(|m| &m.parts).map(|p| (p.tensor.as_str(), p.shape(), p.optional));
         let vectors = self.vectors.iter().flat_map(|v| v.parts.iter().map(|p| (p.tensor.as_str(), v.shape(p), p.optional)));
@@ -367,18 +370,18 @@ impl Tape {
             Initial::Tensor(name) => Some((name.as_str(), s.shape.clone(), false)),
             _ => None,
         });
-        // Several parts may read one tensor.
+        // Several declarations may name one tensor.
         let mut seen = std::collections::HashSet::new();
         matrices.chain(vectors).chain(states).filter(|(name, ..)| seen.insert(*name)).collect()
     }
 }
 
-/// Returns a required vector.
+/// Returns the declaration of a vector whose tensor the checkpoint must have.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, repeat: 1, map: None }
 }
 
-/// Returns an optional vector. It is zero if the file does not have the tensor.
+/// Returns the declaration of a vector that is zero if the checkpoint lacks its tensor.
 pub fn optional_vector(tensor: impl Into<String>) -> VectorPart {
     VectorPart { optional: true, ..vector(tensor) }
 }

@@ -1,28 +1,28 @@
-//! The layout of some rows of a matrix on a device: codes, then scales, in words of 16 bytes.
+//! The layout of consecutive rows of a matrix on a device: the stored weights (codes), then the scales. Sizes count words of 16 bytes.
 
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 
-/// The number of bytes in a word, the unit that kernels load.
+/// The size in bytes of a word, the unit that kernels load from memory.
 pub const WORD_BYTES: usize = 16;
 
-/// The order in which units of eight codes are stored.
+/// The order in which a device stores the codes of a matrix. A unit is eight codes of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Groups of four rows, which a lane reads together. A word has the same unit of several consecutive rows, as many as fit.
+    /// Groups of four rows, which a lane reads together. A word of 16 bytes holds the same unit of as many consecutive rows as fit.
     Quads,
-    /// One row after another.
+    /// Row after row.
     Plain,
 }
 
-/// Rows of a matrix that are stored together.
+/// Consecutive rows of a matrix that a device stores together, and their layout.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
     pub format: &'static dyn Format,
     pub axis: Axis,
     pub order: Order,
     pub rows: usize,
-    /// The number of units of [`PAD`] codes in a row.
+    /// The number of units in a row. A unit is [`PAD`] codes.
     pub units: usize,
 }
 
@@ -34,7 +34,7 @@ impl Region {
         self.format.size_bytes(PAD)
     }
 
-    /// Returns the number of rows that share a word.
+    /// Returns how many rows have codes in one word.
     fn rows_per_word(&self) -> usize {
         match self.order {
             Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
@@ -42,16 +42,16 @@ impl Region {
         }
     }
 
-    /// Returns how many words the codes take.
+    /// Returns how many words of 16 bytes the codes take.
     pub fn code_words(&self) -> usize {
         let rows = if self.order == Order::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many words the scales take. A word has eight f16 scales. The layouts, in words:
-    /// - blocks along rows: `[rows / 8, blocks of a row]`, one word for eight rows;
-    /// - blocks along columns: `[blocks of rows, units]`, one word for eight columns;
-    /// - affine: `[2 (scale, offset), rows / 8]`, then `[2, units]`.
+    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. The scales are stored as follows:
+    /// - Blocks along rows: `[rows / 8, blocks per row]` words. A word has the scales of eight rows.
+    /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
+    /// - Affine: `[2, rows / 8]` words for the scales and the offsets of rows, then `[2, units]` words for those of columns.
     pub fn scale_words(&self) -> usize {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
@@ -62,12 +62,13 @@ impl Region {
         }
     }
 
-    /// Returns how many words codes and scales take together.
+    /// Returns how many words of 16 bytes codes and scales take together.
     pub fn words(&self) -> usize {
         self.code_words() + self.scale_words()
     }
 
-    /// Returns the modules for the slots `weight`, `scale` and `matrix` of kernels that read the region from a storage buffer.
+    /// Returns pairs of a shader slot and its module for kernels that read the region from a storage buffer. The slots are `weight`, `scale` and
+    /// `matrix`.
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
@@ -79,13 +80,13 @@ impl Region {
         vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 
-    /// Returns the codes in the device's order. `codes` has row after row.
+    /// Returns the codes in the order in which the device stores them. `codes` holds the codes row by row.
     pub fn place_codes(&self, codes: &[u8]) -> Vec<u8> {
         self.place_tile(codes, 0, self.units)
     }
 
-    /// Returns units `first .. first + n` of each row in the device's order, as a region of `n` units per row. Units after the end of a row are
-    /// zero.
+    /// Returns the units `first .. first + n` of each row, laid out as a region of `n` units per row. `codes` holds the codes row by row. Units
+    /// beyond the end of a row are zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
@@ -103,7 +104,7 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the device's order. `scales` is `[rows, blocks]` or `[blocks, columns]`.
+    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks]` or `[blocks, columns]`.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {
@@ -119,7 +120,8 @@ impl Region {
         bytes(&placed)
     }
 
-    /// Returns affine scales and offsets in the device's order. The region begins at row `first` of the matrix.
+    /// Returns the affine scales and offsets of the region in the order in which the device stores them. `first` is the index of the region's first
+    /// row in the matrix.
     pub fn place_affine(&self, affine: &Affine, first: usize) -> Vec<u8> {
         let stored = affine.stored(first, self.rows, self.units * PAD);
         let rows = self.rows.next_multiple_of(PAD);

@@ -1,13 +1,14 @@
-//! Sections: consecutive layers of a tape. If several devices share a model, each device holds one section.
+//! Sections of a tape, the recorded program of a model. A section is a range of consecutive layers. If several devices share a model, each device
+//! holds one section.
 //!
-//! Handles keep their indices in the whole tape, so words do not depend on sections.
+//! A handle has the same index in a section as in the whole tape, so words do not depend on sections.
 
 use super::{Tape, Var, Word};
 use crate::error::{Error, Result};
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
-/// The numbers of words, weights and states that are recorded at one point of the recording.
+/// The numbers of words, weights and states that a tape had at one moment of its recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     words: usize,
@@ -17,7 +18,7 @@ pub(super) struct Mark {
     caches: usize,
 }
 
-/// The words, weights and states of some layers, as ranges of indices in the whole tape.
+/// The words, weights and states of consecutive layers, as ranges of indices in the whole tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     pub words: Range<usize>,
@@ -28,23 +29,26 @@ pub struct Extent {
 }
 
 impl Tape {
-    /// Begins the next layer. Everything that is recorded after the call belongs to this layer. Words before the first call belong to the first
-    /// layer. The final norm and the head count as a layer, so call this function for them, too. A tape without calls counts as one layer.
+    /// Begins the next layer. Everything that is recorded after the call belongs to this layer. Everything that is recorded before the first call
+    /// belongs to the first layer.
+    ///
+    /// The final norm and the head together count as the last layer, so call this function before they are recorded, too. A tape without calls has
+    /// one layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }
 
-    /// Marks an activation as carried: later layers read what earlier layers wrote to it.
+    /// Declares that later layers read what earlier layers wrote to the activation `var`.
     pub fn carry(&mut self, var: Var) {
         self.carried.push(var);
     }
 
-    /// Returns the number of layers, the head included.
+    /// Returns the number of layers. The final norm and the head together count as one layer.
     pub fn n_layers(&self) -> usize {
         self.marks.len().max(1)
     }
 
-    /// Returns the words, weights and states of some layers.
+    /// Returns which words, weights and states belong to the layers `layers`.
     pub fn extent(&self, layers: &Range<usize>) -> Extent {
         let mark = |layer: usize| match layer {
             0 => Mark::default(),
@@ -77,14 +81,15 @@ impl Tape {
 pub struct Section {
     pub tape: Arc<Tape>,
     pub layers: Range<usize>,
-    /// The number of layers that stay on the device: the first layers of the section. The other layers are copied from host memory in each step.
+    /// The number of layers whose weights stay on the device: the first layers of the section. The weights of all other layers are copied from host
+    /// memory in each step.
     pub n_resident: usize,
-    /// The words, weights and states of the layers.
+    /// The words, weights and states of the section's layers.
     pub own: Extent,
 }
 
 impl From<Arc<Tape>> for Section {
-    /// Returns the section with all layers.
+    /// Returns the section that has all layers of the tape.
     fn from(tape: Arc<Tape>) -> Section {
         let layers = 0..tape.n_layers();
         Section { own: tape.extent(&layers), n_resident: layers.len(), layers, tape }
@@ -92,10 +97,10 @@ impl From<Arc<Tape>> for Section {
 }
 
 impl Section {
-    /// Cuts a tape into sections.
+    /// Cuts a tape into one section per range of layers.
     ///
     /// # Errors
-    /// `Usage` if a range is empty, or if the ranges do not follow each other from 0 to [`Tape::n_layers`].
+    /// `Usage` if a range is empty, or if the ranges do not cover the layers from 0 to [`Tape::n_layers`] in order, each layer once.
     pub fn cut(tape: &Arc<Tape>, layers: &[Range<usize>]) -> Result<Vec<Section>> {
         let mut next = 0;
         for range in layers {
@@ -117,23 +122,24 @@ impl Section {
         Ok(layers.iter().map(section).collect())
     }
 
-    /// Returns the section with at most `n_resident` layers that stay on the device. The device streams the other layers.
+    /// Returns the section with at most `n_resident` layers whose weights stay on the device. The weights of all other layers are copied from host
+    /// memory in each step.
     pub fn resident(self, n_resident: usize) -> Section {
         Section { n_resident: n_resident.min(self.layers.len()), ..self }
     }
 
-    /// Returns the words in order.
+    /// Returns the words of the section in order.
     pub fn words(&self) -> impl Iterator<Item = &dyn Word> {
         self.tape.words[self.own.words.clone()].iter().map(AsRef::as_ref)
     }
 
-    /// Returns whether the section has the last layer, which computes the logits.
+    /// Returns whether the section has the tape's last layer, which computes the logits.
     pub fn is_last(&self) -> bool {
         self.layers.end == self.tape.n_layers()
     }
 }
 
-/// One item per matrix, vector, state or cache of a section, indexed as in the whole tape.
+/// A list with one item per matrix, vector, state or cache of a section. It is indexed by the handle's index in the whole tape.
 #[derive(Clone)]
 pub struct Held<T> {
     first: usize,
@@ -141,10 +147,10 @@ pub struct Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Calls `make` with each index and returns the results.
+    /// Calls `make` with each index in `indices` and returns the list of the results.
     ///
     /// # Errors
-    /// The first error of `make`.
+    /// Returns the first error of `make`.
     pub fn new(indices: &Range<usize>, make: impl FnMut(usize) -> Result<T>) -> Result<Held<T>> {
         Ok(Held { first: indices.start, items: indices.clone().map(make).collect::<Result<_>>()? })
     }

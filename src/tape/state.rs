@@ -1,24 +1,25 @@
-//! Recurrent states: pages of numbers, one page per slot. The size of a page does not depend on the length of a text.
+//! Recurrent states. A page holds the states of one slot. The size of a page does not depend on the length of the slot's text.
 
 use super::ROW_PAD;
 use crate::quant::{self, Format, padded};
 
-/// The handle of one recurrent state of all slots: `[pages, size]`.
+/// The handle of one recurrent state in all pages: `[pages, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State(pub(crate) usize);
 
 /// The declaration of a recurrent state.
 #[derive(Clone)]
 pub struct StateSpec {
-    /// The tensor name in state files.
+    /// The name of the tensor that holds the state in a state file.
     pub name: String,
-    /// The shape of one page, which is the part of one slot.
+    /// The shape of the state of one slot, which is stored in one page.
     pub shape: Vec<usize>,
-    /// `true` if a page has two halves. A step reads one half and writes the other half. This is for vectors that one dispatch reads and writes.
+    /// `true` if a page has two halves. A step reads one half and writes the other half. Vectors that one dispatch both reads and writes need two
+    /// halves.
     pub halves: bool,
-    /// The value before the first token.
+    /// The value of the state before the first token.
     pub initial: Initial,
-    /// The format on a device. Twins store f32, rounded to the numbers that the format has.
+    /// The format in which a device stores the state. Twins store f32 numbers that are rounded to this format.
     pub format: &'static dyn Format,
 }
 
@@ -27,35 +28,36 @@ pub struct StateSpec {
 pub enum Initial {
     #[default]
     Zeros,
-    /// One number per row: all elements of a row begin with it.
+    /// One number per row. All elements of a row begin with the row's number.
     Rows(Vec<f32>),
     /// A tensor of the checkpoint that has the state's shape.
     Tensor(String),
 }
 
 impl StateSpec {
-    /// Returns how many numbers a page has, or half a page if the state has halves.
+    /// Returns how many numbers of the state a page has. If the state has halves, returns how many numbers half a page has.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Returns whether a page has no numbers.
+    /// Returns whether the state has no numbers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether the state is one matrix per head, `[H, S, S]`. Only such a state may be stored as f16: vectors of token shift take little
-    /// memory, and the exponents of RWKV-4 exceed the range of f16.
+    /// Returns whether the state consists of one matrix per head, `[heads, size, size]`. Only such a state may be stored as f16. Vectors of token
+    /// shift take little memory, and the exponents in the state of RWKV-4 exceed the range of f16.
     pub fn is_matrices(&self) -> bool {
         self.shape.len() == 3
     }
 
-    /// Returns the number of floats from one (half) page to the next. This is the stride in the memory of twins and, for vectors, on a device.
+    /// Returns the number of floats from one page to the next, or from one half page to the next if the state has halves. Twins use this stride for
+    /// all states. Devices use it for states without matrices.
     pub fn stride(&self) -> usize {
         if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
 
-    /// Returns how many floats `pages` pages take in the memory of twins.
+    /// Returns how many floats the state takes in the memory of twins for `pages` pages.
     pub fn total(&self, pages: usize) -> usize {
         self.stride() * self.n_pages(pages)
     }
@@ -65,7 +67,8 @@ impl StateSpec {
         pages * if self.halves { 2 } else { 1 }
     }
 
-    /// Returns how many numbers a row has, and how many a device stores for a row. A device pads the rows of matrices with zeros.
+    /// Returns the width of a row, and the width that a device stores for the row. A device pads rows with zeros. A state without matrices is one
+    /// row.
     fn row(&self) -> (usize, usize) {
         match self.shape[..] {
             [_, _, size] => (size, padded(size)),
@@ -73,19 +76,19 @@ impl StateSpec {
         }
     }
 
-    /// Returns the number of bytes from one (half) page to the next on a device.
+    /// Returns how many bytes the state takes in a page on a device. If the state has halves, returns how many bytes half a page takes.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)
     }
 
-    /// Returns how many bytes `pages` pages take on a device.
+    /// Returns how many bytes the state takes on a device for `pages` pages.
     pub fn size_bytes(&self, pages: usize) -> usize {
         self.page_bytes() * self.n_pages(pages)
     }
 
-    /// Encodes a (half) page in the form that a device stores. Numbers beyond the format's range are clamped, because an infinite number would
-    /// stay in the state forever.
+    /// Returns the numbers of a page, or of half a page, in the form in which a device stores them. Numbers beyond the format's range are clamped,
+    /// because an infinite number would stay in the state forever.
     pub fn encode(&self, values: &[f32]) -> Vec<u8> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; values.len() / width.max(1) * stored];
@@ -94,7 +97,7 @@ impl StateSpec {
         quant::encode_within(self.format, &rows)
     }
 
-    /// Decodes a (half) page.
+    /// Returns the numbers of a page, or of half a page, that a device stores as `bytes`.
     pub fn decode(&self, bytes: &[u8]) -> Vec<f32> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; self.len() / width.max(1) * stored];
@@ -102,7 +105,7 @@ impl StateSpec {
         rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
     }
 
-    /// Rounds numbers to the numbers that the format has, as storing them on a device does.
+    /// Rounds each number to a number that the format can store. The result is the same as storing the numbers on a device and reading them back.
     pub fn round(&self, values: &mut [f32]) {
         // f32 needs no rounding.
         if self.format.largest().is_finite() {

@@ -1,28 +1,29 @@
-//! One step: the tokens of several slots, one after another, and the memory of each slot.
+//! One step: one pass through the model for tokens of one or several slots.
 //!
-//! `Step::encode` alone defines the layout of the data that `shaders/lib/cursor.wgsl` reads.
+//! `Step::encode` alone writes the cursor, which describes a step to kernels. `shaders/lib/cursor.wgsl` reads the cursor.
 
 use crate::error::{Error, Result};
 
-/// The number of 32-bit numbers in the cursor's uniform buffer. They take 64 KiB, a size that every WebGPU device supports.
+/// The size in 32-bit numbers of the cursor, the uniform buffer that describes a step. The cursor takes 64 KiB, a size that every WebGPU device
+/// supports.
 pub const CURSOR_WORDS: usize = 16384;
 
-/// Consecutive tokens of one slot.
+/// Consecutive tokens of one slot in a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
-    /// The first row of the run in the step's activations.
+    /// The index of the run's first token in [`Step::tokens`], and of its first row in activations with one row per token.
     pub first_row: u32,
-    /// The number of tokens.
+    /// The number of tokens in the run.
     pub len: u32,
-    /// The page of the recurrent state that the step reads.
+    /// The page from which the step reads the slot's recurrent states.
     pub page_in: u32,
-    /// The page that the step writes. It differs from `page_in` if another slot shares the page that the step reads.
+    /// The page to which the step writes the slot's recurrent states. It differs from `page_in` if another slot shares that page.
     pub page_out: u32,
-    /// The half page that the step reads.
+    /// The half page that the step reads, for states with halves. Half h (0 or 1) of page p has the number 2 p + h.
     pub shift_in: u32,
-    /// The half page that the step writes. It always differs from `shift_in`.
+    /// The half page that the step writes, numbered like `shift_in`. It always differs from `shift_in`.
     pub shift_out: u32,
-    /// The position of the first token: the number of tokens that the slot has read before. Only models with caches use it.
+    /// The position of the run's first token: the number of tokens that the slot has read before this step. Only models with caches use `position`.
     pub position: u32,
     /// The index of the slot's first block in [`Step::blocks`].
     pub blocks_at: u32,
@@ -38,18 +39,18 @@ impl Run {
 /// The work of one step. The tokens are divided into runs, one run per slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Token ids, run after run.
+    /// Token ids, run by run.
     pub tokens: Vec<u32>,
     pub runs: Vec<Run>,
-    /// The rows whose logits are requested.
+    /// The indices in `tokens` of the tokens whose logits are requested.
     pub outputs: Vec<u32>,
-    /// The blocks of the caches, slot by slot. They have room for the new tokens. A step that will be advanced also lists the blocks for later
-    /// tokens.
+    /// The blocks of each slot's cache, slot by slot, including blocks for the new tokens. A step that [`Step::advance`] will advance also lists
+    /// the blocks for later tokens.
     pub blocks: Vec<u32>,
 }
 
 impl Step {
-    /// Returns the largest number of tokens in a step of `runs` runs with one output each.
+    /// Returns how many tokens a step of `runs` runs may have, so that the cursor has room for the step even if every token is an output.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }
@@ -62,7 +63,7 @@ impl Step {
         self.blocks.clear();
     }
 
-    /// Returns how many tokens the longest slot has read after this step.
+    /// Returns the largest number of tokens that any slot of the step has read after this step.
     pub fn context(&self) -> usize {
         self.runs.iter().map(Run::end).max().unwrap_or(0)
     }
@@ -70,7 +71,7 @@ impl Step {
     /// Fills `words` with the cursor, in rows of four numbers: two rows of header, one row per token, two rows per run, one row per four outputs.
     ///
     /// # Errors
-    /// `Input` if the step has too many tokens, runs and outputs for the cursor.
+    /// `Input` if the cursor has no room for so many tokens, runs and outputs.
     pub fn encode(&self, words: &mut Vec<u32>) -> Result<()> {
         let runs_at = 2 + self.tokens.len();
         let outputs_at = runs_at + 2 * self.runs.len();
@@ -97,8 +98,8 @@ impl Step {
         Ok(())
     }
 
-    /// Advances a step in which every run has one token and one output. The next token of run i is `drawn[i]`, and each run reads the pages that
-    /// it wrote last. On a device, `shaders/sample/draw.wgsl` does the same.
+    /// Turns this step into the next step. Every run must have one token and one output. The next token of run i is `drawn[i]`, and each run reads
+    /// the pages that it wrote in this step. On a device, `shaders/sample/draw.wgsl` does the same.
     pub fn advance(&mut self, drawn: &[u32]) {
         for (run, &token) in self.runs.iter_mut().zip(drawn) {
             self.tokens[run.first_row as usize] = token;
@@ -108,7 +109,7 @@ impl Step {
         }
     }
 
-    /// Returns an iterator over all rows: the row, its run, and the index of the row within the run.
+    /// Returns an iterator over the tokens of the step: the index of the token's row, the token's run, and the index of the token in the run.
     pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
     }

@@ -1,15 +1,17 @@
-//! Sizes of the kernels of the class `Groups`: the defaults, and the candidates that a tuning pass tries.
+//! Sizes of the kernels for GPUs ([`Class::Groups`](super::Class::Groups)): the defaults, and the candidates that a tuning pass tries.
 //!
-//! A kernel adds numbers in the same order for all sizes. So sizes change the speed and never a result.
+//! A kernel adds numbers in the same order for all sizes. So the sizes change the speed and never a result.
 
 use serde::{Deserialize, Serialize};
 
-/// The largest number of tokens for which a product reads weights into registers, once for all tokens. More tokens use the tiled kernels.
+/// The largest number of tokens for which a product loads each weight once, into a register, for all tokens. Steps with more tokens use the tiled
+/// product.
 pub const BATCH: usize = 16;
-/// The largest number of tokens for which words compute the input of a product inside the product.
+/// The largest number of tokens for which one kernel computes a product together with the product's input.
 pub const FUSED: usize = 4;
 
-/// The work of a workgroup of the tiled product, and the work of each of its lanes. All fields are multiples of four.
+/// The sums that one workgroup of the tiled product computes (`rows` x `tokens`), and that one lane computes (`lane_rows` x `lane_tokens`). All
+/// fields are multiples of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tile {
     pub rows: usize,
@@ -18,16 +20,16 @@ pub struct Tile {
     pub lane_tokens: usize,
 }
 
-/// The number of inputs that a tile takes at a time: DEPTH of `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
+/// The number of inputs that a workgroup loads at a time: the constant DEPTH of `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
 const DEPTH: usize = 16;
 
 impl Tile {
-    /// Returns a tile of `rows` x `tokens` sums. Each lane has `lane_rows` x `lane_tokens` of them.
+    /// Returns a tile of `rows` x `tokens` sums, of which each lane computes `lane_rows` x `lane_tokens`.
     pub const fn new(rows: usize, tokens: usize, lane_rows: usize, lane_tokens: usize) -> Tile {
         Tile { rows, tokens, lane_rows, lane_tokens }
     }
 
-    /// Returns the number of lanes of a workgroup.
+    /// Returns the number of lanes in a workgroup.
     pub fn lanes(&self) -> usize {
         self.rows / self.lane_rows * self.tokens / self.lane_tokens
     }
@@ -46,46 +48,47 @@ impl Tile {
     }
 }
 
-/// The candidates for `tiles`: for steps of up to 32 tokens, of up to 64 tokens, and of more tokens.
+/// The candidates for [`Tuning::tiles`]: for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
 const TILES: [[Tile; 4]; 3] = [
     [Tile::new(64, 32, 8, 4), Tile::new(64, 32, 4, 4), Tile::new(32, 32, 4, 4), Tile::new(128, 32, 8, 4)],
     [Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(64, 64, 8, 8), Tile::new(32, 64, 4, 4)],
     [Tile::new(64, 128, 8, 8), Tile::new(64, 128, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(128, 128, 8, 8)],
 ];
-/// The candidates for `rows` and `batch_rows`.
+/// The candidates for [`Tuning::rows`] and [`Tuning::batch_rows`].
 const ROWS: [usize; 3] = [4, 8, 16];
-/// The candidates for `input_rows`.
+/// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The sizes of all kernels.
+/// The sizes of all kernels of the family [`Class::Groups`](super::Class::Groups).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// The number of rows per workgroup for one token, a multiple of four.
+    /// The number of matrix rows per workgroup in a product for one token. It is a multiple of four.
     pub rows: usize,
-    /// The largest number of rows per workgroup for several tokens. A workgroup has fewer rows if a lane would keep more than 64 sums.
+    /// The largest number of matrix rows per workgroup in a product for 2 to [`BATCH`] tokens. A workgroup has fewer rows if a lane would keep more
+    /// than 64 sums.
     pub batch_rows: usize,
-    /// The number of rows per workgroup if the workgroup also computes the input. All its rows share this input.
+    /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
-    /// The tiles for steps of up to 32 tokens, of up to 64 tokens, and of more tokens.
+    /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
 }
 
 impl Default for Tuning {
-    /// Returns sizes that were chosen by arithmetic. A number that a lane loads from workgroup memory is used in 2 multiplications if the lane
-    /// has 4 x 4 sums, in 2.7 with 8 x 4 sums and in 4 with 8 x 8 sums. Tiles of 64 x 128 read half as many weights as tiles of 64 x 64. Steps of
-    /// few tokens have small tiles, so that the device has more workgroups.
+    /// Returns sizes that were chosen by arithmetic. A lane uses each number that it loads from workgroup memory in 2 multiplications if the lane
+    /// has 4 x 4 sums. With 8 x 4 sums, the number is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x 128 sums read
+    /// half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
         Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
     }
 }
 
 impl Tuning {
-    /// Returns the tile for `n` tokens.
+    /// Returns the tile for a step of `n` tokens.
     pub fn tile(&self, n: usize) -> Tile {
         self.tiles[Self::tile_class(n)]
     }
 
-    /// Returns whether every size is a candidate. Only candidates are tested, and a file may have any size.
+    /// Returns whether every size is one of the candidates. Only candidates are tested, but a file may contain any size.
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
@@ -96,7 +99,8 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one of the sizes that such a step uses.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ from it in one size. Only sizes that such a step uses
+    /// are varied.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

@@ -1,65 +1,67 @@
-//! Words. A word is a formula with two implementations: dispatches on a device, and a reference implementation on the CPU, its *twin*.
+//! Words, the fused operations of a layer. A word has two implementations: dispatches on a device, and its *twin*, the reference implementation on
+//! the CPU.
 
 use super::{Cache, Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
 use std::ops::Range;
 
-/// One fused step of a layer.
+/// One fused operation of a layer.
 pub trait Word: Send + Sync {
-    /// Returns the name in profiles, tests and errors.
+    /// Returns the word's name in profiles, tests and errors.
     fn name(&self) -> &'static str;
 
-    /// Encodes the word as dispatches that are correct for all steps within the bounds of `cx`.
+    /// Returns the dispatches of the word. They are correct for every step within the upper bounds in `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
     /// Computes the word on the host, with loops that are as simple as possible.
     fn twin(&self, host: &mut Host);
 
-    /// Returns the input that is mostly zeros: an activation, and the range of floats in each row. Returns `None` if the word has no such input.
+    /// Returns the input of the word that is mostly zeros: an activation, and the range of floats in each of its rows. Returns `None` if the word
+    /// has no such input.
     fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
         None
     }
 
-    /// Returns whether the word computes logits. Steps without outputs skip such words.
+    /// Returns whether the word computes logits. A step without outputs skips such a word.
     fn is_head(&self) -> bool {
         false
     }
 }
 
-/// The family of kernels that suits an adapter.
+/// A family of kernels. Each family suits one kind of adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Kernels for GPUs. The lanes of a workgroup cooperate through workgroup memory.
     Groups,
-    /// Kernels for software adapters. Products have one lane per row or group of rows, and no barriers.
+    /// Kernels for software adapters, which run shaders on the CPU. Products have one lane per row or group of rows, and no barriers.
     Lanes,
 }
 
-/// The capabilities of an adapter, and options that kernels depend on.
+/// The capabilities of an adapter, and the options that kernels depend on.
 #[derive(Debug, Clone)]
 pub struct Caps {
     pub class: Class,
     /// The size of the largest storage binding, in bytes.
     pub max_binding: usize,
-    /// `true` if steps of all sizes use the same kernels, so that no result depends on the batch.
+    /// `true` if steps of all sizes use the same kernels, so that no result depends on the other slots of the batch.
     pub batch_invariant: bool,
-    /// `true` if the adapter can add within subgroups.
+    /// `true` if kernels may add numbers across the lanes of a subgroup.
     pub subgroups: bool,
-    /// The number of rows and of columns of a cooperative matrix, 16 or 8, or `None` if the adapter has no cooperative matrices.
+    /// The size of a cooperative matrix: 16 for 16 x 16, or 8 for 8 x 8. `None` if the adapter has no cooperative matrices.
     pub cooperative: Option<usize>,
     /// The sizes of the kernels.
     pub tuning: Tuning,
-    /// `true` if kernels read only the columns of non-zero inputs of a matrix with sparse inputs.
+    /// `true` if a matrix with mostly zero inputs may be stored column-major. Kernels then read only the columns of non-zero inputs.
     pub sparse: bool,
 }
 
 impl Caps {
-    /// Returns the capabilities that every adapter of a class has.
+    /// Returns the capabilities that every adapter of the kernel family `class` has.
     pub fn plain(class: Class, max_binding: usize) -> Caps {
         Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
-    /// Returns the module for the slot `reduce`. Under batch invariance, this module does not use subgroups: some drivers choose a different
-    /// subgroup size for each kernel, and the kernel depends on the batch size.
+    /// Returns the shader slot `reduce` and its module. If `batch_invariant` is true, the module does not use subgroups. The kernel depends on the
+    /// batch size, and some drivers choose a different subgroup size for each kernel.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -69,19 +71,19 @@ impl Caps {
         ("reduce", module.to_string())
     }
 
-    /// Returns whether a matrix is laid out in blocks on this adapter.
+    /// Returns whether this adapter stores a matrix in blocks, the layout for uniform buffers.
     pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
         self.class == Class::Lanes && matrix.fits_windows()
     }
 
     /// Returns whether this adapter stores a matrix column-major and reads only the columns of non-zero inputs. Software adapters never do: they
-    /// read windows of rows many times faster than storage buffers.
+    /// read rows from uniform buffers many times faster than columns from storage buffers.
     pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
         self.sparse && matrix.has_sparse_input && self.class == Class::Groups && !self.batch_invariant
     }
 }
 
-/// The context of [`Word::lower`]: tape, adapter and upper bounds of a step.
+/// The input of [`Word::lower`]: a tape, an adapter and the upper bounds of a step.
 pub struct Lowering<'a> {
     pub tape: &'a Tape,
     pub caps: &'a Caps,
@@ -91,38 +93,38 @@ pub struct Lowering<'a> {
     pub runs: usize,
     /// The largest number of outputs in the step.
     pub outputs: usize,
-    /// The number of rows in an activation that has one row per token, or in one plane of it.
+    /// The number of rows in an activation with one row per token. If the activation has planes, every plane has this many rows.
     pub capacity: usize,
-    /// The largest number of tokens that a slot has read after the step.
+    /// The largest number of tokens that any slot has read after the step.
     pub context: usize,
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16. This is so under batch invariance, and if a step has more outputs than runs:
-    /// then the logits themselves are the result.
+    /// Returns whether products must not round activations to f16. They must not round under batch invariance, and in a step with more outputs than
+    /// runs. The result of such a step is the logits themselves.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns the largest number of rows of an activation in the step.
+    /// Returns the largest number of rows that an activation has in the step.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }
 }
 
-/// One dispatch, as plain data. Constants, parameters and bindings have the same names as in the shader. Only the shader has binding numbers
-/// and offsets.
+/// One dispatch as plain data. Constants, parameters and bindings have the names that the shader gives them. Binding numbers and offsets are known
+/// only to the shader.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     /// The path within `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// The modules for the shader's slots: `("weight", "weight::f32")`.
+    /// The modules for the shader's slots, as pairs of slot and module: `("weight", "weight::f32")`.
     pub modules: Vec<(&'static str, String)>,
-    /// The constants of the generated module `constants`.
+    /// The constants of the generated shader module `constants`: names and values.
     pub constants: Vec<(&'static str, u32)>,
-    /// The values for the fields of `Params`.
+    /// The fields of the shader's struct `Params`: names and values.
     pub params: Vec<(&'static str, Param)>,
-    /// The bindings, by the names of the shader's variables.
+    /// The resources that the shader's variables are bound to, by the names of the variables.
     pub bindings: Vec<(&'static str, Binding)>,
     /// The numbers of workgroups in x, y and z.
     pub grid: [u32; 3],
@@ -171,12 +173,12 @@ pub enum Binding {
     Angles,
     /// A piece of a matrix: the matrix, and the index of the piece in [`MatrixSpec::pieces`] or [`MatrixSpec::column_pieces`].
     Piece(Matrix, usize),
-    /// A uniform binding of 64 KiB: the matrix, the index of one of its buffers, and the first byte in this buffer.
+    /// A window of 64 KiB into a matrix: the matrix, the index of one of its buffers, and the window's first byte in this buffer.
     Window(Matrix, usize, usize),
-    /// A uniform binding of 64 KiB: the activation, and the first byte in it.
+    /// A window of 64 KiB into an activation: the activation, and the window's first byte.
     VarWindow(Var, usize),
-    /// Some zeros, for a variable that the kernel does not read in this dispatch.
+    /// A buffer of zeros, for a variable that the kernel does not read in this dispatch.
     Nothing,
-    /// Some writable bytes, for a variable that the kernel does not write in this dispatch.
+    /// A writable buffer, for a variable that the kernel does not write in this dispatch.
     Spare,
 }
