@@ -1,4 +1,5 @@
-//! Lists the shaders, so that a new shader needs only a file. Records facts of the build for `--version`.
+//! Build script. Writes a table of all WGSL files in `shaders/`, which the crate includes: a new shader needs no registration. Records the
+//! commit, target, profile and wgpu version for `wingbeat --version`.
 
 #[path = "build/commit.rs"]
 mod commit;
@@ -21,16 +22,17 @@ fn main() {
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
 }
 
-/// Records a fact for `option_env!("WINGBEAT_BUILD_…")`.
+/// Sets the environment variable `WINGBEAT_BUILD_{name}` while the crate compiles; the crate reads it with `option_env!`. `None` sets
+/// nothing.
 fn record(name: &str, value: Option<String>) {
     if let Some(value) = value {
         println!("cargo:rustc-env=WINGBEAT_BUILD_{name}={value}");
     }
 }
 
-/// Records the commit. `WINGBEAT_COMMIT` overrides it, for builds from an archive.
+/// Records the commit of the sources. The environment variable `WINGBEAT_COMMIT` overrides the commit, for builds from an archive.
 ///
-/// When the build script runs again, cargo compiles the crate again. So only release builds record the commit: dev builds are frequent.
+/// If this script runs again, cargo compiles the crate again. Dev builds are frequent, so only release builds search for the commit.
 fn record_commit(root: &Path) {
     println!("cargo:rerun-if-env-changed=WINGBEAT_COMMIT");
     let given = env::var("WINGBEAT_COMMIT").ok().filter(|commit| !commit.is_empty());
@@ -43,7 +45,7 @@ fn record_commit(root: &Path) {
     record("COMMIT", found.commit);
 }
 
-/// Returns the version of a dependency in `Cargo.lock`, which checkouts and packages have.
+/// Returns the version of the dependency `name` in `Cargo.lock`, or `None` if the file or the dependency is missing.
 fn locked(lock: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(lock).ok()?;
     println!("cargo:rerun-if-changed={}", lock.display());
@@ -52,7 +54,8 @@ fn locked(lock: &Path, name: &str) -> Option<String> {
     Some(line.trim_matches('"').to_string())
 }
 
-/// Appends the shaders of a folder to the table, as pairs of name and text.
+/// Appends one pair `("name", include_str!("path"))` to `table` for each WGSL file in `folder` and its subfolders. A name is `prefix`, then
+/// the file's path in `folder` without its extension.
 fn visit(folder: &Path, prefix: &str, table: &mut String) {
     println!("cargo:rerun-if-changed={}", folder.display());
     let entries = fs::read_dir(folder).expect("the shaders are part of the package");

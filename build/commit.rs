@@ -1,12 +1,12 @@
-//! Finds the commit of a source tree without running git. Used by build.rs and its test.
+//! Finds the commit of a source tree without running git. `build.rs` and a test include this file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file with the commit that `cargo package` adds to the sources.
+/// The file that `cargo package` adds to the sources. It contains the commit.
 const PACKAGED: &str = ".cargo_vcs_info.json";
 
-/// The commit, and the files whose change means another commit.
+/// A commit, and the files to watch. If a watched file changes, the commit has to be read again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The hash, 40 or 64 hexadecimal digits, then `-dirty` if the package has uncommitted changes.
@@ -14,7 +14,7 @@ pub struct Found {
     pub watch: Vec<PathBuf>,
 }
 
-/// Finds the commit of the source tree at `root`, which is a package or a git checkout. Does not search the folders above `root`, because
+/// Finds the commit of the source tree at `root`, which is a package or a git checkout. The folders above `root` are not searched, because
 /// a repository there belongs to another project.
 pub fn of(root: &Path) -> Found {
     if let Ok(text) = fs::read_to_string(root.join(PACKAGED)) {
@@ -23,14 +23,16 @@ pub fn of(root: &Path) -> Found {
     checked_out(&root.join(".git")).unwrap_or_default()
 }
 
-/// Reads the commit from cargo's `{"git":{"sha1":"…","dirty":true},…}`. Uses string functions, because the build script has no JSON parser.
+/// Returns the commit in the text of cargo's file, `{"git":{"sha1":"…","dirty":true},…}`. Uses string functions, because the build script
+/// has no JSON parser.
 fn packaged(text: &str) -> Option<String> {
     let digits = text.split_once("\"sha1\"")?.1.split('"').nth(1)?;
     let dirty = text.split_once("\"dirty\"").is_some_and(|(_, rest)| rest.trim_start_matches([':', ' ']).starts_with("true"));
     hash(digits).map(|commit| if dirty { commit + "-dirty" } else { commit })
 }
 
-/// Follows `HEAD` to a commit. `.git` is a folder, or in a worktree a file with the name of a folder.
+/// Returns the commit that `HEAD` refers to. `git` is the path of `.git`, which is a folder, or in a worktree a file that names the folder.
+/// Returns `None` if there is no `HEAD`.
 fn checked_out(git: &Path) -> Option<Found> {
     let folder = match fs::read_to_string(git) {
         Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),
@@ -52,7 +54,7 @@ fn checked_out(git: &Path) -> Option<Found> {
             hash(text.trim())
         }
         Err(_) => {
-            // the next commit writes a loose file, so watch the folder of this file
+            // The branch has no file yet. The next commit creates the branch's file, so watch the nearest folder above this file.
             watch.extend(loose.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_path_buf));
             let all = fs::read_to_string(&packed).unwrap_or_default();
             watch.extend(packed.is_file().then_some(packed));

@@ -1,6 +1,6 @@
-//! The one error type of the crate. Its kinds are grouped by who can act on the error.
+//! The crate's error type. The kind of an error shows who can act on the error.
 //!
-//! An error is one line: where, what is wrong, and what to do. `Display` prints all parts; JSON has them as fields. If the fault is in a line
+//! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
 //! The library knows no flags. An error names an option by its library name in [`Error::field`]. A hint names options and items of the library
@@ -31,15 +31,15 @@ pub enum Kind {
     File,
     /// A well-formed model that cannot run: unknown architecture, wrong shapes.
     Model,
-    /// An option or a combination of options.
+    /// A wrong option, or options that cannot be combined.
     Usage,
-    /// No adapter, device lost, a kernel with wrong results.
+    /// The device: no adapter was found, the device was lost, or a kernel computed wrong results.
     Device,
     /// Not enough memory, on the host or on the device.
     Memory,
     /// The user stopped the work.
     Interrupted,
-    /// A full queue. The same request may be accepted later.
+    /// The queue of requests is full. The same request may be accepted later.
     Busy,
 }
 
@@ -76,18 +76,18 @@ impl Kind {
 pub struct Error {
     /// The kind of the error: who can act on it.
     pub kind: Kind,
-    /// The fault, or what was expected and found.
+    /// The fault, often as what was expected and what was found. Does not include `place`, `field` and `hint`.
     pub message: String,
     /// The place of the fault: a path, a tensor, a line, a shader and its binding.
     pub place: Option<String>,
-    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. The faulty part of its value may follow after `: `
-    /// or `, `: `grammar: line 1, column 12`. [`field_name`](Self::field_name) is the name alone.
+    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. The place in the option's value may follow after `:
+    /// ` or `, `: `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
     /// The advice. Options and items of the library are between backticks.
     pub hint: Option<String>,
     /// Two lines: the faulty text, and carets under its faulty part. `Display` omits both lines.
     pub excerpt: Option<Box<str>>,
-    /// The cause, which `source()` returns. Its text is part of the message.
+    /// The underlying error, which `source()` returns. Its text is part of `message`.
     pub(crate) cause: Option<Arc<Cause>>,
 }
 
@@ -139,8 +139,9 @@ impl Error {
         self
     }
 
-    /// Names the wrong option or field. A field that was named before becomes a field of this field. If no field was named before, a place
-    /// that was added before becomes a place in the field's value.
+    /// Sets the wrong option or field to `name`. If the error already has a field, that field becomes a part of `name`: `content`, then
+    /// `messages[2]`, becomes `messages[2].content`. If the error has a place but no field, the place becomes a place in the value of
+    /// `name`: `grammar: line 1`.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -169,20 +170,21 @@ impl Error {
         }
     }
 
-    /// Sets the cause, which `source()` returns. An earlier cause is kept.
+    /// Sets the underlying error, which `source()` returns. If the error already has a cause, that cause is kept.
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause.get_or_insert_with(|| Arc::new(Box::new(cause)));
         self
     }
 
-    /// Adds advice, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
+    /// Adds advice, with options and items of the library between backticks. If the error already has a hint, that hint is kept, because it
+    /// is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
     }
 
-    /// Adds an excerpt: the one-line text `text`, and carets under its bytes `part`. An empty `part` has one caret. A long text is shortened
-    /// before, in and after the part.
+    /// Adds an excerpt: the one-line text `text`, and carets under its byte range `part`. An empty `part` gets one caret. The excerpt shows
+    /// at most 60 characters of each: the text before the part, the part, and the text after the part.
     pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
         const NEAR: usize = 60;
         let shown = |s: &str| s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
@@ -222,7 +224,7 @@ impl Error {
     }
 }
 
-/// Returns the first `most` characters of a text, for a message that quotes it.
+/// Returns the first `most` characters of `text`, for a message that quotes the text.
 pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
@@ -237,13 +239,13 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// The most bytes that a message or a hint may have.
+/// The maximum length of a message or a hint, in bytes.
 const MAX_MESSAGE: usize = 1000;
-/// The most bytes that one place or one field name may have: enough for the longest path of a system and a place in the file.
+/// The maximum length of one place or one field name, in bytes: enough for the longest path of a file system and a place in the file.
 const MAX_PLACE: usize = 5000;
 
-/// Escapes control characters, which a message may quote from a hostile file. Removes the middle of a text that is too long: parsers quote
-/// names of any length and print the expected names at the end.
+/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its
+/// middle is removed: parsers quote names of any length and print the expected names at the end.
 fn one_line(s: String, most: usize) -> String {
     let s = if s.chars().any(char::is_control) {
         s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()

@@ -1,7 +1,7 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. Every step of a layer is a WGSL compute shader that Rust schedules.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model; Rust schedules them.
 //!
-//! A model is a short list of *words* on a *tape*; an *executor* plays the tape on a GPU or on the CPU. Every word has kernels and a
-//! *twin*, a reference implementation on the CPU that the kernels are tested against.
+//! A model is recorded as a *tape*, a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
+//! word has kernels and a *twin*: a reference implementation on the CPU that the kernels are tested against.
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
@@ -38,7 +38,8 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
 //!
-//! `docs/library.md` lists the types that programs use, on one page. A module imports only lower modules, which a test checks.
+//! `docs/library.md` lists the types that programs use, on one page. Modules form layers: a module imports only modules of lower layers. A
+//! test checks this.
 //!
 //! # Common calls
 //!
@@ -158,7 +159,7 @@ pub mod vocab;
 use low_level::report;
 use low_level::{arch, exec, quant, tape, template, tensor, weights, words};
 
-/// The Rust blocks of the pages, which the documentation tests compile.
+/// Pages of the documentation. The documentation tests compile the Rust code in these pages.
 #[cfg(all(doctest, feature = "cli"))]
 mod pages {
     #[doc = include_str!("../README.md")]

@@ -1,5 +1,5 @@
-//! The parts of a model and its executors. Documented for authors of kernels, formats and architectures. Not stable: names may change in any
-//! version.
+//! The parts below a session: checkpoints, architectures, words (fused operations), kernels and executors. Documented for authors of
+//! kernels, formats and architectures. Not stable: names may change in any version.
 
 #[path = "arch/mod.rs"]
 pub mod arch;

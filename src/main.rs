@@ -1,8 +1,8 @@
-//! The program: everything is in `cli`.
+//! The program `wingbeat`. Its code is in the library's module `cli`.
 
 use std::process::ExitCode;
 
-/// Out of memory is a line and an exit code.
+/// Reports a failed allocation as one error line and an exit code.
 #[global_allocator]
 static ALLOCATOR: wingbeat::cli::Allocator = wingbeat::cli::Allocator;
 

@@ -1,6 +1,7 @@
-//! Writes seeds of the fuzz targets to `fuzz/seeds`, from the small files of other tests. Run the ignored tests of this file.
+//! Writes seeds (first inputs) of the fuzz targets to `fuzz/seeds`. The seeds are small files that other tests use, too. To write the
+//! seeds, run the ignored tests of this file.
 //!
-//! Seeds that are text (grammars, templates, lines of `batch`) were written by hand: no test writes these files.
+//! Seeds that are text (grammars, templates, lines of `batch`) were written by hand. No test writes them.
 
 use crate::chat::{Conversation, Format};
 use crate::session::{Model, ModelSource, Options, Session};
@@ -32,7 +33,7 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// The archive of the fuzz target has storages of 64 and 16 bytes.
+/// Writes pickles whose tensors use the storages `0` and `1`. The fuzz target reads each pickle with storages of 64 and 16 bytes.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {
@@ -56,7 +57,7 @@ fn vocabularies() {
     }
 }
 
-/// A seed of a state is only the header: the fuzz target appends the numbers.
+/// Writes only the header of each state file: the fuzz target appends the tensors' numbers.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn states_and_chats() {

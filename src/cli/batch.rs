@@ -49,7 +49,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// How long to wait for a line or for an event before the loop looks at the other.
+/// How long one wait for an input line, or for an event of the engine, lasts at most. The loop alternates between the two.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -106,7 +106,7 @@ pub fn run(mut args: Args) -> Outcome {
     let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.asked(&model)?;
     let rules = args.grammar.asked()?;
-    // A grammar that no text can follow is refused before the first line.
+    // Report a grammar that no text can follow now, before the first line is read.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
     let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?;
     let stop = Arc::default();
@@ -129,7 +129,7 @@ pub fn run(mut args: Args) -> Outcome {
     let is_stopped = || stop.load(Ordering::Relaxed);
     while !is_stopped() {
         while is_open && run.n_free() > 0 && !is_stopped() {
-            // Running texts do not wait for a line.
+            // While texts are being generated, do not wait for a line.
             match lines.next(if run.is_idle() { PATIENCE } else { Duration::ZERO })? {
                 Next::Line(line) => run.take(line)?,
                 Next::Wait => break,
@@ -148,14 +148,14 @@ pub fn run(mut args: Args) -> Outcome {
     finish(&args, run.into_report(interrupted, started.elapsed()), total)
 }
 
-/// Reads the request of a line.
+/// Parses an input line as a request, without using its id.
 #[cfg(any(all(test, target_os = "linux"), fuzzing))]
 pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
     line::request(&line::fields(line)?.1)
 }
 
 impl Args {
-    /// Returns the request that the flags make. A line's own fields override its fields.
+    /// Returns a request with the settings of the flags. The fields of an input line override these settings.
     fn defaults(&self, rules: Option<Asked>) -> Request {
         let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
         request.stop = Some(self.sampling.stop.clone());
@@ -167,7 +167,7 @@ impl Args {
     }
 }
 
-/// Prints the summary and returns the exit code.
+/// Prints the summary of the run, and returns the exit code.
 fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     if args.json {
         let mut out = Output::new(false);
@@ -187,7 +187,7 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     Ok(ExitCode::from(if report.failed > 0 { Kind::Input.exit_code() } else { 0 }))
 }
 
-/// Returns a report as a sentence. `total` is the number of lines of the input, if it is known.
+/// Returns the report as a sentence. `total` is the number of lines of the input, or `None` if it is unknown.
 fn summary(r: &BatchReport, total: Option<u64>) -> String {
     let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     let of_total = total.map_or_else(String::new, |n| format!(" of {n}"));

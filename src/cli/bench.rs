@@ -33,7 +33,7 @@ Examples:
   wingbeat bench -m model.pth -p 256 -n 32 --profile
   wingbeat bench --synthetic rwkv7-0.1b -p 0 -n 0 --write rwkv7-0.1b.safetensors";
 
-/// The help section of the options about tests.
+/// The heading of the options about tests in `--help`.
 const TESTS: &str = "Tests";
 
 /// Measure tokens per second
@@ -100,7 +100,7 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// Replaces `-pg`, a flag of llama-bench, by `--pg`. Clap would read `-pg` as `-p g`.
+/// Replaces `-pg`, a flag of llama-bench, by `--pg` in the arguments of `bench`. Clap would read `-pg` as `-p g`.
 pub fn long_pg(mut args: Vec<OsString>) -> Vec<OsString> {
     if let Some((i, verb)) = super::verb(&args)
         && verb == "bench"
@@ -118,7 +118,8 @@ pub fn wants_json(flags: &[&str]) -> bool {
     apart || flags.iter().any(|f| joined(f))
 }
 
-/// A measurement: how many tokens are prefilled and decoded, after how many tokens, in how many slots.
+/// A measurement: how many tokens each slot prefills and decodes, how many tokens it has prefilled before, and how many slots step
+/// together.
 #[derive(Debug, Clone, Copy)]
 struct Test {
     n_prompt: usize,
@@ -168,7 +169,8 @@ pub fn run(mut args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the options of every run, one per value of `--dtype`, `--quant` and `--strategy`.
+/// Returns the model options to measure, one per value of `--dtype`, `--quant` and `--strategy`. Without such values, returns only
+/// `options`.
 fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
     let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));
@@ -224,7 +226,8 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Measures the best rates of the device. Returns `None` without a GPU and for software adapters.
+/// Measures the highest rates that matrix products reach on the chosen device. Returns `None` if the device is the CPU or a software
+/// adapter.
 fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device()?, args.run.on.backend()?)?;
     match choice.chosen {
@@ -236,10 +239,11 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     }
 }
 
-/// The tokens that are read before zeros are counted.
+/// The number of tokens that are prefilled before zeros are counted.
 const SPARSITY_DEPTH: usize = 16;
 
-/// Returns the fraction of zeros in the inputs of the ffn's value matrices for one decoded token. `None` if no word has a sparse input.
+/// Returns the fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. Returns `None` if the model has no
+/// word (fused step) with a sparse input.
 fn sparsity(model: &Model) -> Result<Option<f64>> {
     let mut session = Session::new(model, 2)?;
     let slot = session.open()?;
@@ -272,7 +276,7 @@ fn measure(
     steps.sort_by(f64::total_cmp);
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
-    // Decoding a token reads all weights, with two operations per weight.
+    // In one slot, decoding a token reads all weights once, with two operations per weight.
     let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
     let weights_gb_s = (model.token_bytes() as f64 - skipped) * samples.avg_ts / 1e9;
     let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
@@ -317,12 +321,13 @@ fn measure(
     })
 }
 
-/// Returns the parameters of the embedding and the head, which are not multiplied for the tokens of a prompt.
+/// Returns the number of parameters of the embedding and the head. Prefill does not multiply every prompt token by these matrices.
 fn table_params(model: &Model) -> u64 {
     2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
 
-/// Runs one repetition on forks of `base`. Returns its nanoseconds and the milliseconds of each decode step.
+/// Runs one repetition on forks of `base`. Returns the time of the repetition in nanoseconds, and the time of each decode step in
+/// milliseconds.
 fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
@@ -336,7 +341,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
     session.continue_many(&mut streams, &limits, &mut |event| {
-        // Tokens that one submission sampled share its time.
+        // One submission to the GPU may sample several tokens. Its time is divided equally among them.
         n_came += usize::from(event.stream == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;
@@ -345,14 +350,14 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
         }
         ControlFlow::Continue(())
     })?;
-    // The first token was sampled from the logits of the prompt.
+    // The first token was sampled from the logits of the prompt, without a decode step.
     step_ms.drain(..step_ms.len().min(1));
     let took = started.elapsed().as_nanos() as u64;
     slots.into_iter().try_for_each(|slot| session.close(slot))?;
     Ok((took, step_ms))
 }
 
-/// Returns `n` ids spread over the vocabulary, the same for the same `seed`.
+/// Returns `n` token ids spread over the vocabulary. Equal seeds give equal ids.
 fn tokens(model: &Model, n: usize, seed: usize) -> Vec<u32> {
     let n_vocab = model.facts().n_vocab as u64;
     (0..n as u64).map(|i| ((i + 1 + 7919 * seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % n_vocab).map(|t| t as u32).collect()

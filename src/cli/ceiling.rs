@@ -1,6 +1,6 @@
 //! Measures the rates that matrix products reach on a device: the ceilings of decoding and of prefill.
 //!
-//! The products are the kernels of models on large matrices, so the rates are below the vendor's figures.
+//! The measurement runs the models' own kernels on large matrices, so the rates are below the vendor's figures.
 
 use crate::error::Result;
 use crate::exec::gpu::Device;
@@ -8,22 +8,23 @@ use crate::exec::products::Products;
 use crate::tape::{MatrixPart, Rows, Tape};
 use std::sync::Arc;
 
-/// Rows and columns of a matrix. In f16 it has 64 MiB: more than the caches of a GPU, less than every binding limit.
+/// The number of rows of a matrix (`ROWS`) and of columns (`K`). In f16 the matrix has 64 MiB: more than the caches of a GPU, less than
+/// every limit on bindings.
 const ROWS: usize = 8192;
 const K: usize = 4096;
 const REPEATS: usize = 8;
-/// The vectors of one product in the measurement of operations.
+/// The number of vectors per product when operations per second are measured.
 const CHUNK: usize = 256;
 
-/// A description of the bandwidth, for reports.
+/// The description of `Ceiling::read_gb_s` in reports.
 pub const WHAT: &str = "f16 weights read by products of large matrices with a vector, the submission included";
 
-/// The best rates of a device.
+/// The highest rates that matrix products reached on a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
-    /// GB/s of weights that products with one vector read.
+    /// The rate at which products with one vector read weights, in GB/s.
     pub read_gb_s: f64,
-    /// GFLOP/s of products with [`CHUNK`] vectors, two operations per weight and vector.
+    /// The rate of products with [`CHUNK`] vectors, in GFLOP/s. Each weight counts as two operations per vector.
     pub gflop_s: f64,
 }
 

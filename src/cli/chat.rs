@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Outcome {
         chat.show_last_turns();
     }
     let ended = chat.turns();
-    // A chat that ends early is saved, too. Without its device, the state of a chat is lost.
+    // A chat that ends with an error is saved, too, unless its device failed: the chat's state is then lost.
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));
@@ -137,7 +137,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(chat.failed.map_or(0, Kind::exit_code)))
 }
 
-/// Opens the model and prefills the text before the first message.
+/// Loads the model and prefills the text before the first message.
 fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let model = args.model.load()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
@@ -182,7 +182,8 @@ impl Args {
         Ok(())
     }
 
-    /// Applies sampling flags to a loaded chat, whose file has settings, too. Without `--seed`, the random stream continues.
+    /// Applies the sampling flags to a loaded chat. Settings without a flag keep their saved values. Without `--seed`, the saved sequence
+    /// of random numbers continues.
     fn set_anew(&self, conversation: &mut Conversation) -> Result<()> {
         let kept = conversation.settings().sampling.clone();
         let asked = self.sampling.over(kept.clone(), conversation.model())?;
@@ -197,18 +198,18 @@ impl Args {
     }
 }
 
-/// Returns the path of the history file, in the user's folder for state of this machine. `None` if there is no such folder.
+/// Returns the path of the history file in the user's folder for program state, or `None` if the system has no such folder.
 fn history() -> Option<PathBuf> {
     dirs::state_dir().or_else(dirs::data_local_dir).map(|folder| folder.join("wingbeat").join("chat_history"))
 }
 
-/// The source of messages.
+/// The source of the user's messages.
 enum Source {
     Terminal(Box<Editor>),
     Pipe(Pipe),
 }
 
-/// The action after a line.
+/// The chat's next action after a line of input.
 #[derive(PartialEq, Eq)]
 enum Then {
     Next,
@@ -222,11 +223,12 @@ struct Chat {
     /// The file of `--save`.
     target: Option<StateTarget>,
     reading: Reading,
-    /// The name of the grammar or schema; `None` if answers are free.
+    /// The name of the grammar or schema that answers follow. `None` if answers are not constrained.
     grammar: Option<String>,
-    /// Determines if an answer that reaches its length is completed by its grammar.
+    /// Determines whether the grammar completes an answer that reaches its length limit.
     close: Close,
-    /// The kind of the first error through a pipe, for the exit code. A user at a terminal has seen the error.
+    /// The error that determines the exit code: the first error through a pipe, or `Interrupted`. An error at a terminal does not count,
+    /// because the user has seen it.
     failed: Option<Kind>,
 }
 
@@ -235,7 +237,7 @@ impl Chat {
         matches!(self.source, Source::Terminal(_))
     }
 
-    /// Prints the model's name and a hint, at a terminal only.
+    /// Prints the model's name and a hint. Does nothing if messages come through a pipe.
     fn greet(&self) {
         if self.is_terminal() {
             let model = self.conversation.model();
@@ -244,7 +246,7 @@ impl Chat {
         }
     }
 
-    /// Prints the last turns of a loaded chat, at a terminal only.
+    /// Prints the last turns of a loaded chat. Does nothing if messages come through a pipe.
     fn show_last_turns(&self) {
         if self.is_terminal() {
             status::last_turns(&self.conversation).iter().for_each(|line| self.screen.aside(line));
@@ -278,7 +280,8 @@ impl Chat {
                 return Ok(());
             }
             if self.is_terminal() && !signals::is_ending() {
-                // A second Ctrl-C ends the program only if the first has not stopped an answer.
+                // Ctrl-C may have stopped an answer. Reset the flag, so that the next Ctrl-C stops an answer again instead of ending the
+                // program.
                 stop.store(false, Ordering::Relaxed);
             }
         }
@@ -300,7 +303,7 @@ impl Chat {
         }
     }
 
-    /// Reports the error of a line. Returns the error if the chat cannot continue.
+    /// Reports the error of a line and continues the chat. Returns the error if the chat cannot continue.
     fn recover(&mut self, failure: Failure) -> std::result::Result<Then, Failure> {
         match failure {
             Failure::Error(e) if e.kind == Kind::Interrupted => {
@@ -317,14 +320,14 @@ impl Chat {
         }
     }
 
-    /// Notes the kind of an error for the exit code, through a pipe only.
+    /// Keeps the kind of the first error for the exit code. Does nothing at a terminal.
     fn note(&mut self, kind: Kind) {
         if !self.is_terminal() {
             self.failed.get_or_insert(kind);
         }
     }
 
-    /// Returns the action after Ctrl-C: a terminal continues, a pipe ends.
+    /// Returns what the chat does after Ctrl-C: at a terminal it continues, through a pipe it ends.
     fn stopped(&mut self) -> Then {
         if self.is_terminal() {
             return Then::Next;

@@ -1,14 +1,14 @@
-//! Finds and replaces library names in errors: the option in a field's path, and names between backticks in a hint.
+//! Finds and replaces library names in errors: the option's name in `Error::field`, and names between backticks in a hint.
 
 use super::Error;
 
-/// Returns the name at the beginning of a field's path, without the part of its value.
+/// Returns the name at the beginning of the field `path`: the text before the first `:` or `,`.
 pub(super) fn name(path: &str) -> &str {
     path.split([':', ',']).next().unwrap_or(path)
 }
 
-/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. If `rename` returns `None`,
-/// the name and its backticks stay.
+/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. The text that `rename`
+/// returns replaces the backticks and everything between them. If `rename` returns `None`, they stay unchanged.
 pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> String {
     let mut parts = text.split('`');
     let mut out = parts.next().unwrap_or_default().to_string();

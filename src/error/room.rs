@@ -1,9 +1,10 @@
-//! Allocates memory whose size depends on a file or a user. A failed allocation is an error of kind `Memory`, not the end of the process.
+//! Allocates memory whose size depends on a file or a user. A failed allocation becomes an error of kind `Memory` and does not end the
+//! process.
 
 use super::{Error, Result, size};
 use std::cell::Cell;
 
-/// The hint for a host without free memory.
+/// The hint of errors about too little host memory.
 pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
 
 thread_local! {
@@ -17,7 +18,7 @@ pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `allocate`, which handles a failed allocation itself, as `try_reserve` does.
+/// Runs `allocate` and returns its result. `allocate` must handle a failed allocation itself, as `try_reserve` does.
 fn handling<T>(allocate: impl FnOnce() -> T) -> T {
     let before = HANDLES_FAILURE.replace(true);
     let done = allocate();
@@ -30,7 +31,7 @@ fn refused<T>(n: usize, what: &str) -> Error {
     Error::memory(format!("out of memory: {} for {what} could not be allocated", size(bytes))).hint(HINT)
 }
 
-/// Returns an empty vector with room for `n` values. `what` names their use in the error.
+/// Returns an empty vector with room for `n` values. `what` names the values in the error's message, such as `a tensor`.
 ///
 /// # Errors
 /// `Memory` if the host has no room for `n` values.
@@ -40,16 +41,17 @@ pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Returns `n` copies of `value`. If `value` is zero, the system provides a page only when it is first written.
+/// Returns a vector of `n` copies of `value`. If `value` is zero, the operating system provides each memory page only when the page is
+/// first written.
 ///
 /// # Errors
-/// `Memory`, as for [`room`].
+/// `Memory` if the host has no room for `n` values.
 pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>> {
     drop(room::<T>(n, what)?);
     Ok(vec![value; n])
 }
 
-/// Reads all of `from`, at most `limit` bytes.
+/// Reads all bytes of `from`, at most `limit` bytes.
 ///
 /// # Errors
 /// `Input` if `from` has more than `limit` bytes, `File` if `from` cannot be read, `Memory` if the host has no room for the bytes.

@@ -1,4 +1,4 @@
-//! The JSON of the verb `batch`: one line per prompt, and a summary.
+//! The JSON of `wingbeat batch`: one object per prompt, and a summary.
 
 use super::ErrorBody;
 use crate::engine::Completion;
@@ -8,22 +8,22 @@ use serde::Serialize;
 use serde_json::Value;
 use std::ops::AddAssign;
 
-/// The result of a line.
+/// The result of one input line: the texts that continue its prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchLine<'a> {
     pub id: &'a Value,
-    /// The continuation, if there is exactly one.
+    /// The continuation, if the line asked for one. `None` if it asked for several.
     #[serde(flatten)]
     pub only: Option<BatchChoice<'a>>,
-    /// The continuations, if there are several.
+    /// The continuations, if the line asked for several. Empty if it asked for one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
-    /// The token counts of the prompt and of all continuations together. The prompt counts once.
+    /// The token counts of the prompt and of all continuations together. The prompt counts once, although all continuations use it.
     pub usage: Usage,
 }
 
 impl<'a> BatchLine<'a> {
-    /// Makes the line of one prompt from its continuations. If `has_vocab` is false, the continuations have no text.
+    /// Returns the result of one line from its continuations `done`. If `has_vocab` is false, the continuations have no text.
     pub fn new(id: &'a Value, done: &'a [Completion], has_vocab: bool) -> BatchLine<'a> {
         let mut choices: Vec<BatchChoice<'_>> = done.iter().map(|done| BatchChoice::new(done, has_vocab)).collect();
         let usage = Usage {
@@ -35,30 +35,32 @@ impl<'a> BatchLine<'a> {
     }
 }
 
-/// A continuation.
+/// One continuation of a prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchChoice<'a> {
-    /// The text. `None` if the model has no vocabulary.
+    /// The generated text. `None` if the model has no vocabulary.
     pub text: Option<&'a str>,
-    /// The model's thought before its answer to messages, or `None`.
+    /// The reasoning that the model wrote before its answer. `None` if the model wrote no reasoning, or if the prompt is not a list of
+    /// messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<&'a str>,
-    /// Tool calls.
+    /// The tool calls that the model wrote. Empty without tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<BatchCall<'a>>,
-    /// The generated ids.
+    /// The ids of the generated tokens.
     pub tokens: &'a [u32],
-    /// One entry per token. Empty if the line does not ask for log-probabilities.
+    /// The log-probabilities, one entry per generated token. Empty if the line does not ask for log-probabilities.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs<'a>>,
-    /// One entry per prompt token except the first. Empty unless the line asks for log-probabilities and `echo`.
+    /// The log-probabilities of the prompt, one entry per token except the first. Empty unless the line asks for log-probabilities and
+    /// `echo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompt_logprobs: Vec<TokenLogprobs<'a>>,
     pub finish: &'static str,
     /// True if the text is complete under its grammar or schema. `None` without a grammar or schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
-    /// The seed with which the text can be repeated.
+    /// The seed of the random numbers with which this continuation was sampled.
     pub seed: u64,
 }
 
@@ -78,7 +80,7 @@ impl<'a> BatchChoice<'a> {
     }
 }
 
-/// A tool call with the arguments that the model wrote.
+/// A tool call: the tool's name, and its arguments as the model wrote them.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchCall<'a> {
     pub name: &'a str,
@@ -91,7 +93,8 @@ impl<'a> From<&'a ToolCall> for BatchCall<'a> {
     }
 }
 
-/// The natural logarithm of a token's probability. `top` has the most likely tokens at the same position as pairs `[id, logarithm]`.
+/// A token, and the natural logarithm of its probability. `top` lists the most likely tokens at the same position as pairs `[id,
+/// logarithm]`.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLogprobs<'a> {
     pub token: u32,
@@ -105,7 +108,7 @@ impl<'a> From<&'a Logprobs> for TokenLogprobs<'a> {
     }
 }
 
-/// The token counts of a text.
+/// Token counts of one line, or sums over several lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub prompt_tokens: usize,
@@ -119,37 +122,37 @@ impl AddAssign for Usage {
     }
 }
 
-/// The error of a line.
+/// The result of an input line that failed.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchFailure<'a> {
-    /// `None` if the line has no unique id.
+    /// The line's id. `None` if the line has no valid id, or if an earlier line has the same id.
     pub id: Option<&'a Value>,
-    /// The number of the line in the input, from 1. `None` if the line has an id.
+    /// The number of the line in the input, from 1. Only set if `id` is `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     pub error: ErrorBody,
 }
 
-/// The summary of a run. Results of other inputs in the same file do not count.
+/// The summary of one run of `wingbeat batch`. Results in the output file that belong to other inputs do not count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
-    /// The number of lines that this run has done.
+    /// The number of lines whose texts this run generated.
     pub done: usize,
-    /// The number of lines with an error of this run or of an earlier run.
+    /// The number of lines with an error, from this run or an earlier run.
     pub failed: usize,
-    /// The number of lines that an earlier run has done.
+    /// The number of lines that this run skipped, because an earlier run generated their texts.
     pub kept: usize,
     /// The number of texts of this run that ended because the context was full.
     pub context_full: usize,
-    /// The number of texts of this run that were cut before their grammar or schema was complete.
+    /// The number of texts of this run that ended before their grammar or schema was complete.
     pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
-    /// The seed from which lines without a seed derive their own seeds.
+    /// The seed of the run. A line without its own seed gets a seed derived from this seed and the line's id.
     pub seed: u64,
-    /// The token counts of this run.
+    /// The sum of the token counts of all lines that this run has done.
     pub usage: Usage,
-    /// The time of the run in seconds, without loading the model.
+    /// The time of the run in seconds. Loading the model does not count.
     pub seconds: f64,
     /// The number of generated tokens per second.
     pub tokens_per_second: f64,

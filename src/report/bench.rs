@@ -1,11 +1,12 @@
-//! The record of one benchmark: the keys of llama-bench, so that its tools can read the record, and wingbeat's own keys.
+//! The record of one benchmark test. It has the keys of llama-bench, so that tools for llama-bench can read it. Keys that only wingbeat has
+//! are in `wingbeat`.
 
 use super::BuildReport;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct BenchRecord {
-    /// The commit of the program, or `unknown`.
+    /// The commit from which the program was built, or `unknown`.
     pub build_commit: &'static str,
     pub model_type: String,
     pub model_filename: String,
@@ -17,7 +18,7 @@ pub struct BenchRecord {
     pub n_prompt: usize,
     /// The number of tokens that each slot decodes.
     pub n_gen: usize,
-    /// The number of tokens that each slot has read before the test.
+    /// The number of tokens that each slot prefills before the test, not timed.
     pub n_depth: usize,
     /// The number of slots that step together.
     pub n_batch: usize,
@@ -28,7 +29,8 @@ pub struct BenchRecord {
     pub wingbeat: BenchExtra,
 }
 
-/// Nanoseconds (`_ns`) and tokens per second (`_ts`) of every repetition, with mean and standard deviation. Tokens of all slots count.
+/// The time in nanoseconds (`_ns`) and the rate in tokens per second (`_ts`) of each repetition, with mean and standard deviation. The rate
+/// counts the tokens of all slots.
 #[derive(Debug, Clone, Serialize)]
 pub struct Samples {
     pub avg_ns: f64,
@@ -53,14 +55,16 @@ pub struct BenchExtra {
     pub dtype: String,
     pub device: String,
     pub driver: String,
-    /// The GB/s at which large products with a vector read weights on this device. `None` if not measured.
+    /// The rate in GB/s at which products of large matrices with one vector read weights on this device. `None` if not measured.
     pub read_gb_s_ceiling: Option<f64>,
-    /// The GFLOP/s of large products with a chunk of vectors on this device. `None` if not measured.
+    /// The rate in GFLOP/s of products of large matrices with many vectors on this device. `None` if not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// The fraction of the ceiling that the test reached. For decoding in one slot, the bytes of weights that are read count, without weights that
-    /// are skipped because an input is zero. For prefill, operations count. `None` for other tests.
+    /// The rate of the test divided by the ceiling of the device. For decoding in one slot, the rate is weight bytes read per second;
+    /// weights that are skipped because an input is zero do not count. For prefill, the rate is operations per second. `None` for other
+    /// tests and if no ceiling was measured.
     pub share_of_ceiling: Option<f64>,
-    /// The mean fraction of zeros in the inputs of the ffn's value matrices for one decoded token, even if the device does not skip zeros.
+    /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. The zeros are counted even if the
+    /// device does not skip them. `None` if the model's tape has no sparse inputs.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
     /// The median time of a decode step in milliseconds. `None` if no token was decoded.
@@ -69,7 +73,7 @@ pub struct BenchExtra {
     pub build: BuildReport,
 }
 
-/// Returns the mean and the standard deviation of a sample, with the divisor n − 1.
+/// Returns the mean of `x` and its standard deviation with the divisor n − 1. The deviation of fewer than two numbers is 0.
 fn moments(x: &[f64]) -> (f64, f64) {
     let n = x.len().max(1) as f64;
     let mean = x.iter().sum::<f64>() / n;

@@ -1,4 +1,4 @@
-//! Describes the build of this program, for the version, bug reports and benchmarks.
+//! Describes the build of this program, for `--version`, bug reports and benchmarks.
 
 use crate::exec::gpu::compiled_backends;
 use serde::Serialize;
@@ -7,21 +7,22 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BuildReport {
     pub version: &'static str,
-    /// The full hash of the commit. `None` in a dev build, or if the sources have no history.
+    /// The full hash of the commit, with `-dirty` if a package had uncommitted changes. `None` if the build script recorded no commit, as
+    /// in most dev builds.
     pub commit: Option<&'static str>,
-    /// The target triple.
+    /// The target triple, such as `x86_64-unknown-linux-gnu`.
     pub target: Option<&'static str>,
     /// Cargo's profile and optimisation level.
     pub profile: Option<&'static str>,
-    /// Cargo features of this crate.
+    /// The cargo features of this crate that are on.
     pub features: Vec<&'static str>,
     /// The version of wgpu in the lock file.
     pub wgpu: Option<&'static str>,
-    /// Graphics APIs that are compiled in.
+    /// The graphics APIs that are compiled in.
     pub backends: Vec<&'static str>,
 }
 
-/// The number of digits of a commit in the short form.
+/// The number of digits of an abbreviated commit hash.
 const SHORT: usize = 7;
 
 impl BuildReport {
@@ -56,7 +57,7 @@ impl Default for BuildReport {
     }
 }
 
-/// Writes the short form, then one line per fact.
+/// Writes the line of `BuildReport::short`, then one line per fact of the build.
 impl fmt::Display for BuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.short())?;
@@ -73,7 +74,7 @@ impl fmt::Display for BuildReport {
     }
 }
 
-/// Returns the first digits of a hash, and the text after the hash, such as `-dirty`.
+/// Returns the first seven digits of a commit hash, and the text after the hash, such as `-dirty`.
 fn short(commit: &str) -> String {
     let (digits, rest) = commit.split_at(commit.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(commit.len()));
     format!("{}{rest}", &digits[..digits.len().min(SHORT)])

@@ -1,4 +1,4 @@
-//! The JSON of the verb `chat`: one object per answer.
+//! The JSON of `wingbeat chat`: one object per answer.
 
 use super::TimingsReport;
 use serde::Serialize;
@@ -7,15 +7,15 @@ use serde::Serialize;
 pub struct ChatReport<'a> {
     /// The typed line that was answered.
     pub prompt: &'a str,
-    /// The branch of the conversation.
+    /// The name of the conversation's branch to which the answer belongs.
     pub branch: &'a str,
     pub seed: u64,
     /// The number of tokens that were prefilled before the first token of the answer.
     pub prompt_tokens: usize,
-    /// The ids of the answer, the thought included.
+    /// The ids of the generated tokens: the thought (reasoning) and the answer.
     pub tokens: &'a [u32],
     pub text: &'a str,
-    /// The model's thought before the answer, or `None`.
+    /// The reasoning that the model wrote before the answer. `None` if the model wrote no reasoning.
     pub thought: Option<&'a str>,
     pub finish: &'static str,
     /// True if the answer is complete under its grammar or schema. `None` without a grammar or schema.

@@ -1,4 +1,4 @@
-//! The JSON of the verb `classify`.
+//! The JSON of `wingbeat classify`.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct ClassifyReport {
 pub struct ClassReport {
     pub label: String,
     pub logit: f32,
-    /// The softmax of the logits over all classes.
+    /// The probability of the class: the softmax over the logits of all classes.
     pub probability: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The description of a device, for the command `devices` and other reports.
+//! The JSON that describes a device, for `wingbeat devices` and as a part of other reports.
 
 use crate::exec::gpu::{Adapter, Backend, adapters};
 use crate::exec::host_memory;
@@ -17,9 +17,11 @@ pub struct DeviceReport {
     pub driver: String,
     pub features: Features,
     pub limits: DeviceLimits,
-    /// The adapter's memory, or the host's memory if the adapter has no memory of its own. `None` if the size is unknown.
+    /// The size of the adapter's memory in bytes, or of the host's memory if the adapter has no memory of its own. `None` if the size is
+    /// unknown.
     pub memory_bytes: Option<u64>,
-    /// The memory that is free for this process. Only lists of devices have this field, because its value changes from run to run.
+    /// The memory in bytes that is free for this process. `None` if unknown. Only lists of devices have this field, because its value
+    /// changes from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<u64>,
     pub chosen: bool,
@@ -28,7 +30,7 @@ pub struct DeviceReport {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
     pub f16: bool,
-    /// The smallest and the largest subgroup size.
+    /// The smallest and the largest subgroup size in lanes. `None` if the adapter has no subgroups.
     pub subgroups: Option<[u32; 2]>,
     pub cooperative_matrix: bool,
     pub timestamps: bool,
@@ -42,7 +44,7 @@ pub struct DeviceLimits {
     pub max_storage_buffers: Option<u32>,
 }
 
-/// Lists every adapter of `backend`, then the CPU. `chosen` is the id of the device in use.
+/// Lists every adapter of `backend`, then the CPU. Sets the field `chosen` of the device whose id is `chosen`.
 pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     let all = adapters(backend);
     let mut list: Vec<_> = all.iter().enumerate().map(|(i, a)| of_adapter(format!("gpu:{i}"), a)).collect();
@@ -51,7 +53,7 @@ pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     list
 }
 
-/// Describes the device of a model. Lists the adapters again, because the model does not keep all properties of its device.
+/// Describes `device`, the device of a loaded model. Lists the adapters again, because a model does not keep all properties of its device.
 pub fn device_of(device: &session::Device, backend: Backend) -> DeviceReport {
     let listed = match device.id.as_str() {
         "cpu" => Some(builtin()),

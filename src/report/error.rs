@@ -13,7 +13,7 @@ pub struct ErrorBody {
     /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
     pub kind: &'static str,
     pub message: String,
-    /// The file and the line, then the option or the field, as far as they are known.
+    /// The place of the fault, such as a file and a line, then the wrong option or field. `None` if neither is known.
     #[serde(rename = "where")]
     pub place: Option<String>,
     pub hint: Option<String>,

@@ -1,4 +1,4 @@
-//! The JSON of the verb `generate`: one object at the end and, if asked for, one object per token before it.
+//! The JSON of `wingbeat generate`: one object at the end. On request, one object per token comes before it.
 
 use super::DeviceReport;
 use crate::session::{Model, Stream, Timings};
@@ -13,7 +13,7 @@ pub struct GenerateReport {
     pub prompt_tokens: usize,
     #[serde(flatten)]
     pub first: ChoiceReport,
-    /// One entry per trial, including the first. Empty for a single trial.
+    /// All continuations of the prompt, one entry per trial, including the first. Empty for a single trial.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<ChoiceReport>,
     pub timings: TimingsReport,
@@ -33,15 +33,15 @@ impl From<&Model> for ModelReport {
     }
 }
 
-/// One continuation.
+/// One continuation of the prompt.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceReport {
-    /// The seed of the trial. `None` at the top level, because `GenerateReport` already has the field `seed`.
+    /// The seed of this continuation. `None` in `GenerateReport::first`, because `GenerateReport` already has the field `seed`.
     #[serde(skip_serializing_if = "Option::is_none", rename = "seed")]
     pub own_seed: Option<u64>,
-    /// The generated ids.
+    /// The ids of the generated tokens.
     pub tokens: Vec<u32>,
-    /// The text. `None` if the model has no vocabulary.
+    /// The generated text. `None` if the model has no vocabulary.
     pub text: Option<String>,
     pub finish: Option<&'static str>,
     /// True if the text is complete under its grammar or schema. `None` without a grammar or schema.
@@ -66,7 +66,7 @@ pub struct TimingsReport {
     pub load_ms: f64,
     pub prefill_ms: f64,
     pub prefill_tokens_per_second: f64,
-    /// The milliseconds from the start of the prompt to the first token.
+    /// The time in milliseconds from the start of the prefill to the first token. `None` if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<f64>,
     pub decode_ms: f64,
@@ -86,12 +86,13 @@ impl TimingsReport {
     }
 }
 
-/// One generated token. The token's text may come with a later token, because a character or a possible stop text is still incomplete.
+/// One generated token, and the text that can be printed after it. Text is held back while a character or a possible stop text is
+/// incomplete, and comes with a later token.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<usize>,
-    /// The id. `None` if the line only has text that was held back.
+    /// The token's id. `None` if the object has only text that was held back before.
     pub token: Option<u32>,
     pub text: Option<&'a str>,
 }

@@ -13,31 +13,32 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct InspectReport {
-    /// `pth`, `safetensors` or `gguf`.
+    /// The file format: `pth`, `safetensors` or `gguf`.
     pub kind: &'static str,
-    /// `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
+    /// The naming scheme of the tensors: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
     pub layout: &'static str,
     /// The number of files that hold tensors.
     pub files: usize,
     pub name: String,
-    /// `None` if the model cannot run; `note` has the reason.
+    /// The architecture, such as `rwkv7`. `None` if the model cannot run; `note` has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
     #[serde(flatten)]
     pub hyper: Hyper,
-    /// The number of tensors by type.
+    /// The number of tensors of each element type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
-    /// The number of bytes of weights that decoding one token reads, by weight format.
+    /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory with weights quantised as in the file or by the option `quant`, and all other weights in f16.
+    /// The memory that the model needs. Matrices that are quantised in the file or by the option `quant` have that format, all others f16.
+    /// `None` if the model cannot run.
     pub memory: Option<MemoryReport>,
-    /// The weight formats of `memory`.
+    /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,
-    /// The memory of each device under a strategy. Empty without a strategy.
+    /// The memory that the model needs on each device with the option `strategy`. Empty without this option.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceMemory>,
-    /// The context length in tokens. `None` if the model has no limit.
+    /// The model's context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,9 +62,9 @@ pub struct Hyper {
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
-    /// The recurrent state, or the keys and values of the whole context.
+    /// One slot's recurrent state, or its keys and values for the whole context.
     pub state_per_slot: u64,
-    /// The activations of a chunk of the default length, and buffers whose size depends only on the context.
+    /// The activations of a step with a prompt chunk of the default length, and buffers whose size depends only on the context.
     pub scratch: u64,
 }
 
@@ -72,9 +73,9 @@ pub struct MemoryReport {
 pub struct DeviceMemory {
     /// The id of the device: `gpu:N` or `cpu`.
     pub id: String,
-    /// The weights, without weights that the CPU reads from the mapped file.
+    /// The weights that are copied to the device. Weights that the CPU reads from the mapped file do not count.
     pub weights: u64,
-    /// The states and caches of one slot, and the session's own buffers.
+    /// The states and caches of one slot, and the buffers that every session needs.
     pub state: u64,
     pub scratch: u64,
 }
@@ -86,11 +87,11 @@ pub struct TensorReport {
     pub shape: Vec<usize>,
 }
 
-/// Describes a checkpoint by the names and shapes of its tensors. An unknown architecture is not an error. Only options that change the
-/// memory of a model have an effect.
+/// Describes a checkpoint by the names and shapes of its tensors. An unknown architecture is not an error. `options` have an effect only
+/// where they change the memory that the model needs.
 ///
 /// # Errors
-/// `Usage` if a strategy or a plan of formats does not suit the model.
+/// `Usage` if the option `strategy` or `quant` does not suit the model.
 pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -> Result<InspectReport> {
     let mut tensors = Vec::new();
     let (mut dtypes, mut n_params) = (BTreeMap::new(), 0u64);
@@ -155,14 +156,16 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Returns the number of bytes in all vectors and matrices. Of a table, only one row counts.
+/// Stores all matrices of the tape in `format`. Returns the number of bytes of all vectors and matrices; an embedding table counts as one
+/// row, because a token reads one row.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-/// Assigns formats to the matrices. Returns the memory of each device if there is a strategy.
+/// Assigns the formats that `options` determine to the matrices of `tape`. Returns the memory of each device, or an empty list without the
+/// option `strategy`.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,

@@ -1,7 +1,7 @@
-//! The JSON shapes that programs rely on.
+//! The JSON that wingbeat prints, as Rust types. Other programs rely on its shape.
 //!
-//! The shapes are plain data for serde. Their values come from a model, a checkpoint or a list of devices. This module prints nothing. A field
-//! may be added. A field that is renamed or removed needs a line in CHANGELOG.md.
+//! The types are plain data for serde. Their values come from a model, a checkpoint or a list of devices. This module prints nothing. A new
+//! field may be added at any time. A field that is renamed or removed needs an entry in CHANGELOG.md.
 
 mod batch;
 mod bench;

@@ -1,4 +1,4 @@
-//! The JSON of the verb `quality`: weight formats against a reference.
+//! The JSON of `wingbeat quality`: weight formats compared with a reference format.
 
 use super::{DeviceReport, ModelReport};
 use crate::session::{Model, Quality};
@@ -7,12 +7,12 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub struct QualityReport {
     pub version: &'static str,
-    /// The model of the reference.
+    /// The model with the weights of the reference format.
     pub model: ModelReport,
     pub device: DeviceReport,
-    /// The number of predicted tokens.
+    /// The number of tokens whose probabilities were compared.
     pub n: usize,
-    /// The most tokens of a window. Each window began with an empty state.
+    /// The maximum number of tokens in a window. The text is divided into windows; each window begins with an empty state.
     pub window: usize,
     /// The number of windows.
     pub n_windows: usize,
@@ -20,10 +20,10 @@ pub struct QualityReport {
     pub variants: Vec<VariantReport>,
 }
 
-/// A weight format, and the perplexity of the text with it.
+/// A weight format, and the perplexity of the text under a model with these weights.
 #[derive(Debug, Clone, Serialize)]
 pub struct WeightsReport {
-    /// The requested format, such as `auto` or `f16`.
+    /// The format that the user named, such as `auto` or `f16`.
     pub name: String,
     /// The formats of the matrices, joined by `+`.
     pub dtype: String,
@@ -49,9 +49,9 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
-    /// The increase of the perplexity over the perplexity of the reference, in percent. Below 0 if the perplexity is lower.
+    /// The increase of the perplexity over the reference, in percent. Below 0 if the variant's perplexity is lower.
     pub loss_percent: f64,
-    /// The mean of KL(reference || variant) over all tokens, in nats.
+    /// The mean over all positions of KL(reference || variant), the divergence of the next-token probabilities, in nats.
     pub kl_mean: f64,
     /// The 99th percentile of KL(reference || variant), in nats.
     pub kl_p99: f64,

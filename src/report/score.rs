@@ -1,4 +1,4 @@
-//! The JSON of the verb `score`.
+//! The JSON of `wingbeat score`.
 
 use serde::Serialize;
 
@@ -7,9 +7,9 @@ pub struct ScoreReport {
     pub tokens: Vec<u32>,
     /// The natural logarithm of each token's probability. `None` for the first token.
     pub logprobs: Vec<Option<f64>>,
-    /// The sum of `logprobs`, negated.
+    /// The negative log-likelihood in nats: the negated sum of `logprobs`.
     pub nll: f64,
-    /// exp(nll / n). `None` if no token has a probability.
+    /// The perplexity, exp(nll / n). `None` if `n` is 0.
     pub perplexity: Option<f64>,
     /// The number of tokens that have a probability.
     pub n: usize,

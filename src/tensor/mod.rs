@@ -11,8 +11,8 @@ use std::fmt;
 
 /// The element type of a tensor in a file.
 ///
-/// In most types each number has its own bytes. A block of a ggml type (`Q8_0` to `Q6K`) has 32 or 256 numbers of a row with shared scales;
-/// these types are read and never written.
+/// In most types each number has its own bytes. In a ggml type (`Q8_0` to `Q6K`), a block of 32 or 256 consecutive numbers of a row shares
+/// scales. wingbeat reads these types but never writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DType {
@@ -34,7 +34,7 @@ pub enum DType {
     Q4K,
     Q5K,
     Q6K,
-    /// A quantised matrix in the format of [`quant`](crate::quant) with this name. Codes and scales are stored separately.
+    /// A matrix quantised in the format of [`quant`](crate::quant) with this name. Its codes and its scales are stored separately.
     Coded(&'static str),
 }
 
@@ -46,8 +46,8 @@ impl DType {
         DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
     ];
 
-    /// Returns how many numbers a block has and how many bytes it takes: `(1, 2)` for F16, `(32, 34)` for Q8_0. Returns `None` for
-    /// [`DType::Coded`].
+    /// Returns how many numbers a block has and how many bytes the block takes: `(32, 34)` for Q8_0. A type without blocks counts as blocks
+    /// of one number: `(1, 2)` for F16. Returns `None` for [`DType::Coded`].
     pub const fn block(self) -> Option<(usize, usize)> {
         let block = match self {
             DType::Coded(_) => return None,

@@ -12,11 +12,11 @@ pub struct View<'a> {
     shape: Vec<usize>,
     /// The strides, in elements.
     strides: Vec<usize>,
-    /// The bytes of the tensor. They begin with its first element or first block.
+    /// The bytes from the tensor's first element or first block on.
     bytes: &'a [u8],
     /// The factor that multiplies every number when it is read.
     scale: f32,
-    /// The quantised matrix from which the numbers are read, instead of from `bytes`. `None` for other tensors.
+    /// If not `None`, the numbers are read from this quantised matrix, and `bytes` is empty.
     coded: Option<Coded<'a>>,
 }
 
@@ -55,8 +55,8 @@ impl<'a> View<'a> {
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// Returns a tensor of `shape` that is read from a quantised matrix. The matrix has the tensor's rows, one after another. A transposed
-    /// matrix has the rows of the tensor with the last two dimensions swapped.
+    /// Returns a tensor of `shape` that is read from a quantised matrix. The rows of the matrix are the tensor's rows in order. If the
+    /// matrix is marked as transposed, its rows are the rows of the tensor with the last two dimensions swapped.
     ///
     /// # Errors
     /// `File` if the number of rows or the width of the matrix does not match the shape.
@@ -75,18 +75,20 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns the tensor with every number multiplied by `by` when it is read. `by` undoes a division in the file, so it is a power of two.
+    /// Returns the tensor with every number multiplied by `by` when it is read. This undoes a division by a power of two in the file, so it
+    /// is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// Returns the quantised matrix from which the numbers are read. Returns `None` for other tensors, and if the view multiplies numbers by a
-    /// factor. The matrix is marked as transposed if its rows are the columns of the tensor.
+    /// Returns the quantised matrix from which the numbers are read. The matrix is marked as transposed if its rows are the columns of the
+    /// tensor. Returns `None` for a tensor that is not quantised, and if the view multiplies numbers by a factor.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// Returns the tensor without the scales of its quantised matrix: reading returns the values of codes. Other tensors stay the same.
+    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a
+    /// scale. Other tensors stay the same.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
@@ -112,8 +114,8 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// Returns the same numbers in another shape, or `None` if the number of elements differs. In the shape of a tensor that is not dense, only
-    /// dimensions of 1 may be added or removed. For other changes the result is `None`.
+    /// Returns the same numbers in another shape. Returns `None` if the number of elements differs. If the tensor is not dense, `shape` may
+    /// only add or remove dimensions of size 1; otherwise the result is `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
@@ -149,8 +151,8 @@ impl<'a> View<'a> {
         true
     }
 
-    /// Returns the bytes if they are exactly the tensor's numbers, row-major without gaps. Returns `None` for block types, quantised matrices,
-    /// views with a factor, and views that are not dense.
+    /// Returns the stored bytes if they are exactly the tensor's numbers, row-major without gaps. Returns `None` for block types, quantised
+    /// matrices, views that multiply by a factor, and views that are not dense.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         let size = self.dtype.size_bytes()?;
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
@@ -180,8 +182,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Reads `out.len()` consecutive stored elements, from stored element `at` on, without the factor. Reading one element of a block type
-    /// decodes its whole block. Only views that are not dense read single elements, and such tensors are small.
+    /// Reads `out.len()` consecutive stored elements, from stored element `at` on, without multiplying them by `scale`. Reading one element
+    /// of a block type decodes its whole block. Only views that are not dense read single elements, and such tensors are small.
     fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
         if let Some(coded) = &self.coded {
             coded.read(at, out);
@@ -210,7 +212,8 @@ fn overflow(shape: &[usize]) -> Error {
     Error::file(format!("shape {shape:?} spans more than this machine can address"))
 }
 
-/// An iterator over the storage indices of a strided tensor, in row-major order of its shape. It never ends.
+/// An iterator over the storage indices of a strided tensor, in elements. It visits the elements in row-major order of the shape, then
+/// begins again at the first: it never returns `None`.
 pub struct Walk<'s> {
     shape: &'s [usize],
     strides: &'s [usize],
@@ -219,7 +222,7 @@ pub struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    /// Returns an iterator that begins at row-major index `start`.
+    /// Returns an iterator that begins at the element with row-major index `start`.
     pub fn new(shape: &'s [usize], strides: &'s [usize], start: usize) -> Self {
         let mut index = vec![0; shape.len()];
         let (mut rest, mut at) = (start, 0);
@@ -291,7 +294,7 @@ mod tests {
         assert!(View::dense(DType::Q6K, &[0, 256], &[]).unwrap().to_f32().unwrap().is_empty());
     }
 
-    /// Returns Q8_0 blocks and their numbers: number i is i % 96 - 40, times 1/2 in odd blocks.
+    /// Returns Q8_0 blocks and their numbers. Number i is i % 96 - 40, halved in blocks with an odd index.
     fn q8_0(blocks: usize) -> (Vec<u8>, Vec<f32>) {
         let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
         for i in 0..blocks {

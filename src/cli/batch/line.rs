@@ -1,13 +1,13 @@
-//! Reads a line of the input: its id, and the request that the other fields make.
+//! Parses a line of the input: its id, and a request from its other fields.
 
 use crate::cli::resume::Id;
 use crate::engine::{Fields, Request};
 use crate::error::{Error, Result, short};
 
-/// Reads the id and the other fields of a line.
+/// Returns the id of a line, and the other fields as they are written.
 ///
 /// # Errors
-/// `Input` if the line is not an object, or if it has no id.
+/// `Input` if the line is not an object, or if its id is missing or wrong.
 pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     let mut fields = Fields::read(line).map_err(|e| e.hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#))?;
     match fields.take("id") {
@@ -16,13 +16,13 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     }
 }
 
-/// The fields of a request that a line must not have. All lines have the same priority, and begin from the state of the flags.
+/// Fields of a request that a line must not have. All lines have the same priority, and all begin from the state that `--state` names.
 const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
 
-/// Reads the request from the fields of a line.
+/// Returns the request that the fields of a line describe.
 ///
 /// # Errors
-/// `Input` and `Usage` at the field.
+/// `Input` or `Usage` if a field is unknown or its value is wrong. The error names the field.
 pub fn request(fields: &Fields<'_>) -> Result<Request> {
     let (request, unknown) = Request::read(fields)?;
     let other = fields.iter().map(|(name, _)| name).find(|name| NOT_IN_LINES.contains(name) || unknown.iter().any(|other| other == name));

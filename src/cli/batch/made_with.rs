@@ -1,6 +1,7 @@
 //! The settings that determine the texts of a run of `batch`.
 //!
-//! Settings that change no text under `--deterministic` are left out: slots, device, backend, chunk. So are the fields of the lines.
+//! Settings that change no text under `--deterministic` are left out: slots, device, backend, chunk. The fields of the input lines are left
+//! out, too.
 
 use super::Args;
 use crate::cli::grammar_options::Asked;
@@ -10,7 +11,7 @@ use crate::sample::{Sampling, Setting};
 use crate::session::Model;
 use serde_json::{Map, Value, json};
 
-/// Returns the record of this run. `rules` are the grammar or the schema of the flags.
+/// Returns the settings of this run, to be saved beside the results. `rules` is the grammar or schema of the flags.
 ///
 /// # Errors
 /// `File` if the state file cannot be read.

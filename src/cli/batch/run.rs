@@ -1,4 +1,4 @@
-//! A run of `batch`: lines become requests of an engine, and completions become lines of results.
+//! Executes `wingbeat batch`: turns input lines into requests to an engine, and finished texts into lines of results.
 
 use super::line;
 use crate::chat::Format;
@@ -18,12 +18,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// The engine's name for the state that all texts begin from.
+/// The name under which the engine keeps the state from which all texts begin.
 pub const BASE: &str = "base";
 
-/// Starts an engine without a prefix cache. It keeps the state `base` under the name [`BASE`].
+/// Starts an engine without a prefix cache. If `base` is not `None`, the engine keeps that state under the name [`BASE`].
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
-    // The number of slots bounds the work, and nobody waits for a single token.
+    // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for a single token, so prefill may slow down
+    // decoding.
     let states = StateOptions { folder: None, bytes: u64::MAX };
     let cache = CacheOptions::off();
     let engine = Engine::start(model, EngineOptions { slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() })?;
@@ -35,10 +36,10 @@ pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: O
 
 pub struct Run {
     engine: Engine,
-    /// The request that the flags make.
+    /// A request with the settings of the flags.
     defaults: Request,
     results: Results,
-    /// Keys of the ids that were read.
+    /// The keys of all ids that were read, to find an id that two lines have.
     seen: HashSet<u128>,
     running: Vec<Running>,
     endings: Endings,
@@ -48,27 +49,27 @@ pub struct Run {
 /// A line whose texts are being generated.
 struct Running {
     id: Id,
-    /// The number of its line.
+    /// The line's number in the input, from 1.
     number: u64,
     generation: Generation,
-    /// The number of its texts.
+    /// The number of texts that the line asks for.
     n: usize,
     done: Vec<Completion>,
-    /// The line's share of the bytes of lines. Long lines wait until it is returned.
+    /// Counts the line's bytes against the memory limit of all lines. While the limit is reached, no further line is read.
     _held: Held,
 }
 
 type Written = std::result::Result<(), Failure>;
 
 impl Run {
-    /// Makes a run whose texts take `slots` slots of `engine`. `seed` is the run's seed.
+    /// Creates a run that generates up to `slots` texts at once. `seed` is the run's seed.
     pub fn new(engine: Engine, slots: usize, defaults: Request, seed: u64, results: Results) -> Run {
         let report = BatchReport { slots, seed, ..BatchReport::default() };
         let (seen, running, endings) = (HashSet::new(), Vec::new(), Endings::default());
         Run { engine, defaults, results, seen, running, endings, report }
     }
 
-    /// Returns how many more texts can be begun now.
+    /// Returns how many more texts can be started now.
     pub fn n_free(&self) -> usize {
         self.report.slots.saturating_sub(self.running.iter().map(|running| running.n).sum())
     }
@@ -78,17 +79,18 @@ impl Run {
         self.running.is_empty()
     }
 
-    /// Returns the tokens generated so far, including tokens of texts that have not ended.
+    /// Returns how many tokens were generated so far, including the tokens of unfinished texts.
     pub fn n_drawn(&self) -> u64 {
         self.engine.stats().drawn
     }
 
-    /// Returns how many lines need no more work.
+    /// Returns how many lines are finished: generated in this run, failed, or kept from an earlier run.
     pub fn n_lines(&self) -> usize {
         self.report.done + self.report.failed + self.report.kept
     }
 
-    /// Starts a line unless it is done. Writes an error if the line cannot be started.
+    /// Starts the texts of a line. A line that an earlier run finished is only counted. If the line cannot be started, writes its error to
+    /// the results.
     pub fn take(&mut self, line: Numbered) -> Written {
         let Numbered { number, bytes, held } = line;
         let fields = match &bytes {
@@ -112,7 +114,7 @@ impl Run {
             }
             return Ok(());
         }
-        // Readers of grammars, schemas and templates are large programs of others: a panic in a reader becomes the line's error.
+        // Grammars, schemas and templates are parsed by large crates of other authors. A panic in their code becomes this line's error.
         match caught(|| self.submit(&id, &line::request(&fields)?)) {
             Ok((generation, n)) => {
                 self.running.push(Running { id, number, generation, n, done: Vec::new(), _held: held });
@@ -131,7 +133,7 @@ impl Run {
         Ok((self.engine.submit(&merged)?, request.n))
     }
 
-    /// Waits for an event, at most as long as `patience`, and writes the lines that have ended.
+    /// Handles all events that have arrived. If none has arrived, waits for one, at most as long as `patience`; the next call handles it.
     pub fn wait(&mut self, patience: Duration) -> Written {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
@@ -152,7 +154,7 @@ impl Run {
         Ok(())
     }
 
-    /// Handles an event of the running line at index `i`. A line that has ended is removed.
+    /// Handles an event of the line at index `i` of `running`. If the line is finished, writes its result and removes the line.
     fn on_event(&mut self, i: usize, event: Event) -> Written {
         match event {
             Event::Done(completion) => {
@@ -164,7 +166,7 @@ impl Run {
                 let running = self.running.swap_remove(i);
                 self.write(running)
             }
-            // No other line can run without the device.
+            // The device is lost, so no other line can run either.
             Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
             Event::Failed(e) => {
                 let Running { id, number, .. } = self.running.swap_remove(i);
@@ -174,7 +176,7 @@ impl Run {
         }
     }
 
-    /// Writes the completions of a line.
+    /// Writes the result of a line whose texts are all finished.
     fn write(&mut self, mut running: Running) -> Written {
         running.done.sort_by_key(|done| done.index);
         let line = BatchLine::new(running.id.value(), &running.done, self.engine.model().vocab().is_some());
@@ -185,14 +187,15 @@ impl Run {
         Ok(())
     }
 
-    /// Writes an error in the line `number`. `id` is `None` if the line has no id of its own.
+    /// Writes an error as the result of the line with this number. `id` is `None` if the line has no id, or if another line has the same
+    /// id.
     fn fail(&mut self, id: Option<&Id>, number: u64, e: Error) -> Written {
         self.report.failed += 1;
         let error = flags::report(&e.at(format!("line {number}"))).error;
         self.results.write(&BatchFailure { id: id.map(Id::value), line: id.is_none().then_some(number), error })
     }
 
-    /// Returns the counts of all lines. `time` is that since the model was loaded.
+    /// Returns the summary of the run. `time` is how long the run took.
     pub fn into_report(self, interrupted: bool, time: Duration) -> BatchReport {
         let (seconds, Endings { context, incomplete, .. }) = (time.as_secs_f64(), self.endings);
         let tokens_per_second = self.report.usage.completion_tokens as f64 / seconds.max(1e-9);

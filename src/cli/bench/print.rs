@@ -1,4 +1,4 @@
-//! Prints results as a table, as CSV, as JSON lines or as one JSON array.
+//! Prints benchmark results as a Markdown table, as CSV, as JSON lines or as one JSON array.
 
 use super::Test;
 use crate::cli::Failure;
@@ -17,16 +17,17 @@ pub enum OutputFormat {
     Jsonl,
 }
 
-/// Prints each result at once. A JSON array is printed at the end or at an interrupt.
+/// Prints benchmark results. Each result is printed at once, except in a JSON array, which is printed at the end or at an interrupt.
 pub struct Printer {
     format: OutputFormat,
-    /// `None` for an array. Another thread prints the array at an interrupt, and `Output` would hold the lock of standard output.
+    /// `None` for a JSON array: another thread prints the array at an interrupt, and an open `Output` would hold the lock of standard
+    /// output.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
 }
 
-/// Takes the records, so that each is printed once.
+/// Removes and returns the kept records, so that each record is printed once.
 fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -43,7 +44,7 @@ impl Printer {
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
-    /// Prints finished records if a signal ends the program.
+    /// If the format is a JSON array: has the finished records printed when a signal ends the program.
     pub fn print_on_interrupt(&self) {
         if self.format == OutputFormat::Json {
             let kept = self.kept.clone();
@@ -81,7 +82,7 @@ impl Printer {
         }
     }
 
-    /// Prints the array. An empty array is printed only after success: it means that no test was asked for.
+    /// Flushes the output, or prints the JSON array. An empty array is printed only if `succeeded`: it means that no test was asked for.
     pub fn finish(self, succeeded: bool) -> Result<(), Failure> {
         if let Some(out) = self.out {
             return out.finish();
@@ -109,7 +110,8 @@ fn row(r: &BenchRecord) -> String {
     )
 }
 
-/// Returns the fields that are single values, as CSV cells by name. Fields of `wingbeat` have names with a dot.
+/// Returns the fields of a record as CSV cells, each with its name. Fields that are arrays are left out. Fields of `wingbeat` are named
+/// `wingbeat.NAME`.
 fn cells(r: &BenchRecord) -> Result<Vec<(String, String)>, Failure> {
     let value = serde_json::to_value(r).map_err(|e| Error::input(format!("cannot write CSV: {e}")))?;
     let mut cells = Vec::new();

@@ -1,4 +1,4 @@
-//! Prints the time of a step by word.
+//! Prints how much time of a step each kind of word (fused operation) takes.
 
 use crate::cli::ceiling::Ceiling;
 use crate::cli::output::say;
@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::exec::WordTime;
 use crate::session::{Model, Session, low_level};
 
-/// The number of runs. The fastest time of each word counts.
+/// The number of profiled steps. The shortest time of each word counts.
 const REPEATS: usize = 5;
 
-/// The sum over all calls of one word in a step.
+/// A row of the table: the sums over all calls of one word in a step.
 struct Line {
     word: &'static str,
     calls: usize,
@@ -18,7 +18,8 @@ struct Line {
     weight_bytes: u64,
 }
 
-/// Prints a table to stderr. The last column compares with `ceiling`: the bytes of weights for one token, the operations for several.
+/// Prints a table to stderr for a step of `n_tokens` tokens. The last column is the share of `ceiling` that a word reached: of its GB/s if
+/// `n_tokens` is 1, else of its GFLOP/s.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
     let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;
@@ -45,7 +46,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     Ok(())
 }
 
-/// Sums times by word, in the order of first calls.
+/// Returns the sums of `times` per word, sorted by each word's first call.
 fn by_word(times: &[WordTime]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for t in times {

@@ -1,4 +1,4 @@
-//! Writes a synthetic model as a checkpoint, which another engine can run for a comparison.
+//! Writes a synthetic model (seeded random weights) as a checkpoint, so that another engine can be measured with the same model.
 
 use crate::arch;
 use crate::cli::progress::{Progress, Unit};
@@ -13,7 +13,7 @@ use std::path::Path;
 /// Writes the synthetic model `name` in f16, with the official tensor names and shapes.
 ///
 /// # Errors
-/// `Usage` if there is no model of that name, `File` if the file cannot be written.
+/// `Usage` if no synthetic model has this name, `File` if the file cannot be written.
 pub fn write(name: &str, path: &Path) -> Result<()> {
     let blueprint = arch::synthetic::named(name)?;
     let mut tape = Tape::new();
@@ -33,7 +33,7 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
 }
 
-/// Returns a tensor's shape in official files, which store the token-shift vectors and some others as `[1, 1, C]`.
+/// Returns the shape of a tensor in official files. They store the token-shift vectors and a few other vectors as `[1, 1, C]`.
 fn official_shape(tensor: &str, shape: &[usize]) -> Vec<usize> {
     let last = tensor.rsplit('.').next().unwrap_or(tensor);
     let is_mix = ["x_", "time_mix_", "time_maa_"].iter().any(|p| last.starts_with(p));

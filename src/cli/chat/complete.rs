@@ -1,4 +1,5 @@
-//! Completion with Tab: commands, names of branches and settings, and files. A backslash becomes a new line.
+//! Completes commands, names of branches and settings, and paths of files with Tab. Replaces a backslash at the end of the line by a new
+//! line.
 
 use super::command::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};
@@ -15,7 +16,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the start of the word at the end of `line`, and its completions.
+    /// Returns the byte at which the last word of `line` starts, and the words that can replace it.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);
@@ -35,7 +36,7 @@ impl Completion {
     }
 }
 
-/// Returns all commands with their kinds of arguments.
+/// Returns the names of all commands, each with the kind of its argument.
 fn commands() -> impl Iterator<Item = (&'static str, Takes)> {
     let aliases = ALIASES.iter().map(|(alias, _)| (*alias, Takes::Nothing));
     COMMANDS.iter().map(|c| (c.name, c.takes)).chain(aliases).chain(PLUS.iter().map(|p| (p.name, p.takes)))
@@ -45,7 +46,7 @@ fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> 
     names.filter(|n| n.starts_with(word)).map(|n| Pair { display: n.trim_end().to_string(), replacement: n }).collect()
 }
 
-/// Completes a path. The rest of the line is one path, so spaces need no escape.
+/// Completes a path that starts at byte `start` of the line. All text after `start` is one path, so spaces need no escape.
 fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     let at = word.rfind(is_separator).map_or(0, |i| i + 1);
     let (folder, name) = word.split_at(at);
@@ -54,7 +55,7 @@ fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(mut found) = entry.file_name().into_string() else { continue };
         let is_hidden = found.starts_with('.') && !name.starts_with('.');
-        // Control characters would reach the terminal.
+        // Names with control characters are left out, because the terminal would obey the characters.
         if is_hidden || found.contains(char::is_control) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The line editor of a terminal: keys, history, completion.
+//! The line editor at a terminal: keys, history of messages, completion with Tab.
 
 use super::complete::Completion;
 use super::history::History;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most messages of the history.
+/// The maximum number of messages in the history.
 const MAX_HISTORY: usize = 1000;
 
 /// The result of reading a message.
@@ -27,7 +27,7 @@ pub enum Input {
     Line(String),
     /// A message that is not valid text. The next message can be read.
     Wrong(Error),
-    /// Ctrl-C on a line with text, which is cleared.
+    /// Ctrl-C on a line with text. The editor has cleared the line.
     Cleared,
     /// Ctrl-C on an empty line.
     Interrupted,
@@ -35,7 +35,7 @@ pub enum Input {
     End,
 }
 
-/// A line editor at a terminal.
+/// A line editor that reads messages at a terminal.
 pub struct Editor {
     lines: Rustyline<Completion, MemHistory>,
     history: Option<History>,
@@ -44,12 +44,13 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// Makes an editor. `history` is the history file; without it, or if it cannot be used, the history is not saved.
+    /// Creates an editor. `history` is the path of the history file. If it is `None`, or if the file cannot be used, the history is not
+    /// saved.
     ///
     /// # Errors
     /// `Input` if the terminal cannot be used.
     pub fn new(history: Option<PathBuf>, coloured: bool) -> Result<Editor> {
-        // If standard output is a file, the prompt goes to the terminal itself.
+        // If standard output is a file or a pipe, show the prompt at the terminal itself.
         let behavior = if std::io::stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder()
             .max_history_size(MAX_HISTORY)
@@ -85,7 +86,7 @@ impl Editor {
         }
     }
 
-    /// Reads a message, with the prompt `sign`.
+    /// Shows `sign` as the prompt and reads a message.
     ///
     /// # Errors
     /// `Input` if the terminal cannot be used.
@@ -98,7 +99,7 @@ impl Editor {
             }
             Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(Input::Interrupted),
             Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
-            // A signal from another process, or this program's own after SIGTERM or SIGHUP.
+            // A signal from another process, or the signal that this program sends to itself after SIGTERM or SIGHUP.
             Err(ReadlineError::Signal(_)) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
@@ -110,7 +111,7 @@ impl Editor {
         }
     }
 
-    /// Adds a message to the history and appends it to the file at once, because a signal can end the program.
+    /// Adds a message to the history. Appends it to the file at once, because a signal can end the program.
     fn remember(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -129,7 +130,7 @@ fn failed(e: ReadlineError) -> Error {
     Error::input(e.to_string()).at("the terminal")
 }
 
-/// Notes at Ctrl-C if the line is empty.
+/// When Ctrl-C is pressed, stores whether the line is empty.
 struct Watch(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Watch {
@@ -139,8 +140,9 @@ impl ConditionalEventHandler for Watch {
     }
 }
 
-/// Replaces a backslash at the end by a new line when Enter is pressed. This is a completion, because no editor command replaces text and moves
-/// the cursor after the new text. It runs at the key press, so pasted text keeps its backslashes.
+/// When Enter is pressed after a backslash at the end of the line, replaces the backslash by a new line. This is done by Tab completion,
+/// because no other editor command replaces text and moves the cursor after the new text. Pasted text keeps its backslashes, because
+/// pasting presses no key.
 struct Continuation;
 
 impl ConditionalEventHandler for Continuation {

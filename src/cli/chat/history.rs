@@ -1,7 +1,7 @@
 //! The file of messages typed in earlier chats. Each message is appended at once, because a signal can end the program.
 //!
-//! The format is rustyline's: a line `#V2`, then one message per line with `\\` and `\n` escaped. The file is rewritten as a whole only
-//! when it has grown too long, and then under a temporary name.
+//! The format is rustyline's: a line `#V2`, then one message per line with `\` written as `\\` and a newline as `\n`. The whole file is
+//! rewritten only if it is damaged or has grown too long. The new file first has a temporary name.
 
 use crate::error::{Error, Result};
 use crate::weights::{NewFile, Readers};
@@ -34,14 +34,14 @@ impl History {
         let (mut messages, is_sound) = parse(&bytes);
         let n_stored = messages.len();
         messages.drain(..n_stored.saturating_sub(n));
-        // The file keeps up to `2 * n` messages, so that few chats rewrite it.
+        // The file may have up to `2 * n` messages, so that it is seldom rewritten.
         if !is_sound || n_stored > 2 * n {
             write(&path, &messages)?;
         }
         Ok((History { path }, messages))
     }
 
-    /// Appends a message with one write, so that several chats can append.
+    /// Appends a message with one write call, so that several chats can append to the same file.
     ///
     /// # Errors
     /// `File` if the file cannot be written.
@@ -55,7 +55,7 @@ impl History {
     }
 }
 
-/// Returns the messages of a file, and `true` if messages can be appended without a rewrite.
+/// Returns the messages in the bytes of a history file, and whether messages can be appended to the file without rewriting it.
 fn parse(bytes: &[u8]) -> (Vec<String>, bool) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().peekable();
@@ -75,7 +75,7 @@ fn write(path: &Path, messages: &[String]) -> Result<()> {
     new.finish()
 }
 
-/// Returns a message as one line with a line end.
+/// Returns a message as one escaped line with a newline at its end.
 fn escaped(message: &str) -> String {
     message.replace('\\', r"\\").replace('\n', r"\n") + "\n"
 }

@@ -1,4 +1,4 @@
-//! Runs the command of a typed line.
+//! Runs the command that a typed line contains.
 
 use super::command::{self, Command, Draw};
 use super::prompt_file::PromptFile;
@@ -19,7 +19,7 @@ impl Chat {
         self.command(command::parse(line)?, line)
     }
 
-    /// Samples and shows an answer. `typed` is the user's line.
+    /// Generates and shows an answer. `typed` is the line that the user typed.
     fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let is_reply = matches!(what, Draw::Say(_) | Draw::Retry);
@@ -64,7 +64,7 @@ impl Chat {
         Ok(if answer.finish == Finish::Interrupted { self.stopped() } else { Then::Next })
     }
 
-    /// Restarts the chat with a prompt file.
+    /// Restarts the chat with the prompt file `path`. A wrong file is reported, and the chat continues unchanged.
     fn prompt(&mut self, path: &Path) -> std::result::Result<(), Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let read = PromptFile::find(path).and_then(|file| {
@@ -84,14 +84,14 @@ impl Chat {
         Ok(())
     }
 
-    /// Reports a line that cannot be obeyed, in ChatRWKV's words.
+    /// Reports a wrong line with the message `why`, which has ChatRWKV's wording.
     fn wrong(&mut self, why: String) -> std::result::Result<(), Failure> {
         self.screen.wrong(why)?;
         self.note(Kind::Input);
         Ok(())
     }
 
-    /// Constrains all further answers to a grammar; `None` removes the grammar.
+    /// Constrains all further answers to a grammar or schema. `None` removes the constraint.
     pub(super) fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
         match &asked {
             Some(asked) => self.conversation.set_grammar(Some(&self.close.apply(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The time between two checks of the stop flag while no line comes.
+/// How often the stop flag is checked while no line comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Standard input that is not a terminal.
+/// A reader of messages from standard input that is not a terminal.
 pub struct Pipe {
     lines: Lines,
 }
@@ -21,10 +21,10 @@ impl Pipe {
         Ok(Pipe { lines: Lines::open(Path::new(STANDARD))? })
     }
 
-    /// Reads the next message. Returns `Interrupted` if the stop flag is set first.
+    /// Reads the next message. Returns `Input::Interrupted` if the stop flag `stop` is set before a message comes.
     ///
     /// # Errors
-    /// `Input` if standard input cannot be read.
+    /// `File` if standard input cannot be read.
     pub fn read(&mut self, stop: &AtomicBool) -> Result<Input> {
         loop {
             let next = self.lines.next(PATIENCE)?;

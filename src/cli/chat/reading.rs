@@ -1,14 +1,15 @@
-//! The progress bar of a prefill, on stderr.
+//! Shows the progress of a prefill as a bar on stderr.
 
 use crate::cli::progress::{Progress, Unit};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A bar that restarts with each prefill. Clones share the bar.
+/// A progress bar that restarts with each prefill. Clones share the same bar.
 #[derive(Clone, Default)]
 pub struct Reading(Arc<Mutex<Option<Progress>>>);
 
 impl Reading {
-    /// Returns a function that shows prefilled tokens and all tokens of a prompt.
+    /// Returns a function that updates the bar. Its arguments are the number of prefilled tokens and the number of all tokens of the
+    /// prompt.
     pub fn shown(&self) -> impl FnMut(usize, usize) + Send + use<> {
         let own = self.clone();
         move |done, total| {

@@ -1,4 +1,4 @@
-//! Output of a chat: answers on stdout while the model writes them, thoughts dimmed, everything else on stderr.
+//! Shows a chat: answers on stdout while the model writes them, thoughts (reasoning) dimmed, everything else on stderr.
 
 use super::status::{ending, spoken};
 use crate::chat::{Answer, AnswerPart};
@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{IsTerminal, stderr, stdout};
 use std::ops::ControlFlow;
 
-/// The form of answers.
+/// The form in which answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum As {
     Text,
@@ -23,15 +23,15 @@ pub enum As {
 pub struct Screen {
     out: Output,
     shows: As,
-    /// `true` if stdout and stderr are terminals.
+    /// `[true, true]` if stdout and stderr are terminals: index 0 is stdout, index 1 is stderr.
     is_terminal: [bool; 2],
     is_coloured: bool,
     color: Color,
-    /// The name before the answer, until the first part is shown.
+    /// The bot's name, to be shown before the answer. `None` as soon as it is shown, and if no name is to be shown.
     who: Option<String>,
-    /// The last part was a thought.
+    /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// The error of the output, after which no part is shown.
+    /// The error of a failed output. It ends the answer, and `end` returns it.
     failure: Option<Failure>,
 }
 
@@ -49,7 +49,7 @@ impl Screen {
         }
     }
 
-    /// Begins an answer. At a terminal, the first part is shown after the name `who`.
+    /// Begins an answer. At a terminal, the name `who` is shown before the answer's first part.
     pub fn begin(&mut self, who: Option<String>) {
         self.is_thinking = false;
         self.who = who.filter(|_| self.shows == As::Text && self.is_terminal[0]);
@@ -59,7 +59,7 @@ impl Screen {
         self.who.take().map_or(Ok(()), |who| self.painted(&format!("{who} "), NAME))
     }
 
-    /// Shows a part of an answer. Breaks if the output fails.
+    /// Shows a part of an answer. Returns `Break` if the output failed.
     pub fn part(&mut self, part: AnswerPart<'_>) -> ControlFlow<()> {
         match self.show(part) {
             Ok(()) => ControlFlow::Continue(()),
@@ -80,7 +80,7 @@ impl Screen {
                 self.is_thinking = true;
                 self.painted(text, DIM)
             }
-            // A file gets the answers only.
+            // If stdout is not a terminal, it gets the answers without thoughts.
             AnswerPart::Thought(_) => Ok(()),
             AnswerPart::Text(text) | AnswerPart::Call(text) | AnswerPart::Arguments(text) => {
                 if std::mem::take(&mut self.is_thinking) {
@@ -91,14 +91,14 @@ impl Screen {
         }
     }
 
-    /// Ends an answer: ends its line, or prints its JSON object.
+    /// Ends the line of an answer, or prints the answer as a JSON object. Then prints the answer's length and speed on stderr.
     pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
         match self.shows {
             As::Json => self.out.json(&report)?,
-            // An empty answer is a line, too, so that lines of answers match messages.
+            // An empty answer is an empty line, so that each message has a line of output.
             As::Text if answer.text.is_empty() => {
                 self.name()?;
                 self.out.line("")?;
@@ -110,21 +110,21 @@ impl Screen {
             self.aside(spoken);
         } else {
             log::info!("{spoken}");
-            // The text alone does not show that it was cut.
+            // The reader of stdout cannot see that the text was cut, so stderr reports it.
             let is_cut = answer.finish == Finish::Context || answer.complete == Some(false);
             ending(answer.finish, answer.complete).filter(|_| is_cut).iter().for_each(|why| say(format_args!("note: {why}")));
         }
         Ok(())
     }
 
-    /// Reports an error; ends the line of an incomplete answer.
+    /// Reports an error on stderr, and with `--json` as an object on stdout. Ends the line of an incomplete answer first.
     pub fn fail(&mut self, e: &Error) -> Result<(), Failure> {
         self.object(e)?;
         say_error(self.color, e);
         Ok(())
     }
 
-    /// Reports an error in ChatRWKV's words.
+    /// Reports a wrong line with the message `text`, which has ChatRWKV's wording.
     pub fn wrong(&mut self, text: String) -> Result<(), Failure> {
         let e = Error::input(text);
         self.object(&e)?;
@@ -132,14 +132,14 @@ impl Screen {
         Ok(())
     }
 
-    /// Reports an interruption before the answer began.
+    /// Reports that Ctrl-C stopped the work before an answer began.
     pub fn stopped(&mut self, e: &Error) -> Result<(), Failure> {
         self.object(e)?;
         self.aside("stopped");
         Ok(())
     }
 
-    /// Prints the JSON object of an error, with `--json`.
+    /// Ends the line of an incomplete answer. With `--json`, prints the error as a JSON object.
     fn object(&mut self, e: &Error) -> Result<(), Failure> {
         self.out.new_line()?;
         if self.shows == As::Json { self.out.json(&flags::report(e)) } else { Ok(()) }

@@ -1,21 +1,21 @@
-//! Texts about a conversation: branch, tokens and speed, settings.
+//! Returns texts about a conversation: branch, tokens and speed, settings.
 
 use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
-/// Returns the branch and its size, after a command that changed the branch.
+/// Returns a line with the name of the current branch, its turns and its tokens. It is shown after a command that changed the branch.
 pub fn place(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
-/// The most turns that are shown of a loaded chat.
+/// The maximum number of turns that are shown of a loaded chat.
 const SHOWN_TURNS: usize = 3;
-/// The most characters that are shown of a message; its end.
+/// The maximum number of characters that are shown of a message. A longer message is cut at its beginning.
 const SHOWN_CHARS: usize = 600;
 
-/// Returns the last turns as lines, with names.
+/// Returns the last [`SHOWN_TURNS`] turns as lines. Each message begins with the speaker's name.
 pub fn last_turns(chat: &Conversation) -> Vec<String> {
     let (messages, format) = (chat.transcript(), chat.format());
     let begins: Vec<usize> = (0..messages.len()).filter(|&i| messages[i].role == Role::User).collect();
@@ -61,7 +61,8 @@ fn speed(t: &Timings) -> String {
     }
 }
 
-/// Returns a changed setting and its value. A random seed is shown as a number, which repeats the answers.
+/// Returns a line with a changed setting and its value. If `seed` was set to random, the line has the chosen number, with which the answers
+/// can be repeated.
 pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     if name == "seed" && value.trim() == RANDOM_SEED {
         return format!("seed is {}, chosen at random", settings.sampling.seed);
@@ -69,13 +70,13 @@ pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     format!("{name} is {value}")
 }
 
-/// Returns the line below an answer.
+/// Returns the line that is shown below an answer: its length, its speed and, if it was cut, the reason.
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
     format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
 }
 
-/// Returns the reason why an answer was cut, or `None` if it ended by itself.
+/// Returns why an answer was cut, or `None` if it ended by itself.
 pub fn ending(finish: Finish, complete: Option<bool>) -> Option<String> {
     let why = match finish {
         Finish::Interrupted => "stopped",
@@ -94,7 +95,7 @@ pub fn names() -> Vec<String> {
 
 /// Returns all settings and their values, one per line.
 pub fn settings(s: &Settings) -> String {
-    // A preset sets other settings and has no value of its own.
+    // `preset` sets other settings and has no value of its own.
     let rows = Settings::names().filter(|(name, _)| *name != "preset");
     rows.map(|(name, _)| format!("{name:<19} {}", s.get(name).unwrap_or_default())).collect::<Vec<_>>().join("\n")
 }

@@ -1,5 +1,6 @@
-//! ggml super-blocks of 256 numbers x. A block is divided into sub-blocks. Sub-block i has a small integer scale s[i]. The whole block has
-//! one f16 scale d; in Q4_K and Q5_K, it also has dmin, the f16 scale of the minima m[i].
+//! Decodes ggml super-blocks of 256 numbers x. A block is divided into sub-blocks. Sub-block i has a small integer scale s[i]. The whole
+//! block has one f16 scale d. Blocks of Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the integer code of a number
+//! x.
 //!
 //! | type | bytes | x of sub-block i |
 //! |---|---|---|
@@ -7,7 +8,9 @@
 //! | Q5_K | d dmin p[12] h[32] n[128] | as Q4_K, with the fifth bits of q in h |
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
-//! 32 consecutive bytes of n (64 in Q6_K) hold as many numbers twice: first numbers in the low nibbles, the next numbers in the high nibbles.
+//! p packs the scales s and the minima m. n has the low four bits of each q, h the high bits. In Q4_K and Q5_K, 32 consecutive bytes of n
+//! hold 64 numbers: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K, 64 consecutive bytes hold 128 numbers in
+//! this way.
 
 use super::half;
 
@@ -19,7 +22,8 @@ pub fn q5_k(block: &[u8], x: &mut [f32]) {
     affine(block, Some(&block[16..48]), &block[48..], x);
 }
 
-/// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. If `h` is not `None`, bit i of h[l] is the fifth bit of number l of sub-block i.
+/// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. `nibbles` has the low four bits of each q. If `h` is not `None`, bit i of h[l]
+/// is the fifth bit of number l of sub-block i.
 fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
     for (i, x) in x.chunks_exact_mut(32).enumerate() {
@@ -34,9 +38,10 @@ fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Returns the scale s[i] and the minimum m[i] of sub-block i, six bits each. The low six bits of bytes 0..4 of `p` are s[0..4]. The low six
-/// bits of bytes 4..8 are m[0..4]. For s[4..8], the low four bits are the low nibbles of bytes 8..12, the two high bits are the two high bits
-/// of bytes 0..4. For m[4..8], the low four bits are the high nibbles of bytes 8..12, the two high bits are the two high bits of bytes 4..8.
+/// Returns the scale s[i] and the minimum m[i] of sub-block i, six bits each. The low six bits of bytes 0..4 of `p` are s[0..4]. The low
+/// six bits of bytes 4..8 are m[0..4]. The values s[4..8] have their low four bits in the low nibbles of bytes 8..12, and their high two
+/// bits in the high two bits of bytes 0..4. The values m[4..8] have their low four bits in the high nibbles of bytes 8..12, and their high
+/// two bits in the high two bits of bytes 4..8.
 fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     match i {
         0..4 => (p[i] & 63, p[i + 4] & 63),
@@ -44,8 +49,9 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Decodes a block of two halves. A half has four runs of 32 numbers, 64 bytes of n and 32 bytes of h. The low four bits of number l in
-/// run r are nibble r / 2 of `n[32 (r % 2) + l]`. The two high bits of this number are bits 2 r and 2 r + 1 of `h[l]`.
+/// Decodes a Q6_K block, which has two halves of 128 numbers. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 numbers. The low
+/// four bits of number l in run r are in `n[32 (r % 2) + l]`: its low nibble for r < 2, else its high nibble. The two high bits of this
+/// number are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -1,6 +1,7 @@
-//! Decodes ggml's block types. The numbers of a block share scales. There is one file per family of types.
+//! Decodes ggml's quantised block types, in which the numbers of a block share scales. Each file of this module decodes one family of
+//! types.
 //!
-//! This module knows bytes and numbers; it does not know tensors or files.
+//! This module converts bytes to numbers. It does not know tensors or files.
 
 mod k;
 mod small;
@@ -11,7 +12,7 @@ use ::half::f16;
 /// The length of the longest block, in numbers.
 const MAX_LEN: usize = 256;
 
-/// A block type.
+/// The size of a ggml block, and the function that decodes it.
 pub struct Block {
     /// How many numbers a block has.
     pub len: usize,
@@ -20,10 +21,10 @@ pub struct Block {
     decode: Decode,
 }
 
-/// A function that decodes one block. Its arguments are the bytes of the block, and room for all its numbers.
+/// A function that decodes one block. Its arguments are the bytes of the block, and a slice for all numbers of the block.
 type Decode = fn(&[u8], &mut [f32]);
 
-/// Returns the block of a type, or `None` if the type has no blocks.
+/// Returns the description of the blocks of `dtype`, or `None` if this type has no blocks.
 pub const fn of(dtype: DType) -> Option<Block> {
     let (len, size_bytes, decode): (usize, usize, Decode) = match dtype {
         DType::Q8_0 => (32, 34, small::q8_0),
@@ -40,7 +41,8 @@ pub const fn of(dtype: DType) -> Option<Block> {
 }
 
 impl Block {
-    /// Decodes `out.len()` numbers of consecutive blocks, from number `start` of the first block on.
+    /// Decodes `out.len()` numbers of the consecutive blocks in `bytes`. `start` is the index of the first decoded number, counted from the
+    /// first number of the first block.
     ///
     /// # Panics
     /// If `bytes` has too few blocks.

@@ -1,4 +1,4 @@
-//! Parses typed lines: messages, ChatRWKV's commands with a plus, and commands with a slash.
+//! Parses typed lines: messages, ChatRWKV's commands (they begin with `+`), and commands that begin with a slash.
 
 mod plus;
 mod slash;
@@ -23,31 +23,31 @@ pub enum Takes {
 /// A parsed line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// A prompt for the model, and settings for its answer only.
+    /// A prompt for the model, and settings that apply only to its answer.
     Draw(Draw, Overrides),
     /// `+reset`
     Reset,
     /// `+prompt FILE`
     Prompt(PathBuf),
-    /// A line that cannot be obeyed; the error in ChatRWKV's words.
+    /// A line with a mistake. The text is ChatRWKV's message about the mistake.
     Wrong(String),
     Help,
     Save(PathBuf),
     Load(PathBuf),
     Fork(String),
-    /// `None` lists the branches.
+    /// The branch to switch to. `None` lists the branches.
     Switch(Option<String>),
     Forget(String),
     Undo,
     /// Restarts the conversation, as `+reset` does.
     Clear,
     Stats,
-    /// A name and a value. `None` lists all settings; a name without a value shows the setting.
+    /// The name of a setting and its new value. `None` lists all settings. A name without a value shows the setting.
     Set(Option<(String, Option<String>)>),
-    /// A system message; an empty text removes it.
+    /// The new system message. An empty text removes the system message.
     System(String),
     History,
-    /// `None` shows the current grammar.
+    /// The grammar that answers must follow. `None` shows the current grammar.
     Grammar(Option<String>),
     Exit,
 }
@@ -57,19 +57,19 @@ pub enum Command {
 pub enum Draw {
     /// The next message.
     Say(String),
-    /// `+`: another answer to the last message.
+    /// `+`: generates another answer to the last message.
     Retry,
     /// `+gen TEXT`: continues a text.
     Text(String),
     /// `+i TEXT`: follows an instruction.
     Instruct(String),
-    /// `+qq TEXT`: answers a question without the first prompt.
+    /// `+qq TEXT`: answers a question. The model has not read the chat and its first prompt.
     Ask(String),
-    /// `+qa TEXT`: answers a question after the first prompt.
+    /// `+qa TEXT`: answers a question. The model has read the chat's first prompt only.
     AskAfterPrompt(String),
-    /// `++`: another answer to the last of these four.
+    /// `++`: generates another answer to the last `+gen`, `+i`, `+qq` or `+qa`.
     RetryText,
-    /// `+++`: continues that answer.
+    /// `+++`: continues the answer to the last `+gen`, `+i`, `+qq` or `+qa`.
     ContinueAnswer,
 }
 

@@ -1,4 +1,4 @@
-//! Messages and ChatRWKV's commands, with settings for one answer within them.
+//! Parses messages and ChatRWKV's commands. A line may contain settings for its answer, such as `-temp=0.8`.
 
 use super::{Command, Draw, Takes};
 use crate::chat::Overrides;
@@ -10,7 +10,7 @@ pub struct Plus {
     pub takes: Takes,
     pub argument: &'static str,
     pub meaning: &'static str,
-    /// Makes the command from its argument, trimmed; the argument is empty for commands without one.
+    /// Makes the command from its trimmed argument. The argument is empty for commands without an argument.
     make: fn(String) -> Command,
 }
 
@@ -60,10 +60,10 @@ fn draw(what: Draw) -> Command {
     Command::Draw(what, Overrides::default())
 }
 
-/// Parses a line. `\n` becomes a newline. Names of commands with an argument ignore case. `-temp=X` and `-top_p=X` are removed anywhere in the
-/// line, and their values are clamped as in ChatRWKV.
+/// Parses a line. `\n` becomes a newline. The name of a command with an argument may be written in upper or lower case. `-temp=X` and
+/// `-top_p=X` are removed anywhere in the line; their values are clamped as in ChatRWKV.
 pub fn parse(line: &str) -> Result<Command> {
-    // A path keeps its backslashes.
+    // A path keeps its backslashes: `\n` may be the begin of a file's name.
     let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
     let mut text = if is_file { line.to_string() } else { line.replace("\\n", "\n") }.trim().to_string();
     let temperature = take(&mut text, "-temp=")?.map(|x| x.clamp(0.2, 5.0));
@@ -89,7 +89,7 @@ fn command(text: &str) -> Command {
     }
 }
 
-/// Removes every `mark` and its number from a text. Returns the last number, or `None` if the text has no mark.
+/// Removes every `mark` and the number after it from a text. Returns the last number, or `None` if the text does not contain `mark`.
 fn take(text: &mut String, mark: &str) -> Result<Option<f32>> {
     let mut last = None;
     while let Some(from) = text.find(mark) {

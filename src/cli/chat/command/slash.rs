@@ -1,18 +1,18 @@
-//! Commands that begin with a slash: one table for the parser, `/help` and Tab.
+//! Commands that begin with a slash. The parser, `/help` and completion with Tab share one table.
 
 use super::plus::{self, PLUS};
 use super::{Command, Takes};
 use crate::error::{Error, Result};
 use std::fmt::Write;
 
-/// One row of the table.
+/// A command that begins with a slash.
 pub struct Slash {
     pub name: &'static str,
     pub takes: Takes,
-    /// As `/help` shows it.
+    /// The argument as `/help` shows it.
     argument: &'static str,
     meaning: &'static str,
-    /// Makes the command from the text after its name, trimmed. `None` if the argument is missing or wrong.
+    /// Makes the command from the trimmed text after its name. Returns `None` if the argument is missing or wrong.
     make: fn(&str) -> Option<Command>,
 }
 
@@ -130,7 +130,7 @@ pub const COMMANDS: &[Slash] = &[
     },
 ];
 
-/// Names of the same commands in other programs.
+/// Other names of commands, which other programs use: pairs of other name and command.
 pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 const KEYS: &[(&str, &str)] = &[
@@ -143,7 +143,8 @@ const KEYS: &[(&str, &str)] = &[
 /// Parses a line that begins with a slash.
 ///
 /// # Errors
-/// `Input` if the command is unknown, with the most similar command, or its argument is missing or wrong.
+/// `Input` if the command is unknown, or if its argument is missing or wrong. The error about an unknown command names the most similar
+/// command.
 pub fn parse(line: &str) -> Result<Command> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let lower = name.trim_end().to_lowercase();
@@ -167,7 +168,7 @@ pub fn parse(line: &str) -> Result<Command> {
     }
 }
 
-/// Returns the command with the most similar spelling, ChatRWKV's commands included. `None` if no command is similar.
+/// Returns the command whose spelling is most similar to `name`, including ChatRWKV's commands. Returns `None` if no command is similar.
 fn nearest(name: &str) -> Option<&'static str> {
     let word = |name: &'static str| &name[1..];
     let likeness = |known: &&'static str| (strsim::jaro_winkler(word(known), &name[1..]) * 1e3) as u32;
@@ -199,7 +200,7 @@ fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns `true` for a setting of one answer.
+/// Returns whether `word` is a setting for one answer, such as `-temp=0.8`.
 fn is_override(word: &str) -> bool {
     ["-temp=", "-top_p="].iter().any(|mark| word.starts_with(mark))
 }

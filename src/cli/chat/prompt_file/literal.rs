@@ -1,24 +1,25 @@
-//! Python's string literals in prompt files: all kinds of quotes, raw strings, and f-strings with names.
+//! Evaluates Python's string literals in prompt files: all kinds of quotes, raw strings, and f-strings with names.
 //!
-//! Evaluates no code: braces can hold names only.
+//! No code is evaluated: the braces of an f-string can contain only names.
 
 use crate::vocab::unescape_text;
 
-/// The most bytes of one text: a text can grow by doubling itself.
+/// The maximum length of one text in bytes. Without a limit, a text that refers to itself could double its length in each line.
 pub const MAX_TEXT: usize = 8 << 20;
 
 /// A string literal.
 #[derive(Debug, Clone, Copy)]
 pub struct Literal<'a> {
-    /// Has the prefix `r`: backslashes are text.
+    /// True with the prefix `r`: a backslash is an ordinary character.
     pub is_raw: bool,
-    /// Has the prefix `f`: braces hold names.
+    /// True with the prefix `f`: braces contain names, which values replace.
     pub is_format: bool,
     /// The text between the quotes.
     pub inner: &'a str,
 }
 
-/// Returns a literal's text, with the values of names. The error has a message and its byte offset in the inner text.
+/// Returns the text that a literal means. `values` returns the value of a name in braces. The error is a message and the byte offset of the
+/// fault in `literal.inner`.
 pub fn value<'v>(literal: &Literal<'_>, values: &dyn Fn(&str) -> Option<&'v str>) -> Result<String, (String, usize)> {
     let mut out = String::new();
     let text = literal.inner;

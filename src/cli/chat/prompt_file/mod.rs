@@ -1,6 +1,7 @@
-//! Prompt files: the names of user and bot, and the conversation before the first message.
+//! Reads prompt files, which contain the names of user and bot, and the conversation before the first message.
 //!
-//! ChatRWKV's prompt files are Python code, which is parsed and never run: see [`python`]. wingbeat's prompt files are TOML.
+//! ChatRWKV's prompt files are Python code. This module parses the code and never runs it: see [`python`]. wingbeat's prompt files are
+//! TOML.
 
 mod built_in;
 mod literal;
@@ -16,16 +17,16 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFile {
     pub prompt: InitialPrompt,
-    /// Names and values of settings, from a TOML file.
+    /// Names and values of settings. Only a TOML file can have settings.
     pub settings: Vec<(String, String)>,
 }
 
 impl PromptFile {
-    /// Reads a prompt file: Python if the name ends with `.py`, else TOML. Without such a file, returns the built-in prompt file of that name,
-    /// such as `English-2`.
+    /// Reads the prompt file `path`: Python if the name ends with `.py`, else TOML. If the file does not exist, returns the built-in prompt
+    /// file named `path`, such as `English-2`.
     ///
     /// # Errors
-    /// `File`, with the line, if the file is invalid, or if there is no file and no built-in prompt file of that name.
+    /// `File` if the file is invalid; the error names the line. `File` if neither a file nor a built-in prompt file has this name.
     pub fn find(path: &Path) -> Result<PromptFile> {
         let bytes = match read_whole(path)? {
             Some(bytes) => bytes,
@@ -51,7 +52,7 @@ impl PromptFile {
         built_in::names().collect()
     }
 
-    /// Parses a prompt file.
+    /// Parses the bytes of a prompt file.
     fn parse(bytes: &[u8], language: Language) -> Result<PromptFile> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let line = 1 + bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
@@ -66,7 +67,7 @@ impl PromptFile {
         Ok(file)
     }
 
-    /// Returns a format and settings with the file's names, first prompt and settings.
+    /// Returns copies of `format` and `settings` that this file has changed: names of user and bot, first prompt, settings.
     ///
     /// # Errors
     /// `Input` if the format is a template, `File` if a name is invalid, `Usage` if a setting is unknown or its value is invalid.
@@ -76,12 +77,12 @@ impl PromptFile {
         Ok((format, settings))
     }
 
-    /// Applies the file's settings.
+    /// Changes `settings` by the settings of the file.
     ///
     /// # Errors
     /// `Usage` if a setting is unknown or its value is invalid.
     pub fn set(&self, settings: &mut Settings) -> Result<()> {
-        // The error names the setting in the file, not a flag.
+        // The setting comes from the file, not from a flag. So the error names it as a place, not as a field.
         let in_file = |e: Error| Error { place: e.location(), field: None, ..e };
         self.settings.iter().try_for_each(|(name, value)| settings.set(name, value).map_err(in_file))
     }

@@ -1,7 +1,7 @@
-//! ChatRWKV's prompt files: Python code that assigns texts to names, parsed without Python.
+//! Parses ChatRWKV's prompt files without Python: code that assigns texts to names.
 //!
-//! The parser accepts `name = …` and `name += …`; the right side has string literals, names with a value, `+` and parentheses. It skips
-//! comments, texts without an assignment, and `print(…)` of a text. All other code is an error with its line.
+//! The parser accepts `name = …` and `name += …`. The right side may have string literals, names that have a value, `+` and parentheses.
+//! The parser skips comments, texts without an assignment, and `print(…)` of a text. All other code is an error that names the line.
 
 use super::PromptFile;
 use super::literal::{self, Literal, MAX_TEXT};
@@ -9,18 +9,18 @@ use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// The most bytes of all texts together, intermediate texts included.
+/// The maximum length in bytes of all texts that the file makes, including intermediate texts.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
-/// The most levels of nested parentheses.
+/// The maximum number of nested parentheses.
 const MAX_DEPTH: usize = 64;
 
 /// Parses a prompt file.
 ///
 /// # Errors
-/// `File`, with the line, if the text has other code or lacks an assignment to `user`, `bot` or `init_prompt`.
+/// `File` if the text has other code, or lacks an assignment to `user`, `bot` or `init_prompt`. The error about other code names the line.
 pub fn parse(text: &str) -> Result<PromptFile> {
-    // Python normalises line ends first.
+    // Like Python, normalise line ends first.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new(), made: 0 };
     while reader.statement()? {}
@@ -41,11 +41,11 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
-    /// Bytes of all texts so far.
+    /// The length in bytes of all texts made so far.
     made: usize,
 }
 
-/// The meaning of a newline: the end of a statement, or a blank within parentheses.
+/// The meaning of a newline: the end of a statement or, within parentheses, a blank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Newlines {
     End,
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Consumes a statement or an empty line. Returns `false` at the end.
+    /// Consumes a statement or an empty line. Returns `false` at the end of the file.
     fn statement(&mut self) -> Result<bool> {
         let line_start = self.at == 0 || self.text[..self.at].ends_with('\n');
         let from = self.at;
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes texts with `+` between them and returns the sum.
+    /// Consumes operands with `+` between them, and returns their texts joined. `depth` is the number of open parentheses.
     fn sum(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
         let mut sum = self.operand(depth, newlines)?;
         loop {
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes adjacent literals, a name, or a sum in parentheses, and returns the text.
+    /// Consumes an operand and returns its text. An operand is one or more adjacent literals, a name, or a sum in parentheses.
     fn operand(&mut self, depth: usize, newlines: Newlines) -> Result<String> {
         self.blanks(newlines);
         let from = self.at;
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes a literal. Returns the literal and the offset of its inner text, or `None` if no literal follows.
+    /// Consumes a literal. Returns the literal and the byte offset of its inner text in the file, or `None` if no literal follows.
     fn literal(&mut self) -> Result<Option<(Literal<'a>, usize)>> {
         let from = self.at;
         let rest = self.rest();
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(Some((literal, inner_at)))
     }
 
-    /// Returns an error with the expected item and the rest of the line.
+    /// Returns an error at byte offset `at`. Its message has the expected item and the text of the line after `at`.
     fn refuse(&self, expected: &str, at: usize) -> Error {
         let found = self.text[at..].lines().next().unwrap_or_default();
         let found = if found.is_empty() { "the end".to_string() } else { format!("{:?}", short(found, 40)) };
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
         e.hint("a prompt file is not run; it can assign texts to user, bot, interface and init_prompt")
     }
 
-    /// Adds the line of a byte offset to an error.
+    /// Adds the number of the line that contains byte offset `at` to an error.
     fn at_line(&self, e: Error, at: usize) -> Error {
         e.at(format!("line {}", 1 + self.text[..at].matches('\n').count()))
     }

@@ -1,4 +1,4 @@
-//! Prompt files: the constructs of ChatRWKV's files, and hostile files.
+//! Tests with prompt files: the constructs of ChatRWKV's files, and hostile files.
 
 use super::*;
 use crate::chat::first_prompt;
@@ -7,7 +7,7 @@ fn python(text: &str) -> PromptFile {
     PromptFile::parse(text.as_bytes(), Language::Python).unwrap()
 }
 
-/// Returns the value of an expression after the assignments `before`.
+/// Returns the text of a Python expression that follows the assignments `before`.
 fn value(before: &str, expression: &str) -> String {
     python(&format!("user = \"U\"\nbot = 'B'\n{before}\ninit_prompt = {expression}\n")).prompt.init_prompt
 }
@@ -22,7 +22,7 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn stock_files_are_read() {
-    // Names, comments behind code, continued lines in a text, names reassigned for a second dialogue, and a print, as English-3 has them.
+    // As in ChatRWKV's English-3: comments after code, continued lines in a text, names reassigned for a second dialogue, and a print.
     let file = python(
         "interface = \":\"\nuser = \"James\" # only for the sample\nbot = \"Emma\"\n\n# A comment: '''\n\ninit_prompt = f'''\nA talk of {bot} and \
          {user}. \\\nMore.\n\n{user}{interface} It's \"fine\".\n\n{bot}{interface} [ok]\n'''\n\nuser = \"Bob\" # real\nbot = \"Alice\"\n\n\
@@ -136,7 +136,7 @@ fn a_text_cannot_grow_without_end() {
     assert!(refusal(&listed).contains("a text of more than 8388608 bytes"), "{}", refusal(&listed));
     let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
     assert!(refusal(&sum).contains("expected texts of at most"));
-    // Many texts, each of them allowed; and many references in one.
+    // Many texts, each short enough. Then one text that refers to another many times.
     let long = format!("x = '{}'\n", "a".repeat(1 << 20));
     let copies = format!("{long}{}", (0..100).map(|i| format!("a{i} = x\n")).collect::<String>());
     assert!(refusal(&copies).contains("bytes together"), "{}", refusal(&copies));

@@ -1,4 +1,4 @@
-//! Prompt files in TOML: `user`, `bot`, `interface`, `init_prompt`, and `[settings]` by name.
+//! Parses prompt files in TOML. Their keys are `user`, `bot`, `interface`, `init_prompt`, and the table `settings`.
 
 use super::PromptFile;
 use crate::chat::InitialPrompt;
@@ -25,7 +25,7 @@ fn colon() -> String {
 /// Parses a prompt file.
 ///
 /// # Errors
-/// `File`, with the line, if the text is not TOML or has a missing or unknown key.
+/// `File` if the text is not TOML, or if a key is missing or unknown. The error names the line.
 pub fn parse(text: &str) -> Result<PromptFile> {
     let File { user, bot, interface, init_prompt, settings } = toml::from_str(text).map_err(|e| {
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<PromptFile> {
     Ok(PromptFile { prompt: InitialPrompt { user, bot, interface, init_prompt }, settings })
 }
 
-/// Returns a setting's value as text.
+/// Returns a setting's name, and its value as text.
 fn as_text(name: &str, value: Value) -> Result<(String, String)> {
     let value = match value {
         Value::String(text) => text,
