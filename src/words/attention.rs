@@ -1,8 +1,9 @@
 //! Grouped-query attention over a cache of keys and values, with rotary positions.
 //!
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
-//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head h / (H / G)
-//! Source: GLM, arXiv 2406.12793. [`Word::twin`] is the word's reference implementation on the CPU.
+//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
+//! T is the number of tokens, H of query heads, G of key heads, D of channels per head. Source: GLM, arXiv 2406.12793. [`Word::twin`] is
+//! the word's reference implementation on the CPU.
 
 use super::testing::{BLOCKS, Case};
 use crate::quant::PAD;
@@ -11,19 +12,19 @@ use crate::tape::{
 };
 use rayon::prelude::*;
 
-/// Columns of the activation qkv.
+/// Index of the column q in the activation qkv. The columns k and v follow.
 const Q: usize = 0;
 const K: usize = 1;
 const V: usize = 2;
 
-/// The numbers of heads, and the size of a head.
+/// The numbers of query heads and key heads, and the size of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
-    /// H, the number of query heads; a multiple of G.
+    /// H, the number of query heads. It is a multiple of `n_kv_heads`.
     pub n_heads: usize,
     /// G, the number of key heads. It is also the number of value heads.
     pub n_kv_heads: usize,
-    /// D, the channels of a head; a multiple of 8.
+    /// D, the number of channels of a head. It is a multiple of 8.
     pub head_size: usize,
 }
 
@@ -33,13 +34,14 @@ struct Attend {
     qkv: Var,
     keys: Cache,
     values: Cache,
-    /// Partial results of workgroups that share a query: the output o, the largest score m and the sum of the weights p.
+    /// Scratch for partial results. If several workgroups share a query, each workgroup stores its output o, its largest score m and its
+    /// sum of the weights p.
     splits: Var,
     /// The output o, `[T, H D]`.
     y: Var,
 }
 
-/// The number of rows of `splits`. A step uses one row per token and per workgroup that shares its queries.
+/// The number of rows of `splits`. If n workgroups share each query, a step of T tokens uses n T rows.
 const MAX_SPLITS: usize = 256;
 /// The number of workgroups that keeps a large GPU busy.
 const BUSY_WORKGROUPS: usize = 256;
@@ -47,8 +49,8 @@ const BUSY_WORKGROUPS: usize = 256;
 const MIN_BLOCKS: usize = 4;
 
 impl Tape {
-    /// Records attention over the columns q, k and v of `qkv`. Returns its output, `[T, H D]`. The tape's `rotary` determines the rotation.
-    /// The caches are called `NAME.k` and `NAME.v` in state files.
+    /// Records attention over the columns q, k and v of `qkv`. Returns the output o, `[T, H D]`. The tape's `rotary` determines the
+    /// rotation. State files name the two caches `name` followed by `.k` and `.v`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
@@ -60,7 +62,7 @@ impl Tape {
     }
 }
 
-/// The way in which a step is divided among workgroups and lanes.
+/// How the attention of one step is divided among workgroups and lanes.
 struct Shape {
     /// The number of lanes per workgroup.
     lanes: usize,
@@ -81,7 +83,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Chooses the shape for the adapter's class and the size of the step. `stride`: the number of floats in a row of qkv.
+    /// Chooses the shape by the adapter's kernel family and the size of the step. `stride`: the number of floats in a row of qkv.
     fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // The queries of a workgroup take at most 8 KiB of workgroup memory.
@@ -99,7 +101,7 @@ impl Shape {
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
-        // A dispatch ends before the rows of a workgroup would exceed the window.
+        // All rows that one dispatch reads must fit one window of a uniform binding.
         let window = WINDOW_BYTES / 4 / stride;
         let by_window = cx.caps.class == Class::Lanes && window >= rows;
         let step_rows = if by_window { window + 1 - rows } else { cx.tokens };
@@ -172,10 +174,10 @@ impl Attend {
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
     }
 
-    /// Encodes attention/append: rotates q and k, scales q, and writes k and v to the caches.
+    /// Returns the dispatch of attention/append, which rotates q and k, scales q, and writes k and v to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
-        // On a software adapter, starting a workgroup costs more than its work, so one workgroup does all.
+        // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
         let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
@@ -199,7 +201,7 @@ impl Attend {
         }
     }
 
-    /// Encodes attention for up to `step_rows` tokens, from token `t0` on.
+    /// Returns the dispatch of attention/attend for up to `shape.step_rows` tokens, beginning at token `t0`.
     fn attend(&self, cx: &Lowering<'_>, shape: &Shape, t0: usize) -> Dispatch {
         let Attention { n_heads, head_size, .. } = self.of;
         let (units, stride) = (head_size / PAD, cx.tape.var_spec(self.qkv).stride());
@@ -247,7 +249,7 @@ impl Attend {
         }
     }
 
-    /// Encodes attention/combine, which combines the partial results of workgroups that share a query.
+    /// Returns the dispatch of attention/combine, which combines the partial results of workgroups that share a query.
     fn combine(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let splits = cx.tape.var_spec(self.splits);
         Dispatch {
@@ -267,7 +269,7 @@ impl Attend {
         }
     }
 
-    /// Twin of attention/append: rotates q and k of the step's tokens, scales q, and writes k and v to the caches.
+    /// Does on the host what attention/append does: rotates q and k of the step's tokens, scales q, and writes k and v to the caches.
     fn append(&self, host: &mut Host) {
         let tape = host.tape.clone();
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
@@ -296,20 +298,21 @@ impl Attend {
     }
 }
 
-/// Returns the module for the slot `cache` that suits the tape's cache format.
+/// Returns the shader slot `cache`, and the module that fills it for the tape's cache format.
 fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
     ("cache", format!("cache::{}", cx.tape.cache_format.name()))
 }
 
-/// Rotates pairs of channels (2i, 2i + 1) in place, one pair for each pair of numbers in `angles`: cos and sin. Other channels stay.
+/// Rotates pair i of a head's channels, (2i, 2i + 1), in place. Numbers 2i and 2i + 1 of `angles` are the cosine and the sine of the pair's
+/// angle. Channels beyond the length of `angles` are not changed.
 fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
     }
 }
 
-/// Returns the dot product of two vectors whose length is a multiple of 8. It keeps eight sums, so that the compiler can use one SIMD
-/// register.
+/// Returns the dot product of two vectors whose length is a multiple of 8. The function keeps eight sums, so that the compiler can use one
+/// SIMD register.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
@@ -320,7 +323,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Returns a step with one run per pair (tokens before, new tokens). The blocks of a slot are neither consecutive nor sorted.
+/// Returns a step with one run per pair. A pair has the number of a slot's tokens before the step, and the number of its new tokens. The
+/// cache blocks of a slot are scattered.
 fn step(runs: &[(usize, usize)]) -> Step {
     let mut step = Step::default();
     for &(before, n) in runs {
@@ -333,7 +337,7 @@ fn step(runs: &[(usize, usize)]) -> Step {
             ..Run::default()
         };
         step.tokens.extend(vec![0; n]);
-        // 5 and BLOCKS have no common factor, so all blocks differ.
+        // 5 and BLOCKS have no common divisor except 1, so all blocks differ.
         let listed = (before + n).div_ceil(TOKENS_PER_BLOCK);
         let first = step.blocks.len();
         step.blocks.extend((0..listed).map(|i| ((first + i) * 5 % BLOCKS) as u32));

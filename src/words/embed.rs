@@ -1,7 +1,8 @@
 //! Token embedding:  `x[t] = LN0(E[token])`
 //!
-//! E is `[vocab, width]`, x is `[T, width]`. The norm is applied to each row that is looked up, which costs almost nothing. It is not
-//! folded into the table: loading would have to rewrite the table and round it again. The twin is the reference implementation on the CPU.
+//! E is `[vocab, width]`, x is `[T, width]`. The norm LN0 is applied to each row that is looked up, which costs almost nothing. Loading
+//! does not fold the norm into the table, because the new table would have to be rounded again. The twin is the reference implementation on
+//! the CPU.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
@@ -9,13 +10,14 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, T
 
 struct Embed {
     table: Matrix,
-    /// g and b of ln0, or `None` if the file has no ln0.
+    /// The weight g and the bias b of the norm ln0, or `None` if the file has no ln0.
     norm: Option<Vector>,
     out: Var,
 }
 
 impl Tape {
-    /// Records the lookup and returns x, `[T, width]`. `table` has one part. `norm`: g and b of ln0, or `None` if the model has no ln0.
+    /// Records the lookup of embeddings and returns x, `[T, width]`. `table` must have one part, E. `norm`: the weight and the bias of the
+    /// norm ln0, or `None` if the model has no ln0.
     pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var("x", Rows::Tokens, &[width]);

@@ -1,6 +1,6 @@
 //! The output head:  logits = W norm(x) + b, for the tokens whose logits are requested.
 //!
-//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. O is the number of these tokens.
+//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. O is the number of tokens whose logits are requested.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -9,7 +9,8 @@ use super::testing::{Case, steps};
 use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the head and returns the logits, `[O, vocab]`. Sets the tape's `logits` to them and its `hidden` to norm(x), `[O, width]`.
+    /// Records the head and returns the variable with the logits, `[O, vocab]`. This variable becomes the tape's `logits`. The variable
+    /// with norm(x), `[O, width]`, becomes the tape's `hidden`. `part`: W. `bias`: b, or `None` if the head has no bias.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);

@@ -1,8 +1,8 @@
 //! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
 //! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. W is the value matrix of the channel mix, and y comes from relu². If an adapter stores W
-//! column-major, a step of a few tokens reads only the columns of W whose input is not zero. In a step of many tokens almost every column
-//! has such an input, so the dense tiled product reads all columns. The twin is the reference implementation on the CPU.
+//! column-major, a step of a few tokens reads only the columns of W whose input is not zero. In a step of many tokens, almost every column
+//! has a non-zero input for some token, so the dense tiled product reads all columns. The twin is the reference implementation on the CPU.
 
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
@@ -30,13 +30,13 @@ impl Tape {
     }
 }
 
-/// The smallest number of tokens for which the dense product is used. With 90 % zeros, the sparse kernel would read about as many weights
-/// for eight tokens, because it reads the columns of each token separately.
+/// The smallest number of tokens for which the dense product is used. The sparse kernel reads the columns of each token separately. With
+/// eight tokens and 90 % zeros, it would read about as many weights as the dense product.
 const DENSE_FROM: usize = 8;
-/// The number of consecutive bytes that a workgroup reads of one column.
+/// The number of consecutive bytes that a workgroup should read from one column.
 const CHANNEL_BYTES: usize = 64;
 
-/// Returns the kernel for a few tokens. The size of a weight determines the number of rows per workgroup.
+/// Returns the sparse kernel for a piece. The size of a weight determines the number of rows per workgroup.
 fn sparse(piece: &MatrixPiece) -> Shape {
     let units = (CHANNEL_BYTES / piece.format.size_bytes(PAD)).next_power_of_two().clamp(4, 16);
     Shape { shader: "linear/sparse", block_rows: PAD * units, tokens: 1, constants: vec![("UNITS", units as u32)], modules: vec![] }
@@ -73,13 +73,13 @@ impl Word for LinearAddSparse {
     }
 }
 
-/// Returns cases with and without a gate. In the inputs, 85 %, none or all of the numbers are zero.
+/// Returns cases with and without a gate. The fraction of zeros in the inputs is 85 %, 0 % or 100 %.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Widths just below and above the number of lanes, the size of a chunk and the length of the kernel's list.
+    // Pairs (rows, k). The kernel reads chunks of 2048 inputs, and its list has room for 2560 entries.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
-        // Inputs without zeros fill the list. Inputs of zeros alone leave it empty.
+        // Inputs without zeros fill the list. Inputs of zeros alone leave the list empty.
         let shares: &[f32] = if k >= 1000 { &[0.85, 0.0, 1.0] } else { &[0.85] };
         for &zeros in shares {
             let mut tape = Tape::new();

@@ -17,23 +17,23 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors`: g, b.
+    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors`: the weight g, then the bias b.
     pub fn layer(vectors: Vector) -> Norm {
         Norm { vectors, eps: LAYER_NORM_EPS, is_centred: true }
     }
 
-    /// Returns an RMS norm. `vectors`: g.
+    /// Returns an RMS norm. `vectors`: the weight g. `eps`: ε.
     pub fn rms(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: false }
     }
 
-    /// Returns how many numbers a row has.
+    /// Returns the number of numbers in a row of x.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
 
-    /// Returns the input of a product: every workgroup of the product normalises rows of x itself. The first workgroup also stores the
-    /// normalised rows in `kept`, unless `kept` is `None`.
+    /// Returns the input of a product whose workgroups normalise the rows of x themselves. If `kept` is given, the first workgroup also
+    /// stores the normalised rows there.
     pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         Input {
@@ -53,7 +53,7 @@ impl Norm {
         }
     }
 
-    /// Encodes y = norm(x), or y += norm(x) if `adds`.
+    /// Returns the dispatch that computes y = norm(x), or y += norm(x) if `adds` is true.
     pub(super) fn lower(&self, cx: &Lowering<'_>, x: Var, y: Var, adds: bool) -> Dispatch {
         let (spec, rows) = (cx.tape.vector_spec(self.vectors), cx.tape.var_spec(y).rows);
         let n = cx.n_rows(rows) as u32;

@@ -3,7 +3,8 @@
 //!
 //!   x̂ = LN(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
 //!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
-//! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. The twin is the reference implementation on the CPU.
+//! n is the number of mixes, i(j) is the mix that W_j reads. x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j.
+//! The twin is the reference implementation on the CPU.
 
 use super::norm_shift_linear::{Projection, projections_of};
 use super::shift_mix::{Inputs, ShiftMix};
@@ -14,13 +15,13 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 
 /// The weights of ddlerp.
 pub struct DdLerp {
-    /// The width of z_i.
+    /// The number of channels of z_i, the low-rank vector of one mix.
     pub rank: usize,
-    /// Tensor name of W1, `[C, n rank]`: inputs by outputs. The outputs have the order of `mixes`.
+    /// The tensor name of W1, `[C, n rank]`: inputs by outputs. The mixes have the same order in the outputs as in `mixes`.
     pub w1: String,
-    /// Tensor name of W2, `[n, rank, C]`: one plane per mix, inputs by outputs.
+    /// The tensor name of W2, `[n, rank, C]`: one plane of inputs by outputs per mix.
     pub w2: String,
-    /// m_i, `[n, C]`.
+    /// The vectors m_i, `[n, C]`: the parts of the lerp weights that do not depend on the token.
     pub mixes: Vector,
 }
 
@@ -32,7 +33,7 @@ struct NormDdLerpLinear {
 
 impl Tape {
     /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, m_x. `mix` of a
-    /// projection is an index in `lerp.mixes`. `shift`: x̂ of the last token, `[C]`; the state has two halves.
+    /// projection is an index in `lerp.mixes`. `shift`: the state with x̂ of the previous token, `[C]`; it must have two halves.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,
@@ -47,7 +48,7 @@ impl Tape {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Kept);
 
         let z = self.scratch("ddlerp", Rows::Tokens, &vec![lerp.rank; n]);
-        // If the rank needs no padding, the columns of z are adjacent, and one matrix writes them all.
+        // If the rank needs no padding, the columns of z are adjacent, and one matrix writes all of them.
         let slices = if lerp.rank.is_multiple_of(PAD) { 1 } else { n };
         let rows = n * lerp.rank / slices;
         let columns: Vec<usize> = (0..n).map(|i| self.var_spec(z).column(i)).collect();

@@ -7,18 +7,19 @@ use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, VectorPart, Word, vector};
 
-/// One or more products of the same normalised rows. It implements the words `norm_linear`, `swiglu` and `head`.
+/// One or more products of the same normalised rows. This type implements the words `norm_linear`, `swiglu` and `head`.
 pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
     pub norm: Norm,
-    /// norm(x), `[T, width]`. In a head it has the rows of the outputs, `[O, width]`.
+    /// norm(x), `[T, width]`. In a head the shape is `[O, width]`, and O is the number of tokens whose logits are requested.
     pub normed: Var,
     pub stacks: Vec<Stack>,
 }
 
 impl Tape {
-    /// Records the word and returns y, `[T, …]` with one column per part. `bias`: one vector per part, or an empty list.
+    /// Records the word and returns y, `[T, …]` with one column per part. `parts`: the matrices W_i. `bias`: the vectors b_i, one per part,
+    /// or an empty list.
     pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<MatrixPart>, bias: Vec<VectorPart>) -> Var {
         let columns: Vec<usize> = parts.iter().map(|p| p.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);
@@ -54,7 +55,8 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Returns `true` if the rows are outputs. Such a word must store norm(x), because the tape's `hidden` is norm(x).
+    /// Returns `true` if this is the word `head`: its rows are the tokens whose logits are requested. A head must store norm(x), because
+    /// the tape's `hidden` is norm(x).
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)
     }

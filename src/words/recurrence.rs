@@ -1,9 +1,9 @@
-//! The recurrence of RWKV-5, 6 and 7, then its norm and gate. It is a part of the words `wkv6` and `wkv7`.
+//! The recurrence of RWKV-5, 6 and 7, then its norm and gate. The words `wkv6` and `wkv7` share this code.
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]` and takes its tokens in order. Each word computes the vectors of a token itself.
-//! The *twin* is the reference implementation on the CPU.
+//! Every head has a state S `[value][key]` and takes its tokens in order. The words compute the vectors of a token. The *twin* is the
+//! reference implementation on the CPU.
 
 use super::moments;
 use super::stack::{Stack, fuses};
@@ -32,10 +32,12 @@ impl Rule {
     }
 }
 
-/// The gate g: a column of an activation.
+/// The gate g, which is a column of an activation.
 #[derive(Clone, Copy)]
 pub struct Gate {
+    /// The activation that has the column.
     pub of: Var,
+    /// The index of the column.
     pub column: usize,
 }
 
@@ -47,13 +49,13 @@ pub struct Recurrence {
     pub eps: f32,
     /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
-    /// Packed vectors, which include the weight and the bias of the group norm.
+    /// The word's packed vectors. Two rows are the weight and the bias of the group norm.
     pub vectors: Vector,
-    /// The row of `vectors` that holds the weight of the group norm. The next row holds its bias.
+    /// The row of `vectors` that holds the weight of the group norm. The next row holds the bias of the group norm.
     pub norm: usize,
     /// The gate, or `None` if the output has no gate.
     pub gate: Option<Gate>,
-    /// The vectors of the rule, `[T, H, n_vectors, head_stride]`.
+    /// The vectors that the rule reads, `[T, H, n_vectors, head_stride]`.
     pub feed: Var,
     /// The columns v and bonus, `[T, 2, width]`.
     pub values: Var,
@@ -61,38 +63,39 @@ pub struct Recurrence {
     pub y: Var,
 }
 
-/// Columns of `proj` in all versions.
+/// Index of the column r in the activation `proj`, in all versions of RWKV. The columns k and v follow.
 pub const R: usize = 0;
 pub const K: usize = 1;
 pub const V: usize = 2;
 /// The column of `values` that holds the bonus.
 pub const BONUS: usize = 1;
 
-/// Declares the activations feed, values and y.
+/// Declares and returns the activations `feed`, `values` and `y` of a [`Recurrence`].
 pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var; 3] {
     let feed = tape.device_scratch("feed", Rows::Tokens, &[width / head_size * rule.n_vectors() * padded(head_size)]);
     let values = tape.device_scratch("values", Rows::Tokens, &[width; 2]);
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// Additional data for the kernel rwkv/head, which computes a whole head in one dispatch.
+/// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. The kernel computes all steps of a head in one dispatch.
 pub struct Head<'a> {
-    /// The module for the slot `head`.
+    /// The shader module that fills the slot `head`.
     pub module: &'static str,
     pub proj: Var,
-    /// Low-rank products that the kernel computes itself. All segments read `proj`. `None` if the word has no such products.
+    /// Low-rank products that the kernel computes itself, or `None` if the word has no such products. Every segment must read `proj`.
     pub lora: Option<&'a Stack>,
     pub is_first_layer: bool,
-    /// The row of the vectors that holds the constant decay, or `None` if the decay depends on the token.
+    /// The row of [`Recurrence::vectors`] that holds the constant decay, or `None` if the decay depends on the token.
     pub decay: Option<usize>,
-    /// Bindings of the module.
+    /// The bindings that only this module has.
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// The number of lanes of the kernel rwkv/head. It has one lane per channel, so this is also the largest head size that it supports.
+/// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
+/// supports.
 const HEAD_LANES: usize = 64;
 
-/// The way in which the recurrence reads the vectors of a token.
+/// How the recurrence reads the vectors of a token.
 enum Feed {
     /// Through a storage binding.
     Storage,
@@ -116,7 +119,7 @@ impl Recurrence {
         padded(self.head_size)
     }
 
-    /// Returns the module for the slot `state`.
+    /// Returns the shader slot `state`, and the module that fills it for the state's format.
     fn state_module(&self, tape: &Tape) -> (&'static str, String) {
         ("state", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
     }
@@ -126,8 +129,8 @@ impl Recurrence {
         [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
     }
 
-    /// Encodes whole heads in one dispatch. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is wider than 64
-    /// channels, or if the low-rank matrices are in several pieces.
+    /// Returns one dispatch that computes whole heads. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is
+    /// wider than 64 channels, or if the low-rank matrices are in several pieces.
     pub fn lower_head(&self, cx: &Lowering<'_>, head: Head<'_>) -> Option<Dispatch> {
         let tape = cx.tape;
         let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
@@ -191,7 +194,7 @@ impl Recurrence {
         })
     }
 
-    /// Encodes the recurrence, then one dispatch with norm, bonus and gate.
+    /// Returns the dispatches of the recurrence, then one dispatch with norm, bonus and gate.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match cx.caps.class {
             Class::Groups => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
@@ -201,7 +204,7 @@ impl Recurrence {
         dispatches
     }
 
-    /// Encodes the recurrence for a range of the step's rows and a range of heads.
+    /// Returns the dispatch of the recurrence for a range of the step's rows and a range of heads.
     fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
@@ -241,7 +244,8 @@ impl Recurrence {
         }
     }
 
-    /// Encodes the recurrence in dispatches whose part of `feed` fits a uniform window: some rows and all heads, or one row and some heads.
+    /// Returns dispatches of the recurrence, each with a part of `feed` that fits a uniform window. A dispatch takes some rows and all
+    /// heads, or one row and some heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads(cx.tape);
         let window = WINDOW_BYTES / 4;
@@ -255,7 +259,7 @@ impl Recurrence {
         (0..cx.tokens).flat_map(of_row).collect()
     }
 
-    /// Encodes norm, bonus and gate.
+    /// Returns the dispatch of norm, bonus and gate.
     fn out(&self, cx: &Lowering<'_>) -> Dispatch {
         let vectors = cx.tape.vector_spec(self.vectors);
         let values = cx.tape.var_spec(self.values);
@@ -336,7 +340,7 @@ impl Recurrence {
     }
 }
 
-/// Returns the numbers `at .. at + n` of column `i` of an activation, for token `t`.
+/// Returns the numbers `at .. at + n` of column `i` of the activation `var`, for token `t`.
 pub fn column(host: &Host, var: Var, i: usize, t: usize, at: usize, n: usize) -> &[f32] {
     let spec = host.tape.var_spec(var);
     &host.var(var)[t * spec.stride() + spec.column(i) + at..][..n]

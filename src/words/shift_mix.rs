@@ -10,13 +10,13 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var, Vector};
 /// Norm, token shift and lerps, with their weights and activations.
 pub struct ShiftMix {
     x: Var,
-    /// Rows: g and b of the norm, then the mixes.
+    /// The packed rows: weight g and bias b of the norm, then the mixes.
     vectors: Vector,
     n_mixes: usize,
-    /// x̂ of the last token, `[width]`. The state has two halves.
+    /// The state with x̂ of the previous token, `[width]`. It has two halves: a step reads one half and writes the other half.
     shift: State,
     inputs: Inputs,
-    /// One plane per mix, then the planes x̂ and p if they are kept: `[n_mixes (+ 2), capacity, C]`.
+    /// One plane per mix, `[n_mixes, capacity, C]`. If the inputs are kept, the planes x̂ and p follow.
     pub mixed: Var,
 }
 
@@ -28,8 +28,8 @@ pub enum Inputs {
 }
 
 impl ShiftMix {
-    /// Declares the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: x̂ of the last token; the state has two
-    /// halves.
+    /// Declares the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: the state with x̂ of the previous
+    /// token; it must have two halves.
     pub fn new(tape: &mut Tape, x: Var, vectors: Vector, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -42,7 +42,7 @@ impl ShiftMix {
         self.n_mixes
     }
 
-    /// Encodes norm, token shift and lerps as one dispatch.
+    /// Returns the dispatch that computes norm, token shift and lerps.
     pub fn lower(&self, cx: &Lowering<'_>) -> Dispatch {
         let spec = cx.tape.vector_spec(self.vectors);
         Dispatch {
@@ -67,8 +67,8 @@ impl ShiftMix {
         }
     }
 
-    /// Returns the input of a product of few tokens: every workgroup of the product computes norm, token shift and lerp itself. `keeps`: true
-    /// if the dispatch stores the new state.
+    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. `keeps`: `true` if the
+    /// dispatch stores the new state.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         let (kept, capacity) = match self.inputs {

@@ -1,14 +1,16 @@
 //! Products of stacked matrices:  `y[t] = store(activation(bias + W x[t]))`, segment by segment. Most words contain such a product.
 //!
-//! This file chooses a kernel by the adapter's class and the number of tokens, and cuts the stack into pieces that each fit a binding.
-//! The *twin* is the reference implementation on the CPU.
+//! A stack is one matrix in memory, made of several parts. A segment is one part with its own input and output.
+//!
+//! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a
+//! binding. The *twin* is the reference implementation on the CPU.
 
 use crate::tape::{
     BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var, Vector,
 };
 use rayon::prelude::*;
 
-/// The function that is applied to bias + W x. The codes match `shaders/lib/activation.wgsl`.
+/// The function that a product applies to bias + W x. The codes match `shaders/lib/activation.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     None,
@@ -64,15 +66,15 @@ fn sigmoid(z: f32) -> f32 {
 pub struct Segment {
     /// The index of the part in the matrix.
     pub part: usize,
-    /// The plane of x.
+    /// The index of the plane of x that the segment reads.
     pub plane: usize,
     /// The first float of the input in a row of x.
     pub x: usize,
     /// The first float of the output in a row of y.
     pub y: usize,
-    /// The plane of y.
+    /// The index of the plane of y that the segment writes.
     pub y_plane: usize,
-    /// The row of the bias vectors, or `None` if the segment has no bias.
+    /// The row of [`Stack::bias`] that is added, or `None` if the segment has no bias.
     pub bias: Option<usize>,
     pub activation: Activation,
 }
@@ -84,7 +86,7 @@ impl Segment {
     }
 }
 
-/// The way in which z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
+/// How z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
 #[derive(Debug, Clone, Copy)]
 pub enum Store {
     /// y = z
@@ -128,13 +130,13 @@ impl Store {
         }
     }
 
-    /// Returns the binding of the other activation that the store reads, or `Nothing` if it reads none.
+    /// Returns the binding of the activation that the store reads besides y, or `Nothing` if the store reads only y.
     pub(super) fn side(self) -> Binding {
         self.var().map_or(Binding::Nothing, Binding::Var)
     }
 
-    /// Returns three numbers about the other activation: the first float of each of the two operands in row 0, and the stride of its rows.
-    /// Unused numbers are 0.
+    /// Describes the operands a and b that the store reads besides y. Returns the index of a for row 0, the index of b for row 0, and the
+    /// number of floats from one row to the next. Unused numbers are 0.
     pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
         let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
         match self {
@@ -160,18 +162,19 @@ pub struct Stack {
     pub bias: Option<Vector>,
     pub segments: Vec<Segment>,
     pub store: Store,
-    /// The meaning of the rows of x and y.
+    /// The kind of the rows of x and y, for example tokens or outputs.
     pub rows: Rows,
 }
 
-/// The largest number of segments in one dispatch: `segments` in `shaders/linear/stack.wgsl` has room for three entries per segment.
+/// The largest number of segments in one dispatch. The array `segments` in `shaders/linear/stack.wgsl` has three entries per segment, 24 in
+/// all.
 const MAX_SEGMENTS: usize = 8;
 /// The number of tokens whose inputs linear/matvec holds in registers at a time.
 const TOKENS_IN_REGISTERS: usize = 4;
 /// The largest number of sums that a lane of linear/matvec keeps.
 const MAX_LANE_SUMS: usize = 64;
 
-/// A kernel and the work of one workgroup.
+/// A kernel, and the number of rows and tokens that one of its workgroups computes.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub shader: &'static str,
@@ -180,13 +183,13 @@ pub(super) struct Shape {
     /// The number of tokens per workgroup.
     pub tokens: usize,
     pub constants: Vec<(&'static str, u32)>,
-    /// The modules for slots that only this shader has.
+    /// Further shader slots that only this shader has, and the modules that fill them.
     pub modules: Vec<(&'static str, &'static str)>,
 }
 
-/// The module for tiles of a row-major matrix.
+/// The shader slot `tile`, and the module that fills it for a row-major matrix.
 const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
-/// The module for tiles of a column-major matrix.
+/// The shader slot `tile`, and the module that fills it for a column-major matrix.
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
@@ -202,9 +205,9 @@ impl Shape {
         Self::tiled(cx, matrix, piece, n)
     }
 
-    /// Returns a kernel for many tokens. It decodes weights into workgroup memory once for all tokens of a tile.
+    /// Returns a kernel for many tokens. The kernel decodes weights into workgroup memory once for all tokens of a tile.
     pub fn tiled(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
-        // Cooperative matrices are f16. Weights of more than 16 bits would lose bits. Inputs that exceed the range of f16 would be clipped.
+        // Cooperative matrices are f16: weights of more than 16 bits would lose bits, and inputs beyond the range of f16 would be clipped.
         let fits = piece.format.bits() <= 16 && !piece.segments.iter().any(|s| matrix.parts[s.part].is_wide);
         if let Some(size) = cx.caps.cooperative.filter(|_| n > BATCH && !cx.is_exact() && fits) {
             return Self::cooperative(size);
@@ -213,7 +216,8 @@ impl Shape {
         Shape { shader: "linear/tiled", block_rows: tile.rows, tokens: tile.tokens, constants: tile.constants(), modules: vec![BY_ROWS] }
     }
 
-    /// Returns the kernel linear/tiled_cooperative. It computes strips of 64 rows x 32 tokens, and takes 16 inputs at a time.
+    /// Returns the kernel linear/tiled_cooperative for cooperative matrices of `size` x `size`. A subgroup computes a strip of 64 rows x 32
+    /// tokens, and takes 16 inputs at a time.
     fn cooperative(size: usize) -> Shape {
         let blocks = |n: usize| (n / size) as u32;
         let constants = vec![("ROW_BLOCKS", blocks(64)), ("TOKEN_BLOCKS", blocks(32)), ("DEPTH_BLOCKS", blocks(16))];
@@ -227,7 +231,8 @@ impl Shape {
         }
     }
 
-    /// Returns the kernel linear/matvec with at most `rows` rows per workgroup (and at least 4) and at most [`BATCH`] of the `n` tokens.
+    /// Returns the kernel linear/matvec for a product of `n` tokens. A workgroup computes at most [`BATCH`] tokens and at most `rows` rows,
+    /// but at least 4 rows.
     fn matvec(rows: usize, n: usize) -> Shape {
         let tokens = n.next_power_of_two().min(BATCH);
         let groups = (rows.min(MAX_LANE_SUMS / tokens) / 4).max(1);
@@ -237,23 +242,24 @@ impl Shape {
     }
 }
 
-/// An input that every workgroup of a product computes itself. The product does not read a row of x, so this saves a dispatch.
+/// How a product gets its input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
+/// modules compute the input in every workgroup, which saves a dispatch.
 pub struct Input {
-    /// The module for the slot `input`.
+    /// The shader module that fills the slot `input`.
     pub module: &'static str,
-    /// The values for the fields of the module's `Input`.
+    /// The fields of the struct `Input` in the shader module, with their values.
     pub params: Vec<(&'static str, Param)>,
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
 /// Returns whether words fuse dispatches in this step. On a GPU and for at most [`FUSED`] tokens, one more dispatch costs more than
-/// computing an input again in every workgroup. Under batch invariance words never fuse dispatches.
+/// computing an input again in every workgroup. Under batch invariance words do not fuse dispatches.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
     cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
 
 impl Stack {
-    /// Encodes the product of the given pieces and rows of x. `shape` returns the kernel for a piece.
+    /// Returns the dispatches of the product of `pieces` and the rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let input =
@@ -262,15 +268,16 @@ impl Stack {
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
-    /// Encodes the product with an input that every workgroup computes itself. The input receives the plane of a segment. `input` is called
-    /// with `true` for the first dispatch, which may store the computed input.
+    /// Returns the dispatches of a product whose workgroups compute the input themselves. `input` returns the shader module of the input.
+    /// Its argument is `true` for the first dispatch, which may store the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 
-    /// Encodes one dispatch per piece and group of [`MAX_SEGMENTS`] segments. `x_at` returns the second argument of the input's `begin`.
+    /// Returns one dispatch per piece and per group of up to [`MAX_SEGMENTS`] segments. For a segment, `x_at` returns the second argument
+    /// of the function `begin` in the input's shader module.
     fn products(
         &self,
         cx: &Lowering<'_>,
@@ -290,7 +297,7 @@ impl Stack {
         dispatches
     }
 
-    /// Returns the segments that read rows of a piece. Several segments may read the same part.
+    /// Returns the segments that use rows of a piece, each with these rows. Several segments may use the same part.
     fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }

@@ -6,10 +6,11 @@ use crate::tape::Source;
 use crate::tensor::{DType, View};
 use half::f16;
 
-/// The seed of synthetic models. A model that is written to a file and a model that is made in memory have the same numbers.
+/// The seed of synthetic models. Models in files and models in memory use the same seed, so they have the same numbers.
 pub const MODEL_SEED: u64 = 42;
 
-/// A source of f16 weights. The numbers of a tensor depend on the seed, its name and its shape. They are computed on request.
+/// A source of f16 weights. The numbers of a tensor depend on the seed, the tensor's name and its shape. They are computed when they are
+/// read.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
@@ -25,13 +26,13 @@ impl Synthetic {
     }
 }
 
-/// Returns the range of a tensor's numbers: half its width, and its centre. Products with such matrices keep the size of activations. Norms
-/// are near one. Decays and mixes are in the range of trained models.
+/// Returns half the width and the centre of the range of a tensor's numbers. Products with the matrices keep the size of activations. Norm
+/// weights are near 1. Decays and mixes are in the range of trained models.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);
     match (last, shape) {
-        // Low-rank pairs are stored as inputs x outputs.
+        // The matrices of a low-rank pair are stored as inputs x outputs.
         ("w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2", [.., fan_in, _]) => matrix(*fan_in),
         ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
         ("w0", _) => (2.0, 0.0),

@@ -1,7 +1,7 @@
 //! Cases in which a word's kernels must agree with its twin, the reference implementation on the CPU. A case is a small tape, steps to
 //! play, and the largest error that is allowed.
 //!
-//! The release build also has the cases: `doctor` runs them on a user's adapter. All numbers are computed from names and seeds.
+//! The release build also contains the cases: `doctor` runs them on a user's adapter. All numbers are computed from names and seeds.
 
 use crate::tape::{Run, Step, Tape, Var};
 
@@ -12,7 +12,7 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// The largest normalised mean squared error that passes.
     pub bound: f64,
-    /// `true` if states start with their values before the first token, `false` if they start with seeded numbers.
+    /// `true` if states start as before the first token, `false` if they start with seeded numbers.
     pub from_nothing: bool,
     /// An activation and the fraction of zeros in its first column, or `None` if no input needs zeros.
     pub zeros: Option<(Var, f32)>,
@@ -20,9 +20,9 @@ pub struct Case {
 
 /// The number of state pages that the steps of [`steps`] use.
 pub const PAGES: usize = 4;
-/// The number of blocks in the caches. Steps of cases with caches use only these blocks.
+/// The number of blocks in each cache of a case.
 pub const BLOCKS: usize = 49;
-/// An upper bound of the tokens of the longest slot in cases with caches.
+/// The most tokens that a slot may have in a case with caches.
 pub const CONTEXT: usize = 1024;
 
 impl Case {
@@ -32,9 +32,9 @@ impl Case {
     }
 }
 
-/// Returns steps of many sizes: one token; a few tokens of two and of three slots; a batch of three slots with different numbers of tokens;
-/// many tokens with the logits of the last token, and with the logits of several tokens. In some steps a slot writes another page than it
-/// reads. Token ids are below `vocab`.
+/// Returns six steps of 1 to 70 tokens. The first four steps have one to three slots. The last two steps have one slot: one requests the
+/// logits of the last token, the other requests the logits of several tokens. In some steps a slot writes another page than the page that
+/// it reads. Token ids are below `vocab`.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
         first_row,
@@ -66,8 +66,8 @@ pub fn steps(vocab: usize) -> Vec<Step> {
     ]
 }
 
-/// Returns steps of one slot. Their numbers of tokens reach every kernel that products choose by this number. The only output is the last
-/// token.
+/// Returns steps of one slot whose only output is the last token. Products choose kernels by the number of tokens; together, the steps use
+/// all of these kernels.
 pub fn batches() -> Vec<Step> {
     let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
     let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };
@@ -92,8 +92,8 @@ pub fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the normalised mean squared error Σ (a − b)² / Σ b². It is infinite if the lengths differ, if an error is not finite, or if
-/// all of `expected` is zero and `found` is not.
+/// Returns the normalised mean squared error Σ (a − b)² / Σ b², for a in `found` and b in `expected`. The error is infinite if the lengths
+/// differ, if the sum of errors is not finite, or if `expected` is all zero and `found` is not.
 pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     let mut error = 0f64;
     let mut power = 0f64;

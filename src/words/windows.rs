@@ -1,4 +1,5 @@
-//! Lowering of products. On software adapters, products read through uniform windows: one dispatch per block of rows and up to 8 tokens.
+//! Lowers products: turns a product into dispatches. On a software adapter, products read through windows, which are uniform bindings of 64
+//! KiB. There is one dispatch per block of rows and up to 8 tokens.
 
 use super::stack::{Segment, Shape, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
@@ -6,10 +7,11 @@ use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW
 
 /// The number of lanes per workgroup in `shaders/linear/windows.wgsl`.
 const LANES: usize = 8;
-/// The number of rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share the scales of columns.
+/// The number of matrix rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share one set of column scales.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// The number of rows of a workgroup. A block has a multiple of this number of rows where they fit, so that all lanes work.
+/// The number of matrix rows per workgroup. If the rows fit its tiles, a block has a multiple of this number of rows, so that all lanes
+/// work.
 pub const GROUP: usize = LANES * ROWS;
 /// The number of floats in a window.
 const WINDOW: usize = WINDOW_BYTES / 4;
@@ -17,7 +19,7 @@ const WINDOW: usize = WINDOW_BYTES / 4;
 pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
 impl Stack {
-    /// Returns the dispatches of the product. They read through windows if the matrix is laid out in blocks.
+    /// Returns the dispatches of the product. They read through uniform windows if the matrix is laid out in blocks of rows.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.matrix);
         let n = cx.n_rows(self.rows);
@@ -28,7 +30,7 @@ impl Stack {
     }
 }
 
-/// Returns the dispatches of a stack whose matrix is laid out in blocks.
+/// Returns the dispatches of a product of `n` rows of x whose matrix is laid out in blocks of rows.
 fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let blocks = spec.blocks(cx.caps.max_binding, GROUP);
@@ -42,8 +44,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the number of tokens per dispatch: the largest of 8, 4 and 2 whose activations fit one window and that is at most `n`, rounded
-/// up to a power of two. Returns 1 if there is no such number.
+/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. This is the largest of these numbers whose activations fit one window and that
+/// is at most `n` rounded up to a power of two.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;
@@ -51,7 +53,7 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
     [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
 }
 
-/// Encodes the product of one block and `tokens` tokens from `t0` on.
+/// Returns the dispatch of the product of one block and `tokens` tokens, beginning at token `t0`.
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let part = &spec.parts[block.part];

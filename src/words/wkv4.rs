@@ -10,11 +10,11 @@ use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Columns of `proj`.
+/// Index of the column r in the activation `proj`. The columns k and v follow.
 const R: usize = 0;
 const K: usize = 1;
 const V: usize = 2;
-/// Rows of the vectors.
+/// Index of the row w in the packed vectors. The row u follows.
 const W: usize = 0;
 const U: usize = 1;
 /// The exponent p before the first token. It acts as minus infinity and causes no overflow.
@@ -22,9 +22,10 @@ const NO_EXPONENT: f32 = -1e30;
 
 struct Wkv4 {
     proj: Var,
-    /// Rows: w = −exp(time_decay), u.
+    /// The packed rows w = −exp(time_decay) and u.
     vectors: Vector,
-    /// The recurrent state, `[3 (a, b, p), A]`. It has two halves, see [`StateSpec::halves`](crate::tape::StateSpec::halves).
+    /// The recurrent state, `[3 (a, b, p), A]`. A step reads one half of it and writes the other half, see
+    /// [`StateSpec::halves`](crate::tape::StateSpec::halves).
     state: State,
     /// r ⊙ wkv, `[T, A]`.
     y: Var,
@@ -32,14 +33,16 @@ struct Wkv4 {
 }
 
 impl Tape {
-    /// Declares the state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. The state has two halves.
+    /// Declares the recurrent state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. The state has two
+    /// halves.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 
-    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after the sigmoid), k and v. `vectors`: w = −exp(time_decay), u.
+    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after the sigmoid), k and v. `vectors` has the rows w =
+    /// −exp(time_decay) and u.
     pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: MatrixPart, x: Var) {
         let width = self.vector_spec(vectors).width;
         let y = self.internal("wkv", Rows::Tokens, &[width]);

@@ -10,17 +10,17 @@ use super::stack::{Activation, Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// Rows of the vectors: u, then the weight and the bias of the norm, then the decay if it is constant.
+/// Index of the row u in the packed vectors. The weight and the bias of the norm follow, and then the decay w if it is constant.
 const U: usize = 0;
 const NORM: usize = 1;
 const W: usize = 3;
 
-/// Arguments of [`Tape::wkv6`], apart from the projections.
+/// The arguments of [`Tape::wkv6`], except the projections.
 pub struct Wkv6 {
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
-    /// Rows: u, ln_x weight, ln_x bias and, if the decay is constant, w in (0, 1).
+    /// The packed rows u, ln_x weight and ln_x bias. If the decay is constant, a fourth row is w, with numbers in (0, 1).
     pub vectors: Vector,
     pub decay: Decay,
     /// The index of the column g in `proj`, or `None` if the output has no gate (RWKV-5.0).
@@ -44,7 +44,8 @@ struct Word6 {
 }
 
 impl Tape {
-    /// Records the word and returns its output, `[T, A]`. `proj` has the columns r, k, v, and the columns that `decay` and `gate` name.
+    /// Records the word and returns `out`, `[T, A]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and
+    /// `gate`.
     pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
         let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
         let width = self.vector_spec(vectors).width;

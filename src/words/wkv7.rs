@@ -12,26 +12,26 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Ta
 
 /// Index of the first column of `proj` that is the input of a low-rank matrix. The columns r, k and v come before it.
 const LORA: usize = 3;
-/// Columns of `gates`. Layer 0 does not use `MIX`.
+/// Index of the column w in the activation `gates`. The columns a, g and mix follow. Layer 0 does not use the column mix.
 const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;
 const MIX: usize = 3;
-/// The row of the vectors that holds the weight of the group norm. The next row holds the bias of the group norm.
+/// The row of the packed vectors that holds the weight of the group norm. The next row holds the bias of the group norm.
 const NORM: usize = 3;
 
-/// Arguments of [`Tape::wkv7`], apart from the projections.
+/// The arguments of [`Tape::wkv7`], except the projections.
 pub struct Wkv7 {
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
-    /// w0 and w2:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
+    /// The vector w0 and the matrix w2:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
     pub decay: Expansion,
-    /// a0 and a2:  a = σ(a0 + a2 a1 X_a)
+    /// The vector a0 and the matrix a2:  a = σ(a0 + a2 a1 X_a)
     pub rate: Expansion,
-    /// g2:  g = g2 σ(g1 X_g)
+    /// The matrix g2:  g = g2 σ(g1 X_g)
     pub gate: MatrixPart,
-    /// The value residual, or `None` in layer 0. The v of layer 0 becomes v_first.
+    /// The value residual, or `None` in layer 0. The v of layer 0 is the v_first of the other layers.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,
@@ -50,9 +50,9 @@ pub struct Expansion {
 
 /// The value residual:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
 pub struct ValueResidual {
-    /// v0 and v2.
+    /// The vector v0 and the matrix v2.
     pub mix: Expansion,
-    /// v of layer 0.
+    /// The v of layer 0, `[T, C]`.
     pub v_first: Var,
 }
 
@@ -65,8 +65,8 @@ struct Word7 {
 }
 
 impl Tape {
-    /// Records the word. Returns y, `[T, C]`, and v_first, the v of layer 0, `[T, C]`. `proj` has the columns r, k, v, then the inputs of
-    /// w2, a2, g2 and, after layer 0, v2.
+    /// Records the word. Returns y, `[T, C]`, and v_first, which is the v of layer 0, `[T, C]`. `proj` has the columns r, k and v, then the
+    /// inputs of w2, a2 and g2. In layers after layer 0, the input of v2 is the last column.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
         let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
         let width = decay.matrix.rows;
@@ -140,7 +140,7 @@ impl Word for Word7 {
 }
 
 impl Word7 {
-    /// Encodes the dispatch rwkv/wkv7_prepare.
+    /// Returns the dispatch of rwkv/wkv7_prepare.
     fn prepare(&self, cx: &Lowering<'_>) -> Dispatch {
         let r = &self.recurrence;
         let (proj, gates, values) = (cx.tape.var_spec(self.proj), cx.tape.var_spec(self.gates.y), cx.tape.var_spec(r.values));
