@@ -1,10 +1,11 @@
-//! Detects the architecture of a checkpoint: unsupported variants first, then the supported architectures.
+//! Detects the architecture of a checkpoint. Unsupported variants are looked for first, then the supported architectures.
 
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
-/// Substrings of tensor names that only unsupported models have, and the names of these models. They are checked first, because most
-/// unsupported models also have the tensors of a supported model. Some substrings occur in one layer only.
+/// Pairs of a substring and the name of an unsupported model. A file is that model if the name of one of its tensors contains the substring.
+/// [`detect`] checks these pairs first, because most unsupported models also have the tensors of a supported model. It checks the names of all
+/// layers, because some substrings occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
     (".ffn.s_emb.", "RWKV-7a (DeepEmbed)"),
@@ -38,7 +39,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
             return refuse(what, &format!("blocks.0.att.{tensor}"));
         }
     }
-    // In RWKV-2 and 3, the bonus has the shape [n, 1].
+    // In RWKV-2 and 3, the bonus `time_first` has the shape [n, 1], and the time mix has no group norm `ln_x`.
     let is_old = |s: &Vec<usize>| matches!(s[..], [n, 1] if n > 1) && !shapes.has_att("ln_x.weight");
     if let Some(shape) = shapes.shape("blocks.0.att.time_first").filter(is_old) {
         return refuse("RWKV-2 or 3", &format!("blocks.0.att.time_first of shape {shape:?}"));
@@ -68,20 +69,20 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     }
 }
 
-/// Returns the error for a missing tensor that the architecture needs.
+/// Returns the error that the file lacks `tensor`, which the architecture needs.
 pub fn missing(tensor: &str) -> Error {
     Error::model(format!("the tensor {tensor} is missing"))
 }
 
-/// Returns the shape of a tensor as `N` dimensions. If the tensor has more dimensions, those of 1 at either end are removed.
+/// Returns the shape of a tensor as `N` dimensions. If the tensor has more than `N`, dimensions of size 1 are removed from its two ends.
 ///
 /// # Errors
 ///
-/// `Model` if the tensor is missing or does not have `N` dimensions after that.
+/// `Model` if the tensor is missing, or if the number of dimensions is then not `N`.
 pub fn dims<const N: usize>(shapes: &dyn Shapes, tensor: &str) -> Result<[usize; N]> {
     let shape = shapes.shape(tensor).ok_or_else(|| missing(tensor))?;
     let mut kept = shape.clone();
-    // A reshape leaves dimensions of 1 only at the ends. A 1 between other dimensions means one head or a rank of one.
+    // Some files add dimensions of size 1 at the ends. A size of 1 between other dimensions has a meaning: one head, or a rank of 1.
     while kept.len() > N && kept[0] == 1 {
         kept.remove(0);
     }

@@ -1,6 +1,8 @@
-//! GLM-4: ChatGLM3, GLM-4 in both of its file formats, GLM-4-0414. A transformer with grouped-query attention (arXiv 2406.12793).
+//! The architecture GLM-4, a transformer with grouped-query attention (arXiv 2406.12793). Its models are ChatGLM3, GLM-4 in two file formats,
+//! and GLM-4-0414.
 //!
-//! x is the residual stream, x̂ = RMS(x) ⊙ its weight. The equations of one block, with the word that computes each part:
+//! x is the residual stream, x̂ = RMS(x) ⊙ the norm's weight. The equations of one block follow. `Tape::NAME` at the right is the word (fused
+//! operation) that computes the equations from its line on:
 //!
 //! ```text
 //! attention                                                                             Tape::norm_linear
@@ -15,9 +17,9 @@
 //!   x ← x + W_down y                                                                      Tape::linear_add
 //! ```
 //!
-//! GLM-4-0414 normalises each branch before it adds it: x ← x + RMS(W y), [`Tape::linear_norm_add`].
+//! GLM-4-0414 also normalises the outputs of attention and mlp: x ← x + RMS(W y). The word for this is [`Tape::linear_norm_add`].
 //!
-//! Words: [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`], [`Tape::swiglu`].
+//! These words are [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`] and [`Tape::swiglu`].
 
 use super::detect::{dims, missing};
 use super::{Architecture, Blueprint, Facts, Shapes};
@@ -32,37 +34,37 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Glm4 {
     pub n_layer: usize,
-    /// h, the width of the residual stream.
+    /// The width h of the residual stream.
     pub n_embd: usize,
-    /// F, the width of the mlp.
+    /// The width F of the mlp.
     pub n_ffn: usize,
-    /// The number of rows of the embedding.
+    /// The number of rows of the embedding matrix.
     pub n_vocab: usize,
-    /// The settings from `config.json`, which shapes do not determine.
+    /// Settings from `config.json` that the tensors' shapes do not determine, such as the number of heads.
     pub config: Glm,
     /// The classes of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Labels>,
 }
 
-/// The classes of a classifier.
+/// The classes that a classifier predicts.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// The class names, one per row of the head.
+    /// The class names, one per row of the head matrix.
     pub names: Vec<String>,
-    /// True if the head has a bias.
+    /// True if the head adds a bias, `score.bias`.
     pub has_bias: bool,
 }
 
 /// The architecture GLM-4.
 pub struct Glm4Arch;
 
-/// The name of the embedding.
+/// The name of the embedding tensor.
 const EMBED: &str = "model.embed_tokens.weight";
-/// The name of the head of a language model.
+/// The name of a language model's head tensor.
 const HEAD: &str = "lm_head.weight";
-/// The name of the head of a classifier, which has `score.weight` and `score.bias`.
+/// The name of a classifier's head, without the endings `.weight` and `.bias`.
 const SCORE: &str = "score";
-/// The largest number of classes.
+/// The largest number of classes that a classifier may have.
 const MAX_LABELS: usize = 65536;
 
 impl Architecture for Glm4Arch {
@@ -116,7 +118,7 @@ impl Architecture for Glm4Arch {
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
-        // The size 0.5b is made for benchmarks: no such model is published.
+        // No model of the size 0.5b was published. This size exists for benchmarks.
         let (n_layer, n_embd, n_ffn, n_head, head_size) = match size {
             "0.5b" => (24, 1024, 2816, 16, 64),
             "9b" => (40, 4096, 13696, 32, 128),
@@ -140,13 +142,13 @@ impl Architecture for Glm4Arch {
     }
 }
 
-/// Returns `model.layers.INDEX.TENSOR`.
+/// Returns the full name of a layer's tensor, `model.layers.INDEX.TENSOR`.
 fn layer(index: usize, tensor: &str) -> String {
     format!("model.layers.{index}.{tensor}")
 }
 
-/// Returns the classes if the model has the head of a classifier, else `None`. If the configuration does not name a class, its number is its
-/// name.
+/// Returns the classes of a classifier, or `None` if the file has no classifier head. A class without a name in the configuration is named by
+/// its index.
 fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Labels>> {
     let weight = format!("{SCORE}.weight");
     if shapes.shape(&weight).is_none() {
@@ -187,7 +189,7 @@ impl Blueprint for Glm4 {
         Sampling::glm()
     }
 
-    /// Records `x = E[token]`, then each block, then `logits = W RMS(x)`.
+    /// Records the embedding x = E[token], then each block, then the head: logits = W RMS(x).
     fn record(&self, t: &mut Tape) {
         t.rotary = Some(Rotary { size: self.config.rotary_size, base: self.config.rope_theta });
         let table = t.table(MatrixPart::new(EMBED, self.n_vocab, self.n_embd));
@@ -208,7 +210,7 @@ impl Blueprint for Glm4 {
 }
 
 impl Glm4 {
-    /// Records one block. `name` returns the full name of a tensor of this layer.
+    /// Records one block. `name` maps a tensor's name within the layer to its full name.
     fn block(&self, t: &mut Tape, name: &dyn Fn(&str) -> String, x: Var) {
         let (h, f, c) = (self.n_embd, self.n_ffn, &self.config);
         let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size: c.head_size };
@@ -223,14 +225,14 @@ impl Glm4 {
         let y = t.attention(&name("self_attn"), qkv, of);
         self.add(t, MatrixPart::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
 
-        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). In spite of its name, this norm is the input norm of the mlp.
+        // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). In spite of its name, `post_attention_layernorm` is the norm before the mlp.
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
         let gate_up = |i| MatrixPart::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
         self.add(t, MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
     }
 
-    /// Records x += W y, or x += RMS(W y) in GLM-4-0414.
+    /// Records x += W y, or x += RMS(W y) in GLM-4-0414. `norm` is the name of the weight of that RMS.
     fn add(&self, t: &mut Tape, part: MatrixPart, y: Var, norm: String, x: Var) {
         if self.config.model_type == "glm4" {
             let norm = self.norm(t, norm);
@@ -240,7 +242,7 @@ impl Glm4 {
         }
     }
 
-    /// Returns an RMS norm. `tensor` is the name of its weight, `[h]`.
+    /// Declares an RMS norm. `tensor` is the name of its weight, `[h]`.
     fn norm(&self, t: &mut Tape, tensor: String) -> Norm {
         Norm::rms(t.vectors(self.n_embd, vec![vector(tensor)]), self.config.rms_norm_eps)
     }

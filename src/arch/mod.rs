@@ -1,7 +1,8 @@
-//! Architectures. Each architecture reads the names and shapes of a checkpoint and records a tape.
+//! Architectures. An architecture is one set of formulas, such as RWKV-7. It recognises its checkpoints by their tensors' names, reads the
+//! model's sizes from the shapes, and records the model's program (its tape).
 //!
-//! An architecture file holds formulas. It names no device, no kernel and no number format. A new architecture is one file here and
-//! two lines below: its `mod` and its entry in [`ARCHS`].
+//! The file of an architecture contains formulas only: no device, no kernel and no number format. To add an architecture, add its file to this
+//! folder, its `mod` line below, and its entry in [`ARCHS`].
 
 mod detect;
 mod glm4;
@@ -32,14 +33,13 @@ pub trait Shapes {
     /// Returns the shape of a tensor, or `None` if the checkpoint has no tensor of that name.
     fn shape(&self, tensor: &str) -> Option<Vec<usize>>;
 
-    /// Returns the number of layers: the number of consecutive indices i = 0, 1, 2, … for which a tensor name begins with `blocks.i.` or
-    /// `model.layers.i.`.
+    /// Returns the number of layers: the smallest i for which no tensor name begins with `blocks.i.` or `model.layers.i.`.
     fn n_layer(&self) -> usize;
 
-    /// Returns the name of a tensor that `is` accepts, or `None` if it accepts none.
+    /// Returns a tensor name for which `is` returns true, or `None` if the checkpoint has no such name.
     fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String>;
 
-    /// Returns the value of a key in the file's metadata or in the user's settings, or `None` if the key is missing.
+    /// Returns the value of a metadata key, or `None` if the checkpoint has no such key.
     fn metadata(&self, _key: &str) -> Option<&str> {
         None
     }
@@ -50,19 +50,19 @@ pub trait Shapes {
     }
 }
 
-/// The metadata key that sets the epsilon of the group norm over a head.
+/// The metadata key for the epsilon of the group norm in the time mix.
 pub use crate::weights::GROUP_NORM_EPS;
 
-/// A family of models.
+/// One set of formulas, such as RWKV-7. Recognises its checkpoints and reads the sizes of their models.
 pub trait Architecture: Sync {
-    /// Returns the name that reports show: `rwkv7`.
+    /// Returns the name in reports, such as `rwkv7`.
     fn name(&self) -> &'static str;
 
-    /// Returns the supported versions, for messages: `RWKV-7 (x070)`.
+    /// Returns the supported versions as messages name them, such as `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if the checkpoint has a tensor name that only this architecture uses. One such name is enough: if the file is broken,
-    /// [`read`](Self::read) reports the missing tensors.
+    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is
+    /// enough: [`read`](Self::read) reports the missing tensors of a broken file.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Reads the hyper-parameters from shapes and metadata.
@@ -77,21 +77,21 @@ pub trait Architecture: Sync {
         stack::SIZES
     }
 
-    /// Returns the hyper-parameters of one of [`sizes`](Self::sizes), such as `0.1b`, for benchmarks without a file. Returns `None` if the size
-    /// is unknown.
+    /// Returns the hyper-parameters of the model of this size, such as `0.1b`, for benchmarks without a file. Returns `None` if
+    /// [`sizes`](Self::sizes) does not contain the size.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
-/// All supported architectures. Detection, benchmarks and tests walk this list. The first architecture that recognises a file is chosen,
-/// so the most specific ones come first.
+/// All supported architectures. [`detect()`] chooses the first architecture that recognises a file. So an architecture comes before the older
+/// ones whose tensor names it also uses.
 pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
-/// The hyper-parameters of one model.
+/// The hyper-parameters of one model, from which the model's tape (its program) is recorded.
 pub trait Blueprint: Send + Sync {
     /// Returns the sizes and names that reports show.
     fn facts(&self) -> Facts;
 
-    /// Records the model's words on an empty tape.
+    /// Records all words (fused operations) of the model, in order. `tape` must be empty.
     fn record(&self, tape: &mut Tape);
 
     /// Returns the metadata that a file of this model needs in addition to its tensors.
@@ -99,7 +99,7 @@ pub trait Blueprint: Send + Sync {
         BTreeMap::new()
     }
 
-    /// Returns the default sampler settings of the model's own program.
+    /// Returns the default sampler settings of the model's original implementation.
     fn sampling(&self) -> Sampling {
         Sampling::rwkv()
     }
@@ -108,9 +108,9 @@ pub trait Blueprint: Send + Sync {
 /// Sizes and names of a model, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The name of the architecture: `rwkv7`.
+    /// The name of the architecture, such as `rwkv7`.
     pub architecture: &'static str,
-    /// The version within the architecture: `x070`.
+    /// The version within the architecture, such as `x070`.
     pub version: &'static str,
     pub n_layer: usize,
     /// The width of the residual stream.
@@ -153,7 +153,7 @@ impl Shapes for crate::weights::Checkpoint {
 
     fn n_layer(&self) -> usize {
         let layers: std::collections::BTreeSet<usize> = self.names().filter_map(layer_of).collect();
-        // Only consecutive numbers count: the name blocks.18446744073709551614 must not result in a model of that many layers.
+        // Only consecutive indices count: the name blocks.18446744073709551614 must not result in a model of that many layers.
         layers.iter().zip(0..).take_while(|(found, expected)| *found == expected).count()
     }
 }

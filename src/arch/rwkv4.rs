@@ -1,6 +1,7 @@
-//! RWKV-4 "Dove". Letters as in the paper (arXiv 2305.13048, section 3); `W_o` and similar letters name the checkpoint's tensors.
+//! The architecture RWKV-4 "Dove". Letters follow the paper (arXiv 2305.13048, section 3). Each W is a weight matrix of the checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
+//! word (fused operation) that computes the equations from its line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -16,10 +17,10 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! The word `wkv4_linear_add` keeps a and b finite: it stores both multiplied by e^(−p). p is the largest decayed exponent so far, and the
-//! third vector of the state.
+//! To keep a and b finite, the word `wkv4_linear_add` stores a e^(−p) and b e^(−p) in the first two vectors of the state. The third vector is
+//! p, the largest decayed exponent so far.
 //!
-//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`], [`Tape::linear_add_sparse_gated`].
+//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`] and [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer, of_current};
@@ -28,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::tape::{Tape, Var};
 use crate::words::Activation;
 
-/// The sizes of an RWKV-4 model. It has no heads: every channel has its own state.
+/// The sizes of an RWKV-4 model. RWKV-4 has no heads: every channel has its own state.
 #[derive(Debug, Clone)]
 pub struct Rwkv4(pub Base);
 
@@ -77,7 +78,7 @@ impl Blueprint for Rwkv4 {
 impl Rwkv4 {
     /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r, k and v. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
+        // The projections r, k and v. Each projection reads its own lerp between LN1(x) of the previous token and LN1(x) of this token.
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::Sigmoid);
@@ -86,7 +87,7 @@ impl Rwkv4 {
         let shift = l.att_shift(t);
         let rkv = lerps.record(t, "proj", x, shift);
 
-        // Per channel: the decay w = −exp(time_decay) per token, and the bonus u of the current token. Both are added to exponents.
+        // Two numbers per channel: the decay w = −exp(time_decay) and the bonus u of the current token. Both are added to exponents.
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
         t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);

@@ -1,7 +1,8 @@
-//! RWKV-5 "Eagle": 5.0, 5.1 and 5.2 (x052). Letters as in the paper (arXiv 2404.05892, section 4); `W_o` and similar letters name the
-//! checkpoint's tensors.
+//! The architecture RWKV-5 "Eagle", versions 5.0, 5.1 and 5.2 (x052). Letters follow the paper (arXiv 2404.05892, section 4). Each W is a
+//! weight matrix of the checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
+//! word (fused operation) that computes the equations from its line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -21,7 +22,7 @@
 //!
 //! In 5.2, u and w have one number per channel of a head. In 5.0 and 5.1, they have one number per head.
 //!
-//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::linear_add_sparse_gated`].
+//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`] and [`Tape::linear_add_sparse_gated`].
 
 use super::detect::{dims, missing};
 use super::stack::{Base, Layer, of_current, seven_halves};
@@ -30,7 +31,7 @@ use crate::error::Result;
 use crate::tape::{Tape, Var, VectorPart};
 use crate::words::{Activation, Decay, Wkv6};
 
-/// The sizes of an RWKV-5 model. The three versions have different shapes of decay and bonus, and 5.0 has no gate.
+/// The sizes of an RWKV-5 model. Decay and bonus have other shapes in 5.2 than in 5.0 and 5.1. Version 5.0 has no gate.
 #[derive(Debug, Clone)]
 pub struct Rwkv5 {
     pub base: Base,
@@ -76,7 +77,7 @@ impl Architecture for Rwkv5Arch {
             base: Base::read(shapes, n_head)?,
             per_channel,
             bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
-            // One gate in any layer is enough. A file with only some of the gates is a broken 5.1, not a 5.0.
+            // A gate in any layer is enough: if some layers lack their gate, the file is a broken 5.1 and not a 5.0.
             is_gated: shapes.find(&|name| name.ends_with(".att.gate.weight") || name.ends_with(".att.time_mix_g")).is_some(),
         }))
     }
@@ -105,7 +106,7 @@ impl Blueprint for Rwkv5 {
 impl Rwkv5 {
     /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
-        // r, k, v and the gate. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
+        // The projections r, k, v and g. Each projection reads its own lerp between LN1(x) of the previous token and LN1(x) of this token.
         let mix = |name: &str| l.att(name).map(of_current);
         let mut lerps = l.lerps("ln1");
         lerps.project(mix("time_mix_r"), l.matrix("receptance"), Activation::None);
@@ -115,7 +116,7 @@ impl Rwkv5 {
         let shift = l.att_shift(t);
         let proj = lerps.record(t, "proj", x, shift);
 
-        // per head: the bonus u of the current token and the constant decay w = exp(−exp(time_decay))
+        // The bonus u of the current token, and the constant decay w = exp(−exp(time_decay)).
         let u = match self.bonus {
             Bonus::Raw => l.att("time_faaaa"),
             Bonus::Log => l.att("time_first").map(f32::exp),
@@ -136,7 +137,8 @@ impl Rwkv5 {
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1 the tensor has one number per head, which is repeated.
+    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1, the tensor has one number per head: it is repeated for each
+    /// channel of the head.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

@@ -1,6 +1,8 @@
-//! RWKV-6 "Finch" (x060). Letters as in the paper (arXiv 2404.05892, section 4); `W_o` and similar letters name the checkpoint's tensors.
+//! The architecture RWKV-6 "Finch" (x060). Letters follow the paper (arXiv 2404.05892, section 4). Each W is a weight matrix of the
+//! checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
+//! word (fused operation) that computes the equations from its line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_ddlerp_linear
@@ -20,7 +22,7 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! Words: [`Tape::norm_ddlerp_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::norm_shift_linear`],
+//! These words are [`Tape::norm_ddlerp_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::norm_shift_linear`] and
 //! [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;
@@ -40,7 +42,7 @@ pub struct Rwkv6 {
     pub decay_rank: usize,
 }
 
-/// The lerps, in the order in which `time_maa_w1` and `time_maa_w2` store their weights.
+/// The five lerps of the time mix, in the order in which `time_maa_w1` and `time_maa_w2` store their weights.
 #[derive(Debug, Clone, Copy)]
 enum Mix {
     W,
@@ -118,7 +120,8 @@ impl Rwkv6 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (a, base) = (self.base.n_att, &self.base);
 
-        // r, k, v, g and tanh(D1 X_w), one column each. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
+        // The projections r, k, v, g and tanh(D1 X_w). Each projection reads its own lerp between LN1(x) of this token and LN1(x) of the
+        // previous token.
         let mut projections = Vec::new();
         let mut project = |mix: Mix, matrix, activation| {
             projections.push(Projection { part: matrix, mix: mix as usize, activation });

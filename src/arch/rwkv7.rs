@@ -1,6 +1,8 @@
-//! RWKV-7 "Goose" (x070). Letters as in the paper (arXiv 2503.14456, section 4); `W_o` and similar letters name the checkpoint's tensors.
+//! The architecture RWKV-7 "Goose" (x070). Letters follow the paper (arXiv 2503.14456, section 4). Each W is a weight matrix of the
+//! checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block, with the word that computes each part:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
+//! word (fused operation) that computes the equations from its line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -23,7 +25,7 @@
 //!   x ← x + W_v k                                                                         Tape::linear_add_sparse
 //! ```
 //!
-//! Words: [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`], [`Tape::linear_add_sparse`].
+//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`] and [`Tape::linear_add_sparse`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer};
@@ -39,7 +41,7 @@ pub struct Rwkv7 {
     pub ranks: Ranks,
 }
 
-/// The ranks of the low-rank pairs of decay w, rate a, value residual v and gate g. `v` is 0 in a model of one layer.
+/// The ranks of four low-rank pairs: decay w, rate a, value residual v and gate g. `v` is 0 in a model of one layer, which has no such pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks {
     pub w: usize,
@@ -119,11 +121,13 @@ impl Blueprint for Rwkv7 {
 }
 
 impl Rwkv7 {
-    /// Records one block. `v_first` is v of layer 0, or `None` in layer 0. Returns v of layer 0, which later layers mix into their own v.
+    /// Records one block. `v_first` is v of layer 0, or `None` if this block is layer 0. Returns v of layer 0, which later layers mix into
+    /// their own v.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
         let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
 
-        // r, k, v and the outputs of the first low-rank matrices. Each of them reads its own lerp of LN1(x) and LN1(x) of the previous token.
+        // The projections r, k, v and the first matrices of the low-rank pairs. Each of x_r, x_k, … is the mix of one lerp between LN1(x) of
+        // this token and LN1(x) of the previous token.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);
@@ -158,7 +162,7 @@ impl Rwkv7 {
         let (y, v_first) = t.wkv7(proj, wkv);
         l.output(t, y, x);
 
-        // channel mix: x + W_v relu²(W_k X)
+        // Channel mix: x += W_v relu²(W_k X).
         let mut lerps = l.lerps("ln2");
         lerps.project(l.ffn("x_k"), MatrixPart::new(l.name("ffn.key.weight"), f, c), Activation::ReluSquared);
         let shift = l.ffn_shift(t);

@@ -1,5 +1,5 @@
-//! The parts that RWKV-4 to 7 share: sizes that are read from shapes, the embedding and its norm, the names of a layer's tensors and states,
-//! the channel mix, and the head.
+//! Code that RWKV-4 to 7 share: the sizes, the embedding and its norm, the names of a layer's tensors and states, the channel mix, and the
+//! head.
 
 use super::detect::dims;
 use super::{Facts, Shapes};
@@ -8,45 +8,46 @@ use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vec
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
-/// The sizes of the published World models.
+/// The names of the sizes of the published World models.
 pub const SIZES: &[&str] = &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b"];
 
-/// The sizes of any RWKV model.
+/// The sizes that models of RWKV-4 to 7 have in common.
 #[derive(Debug, Clone)]
 pub struct Base {
     pub n_layer: usize,
-    /// C, the width of the residual stream.
+    /// The width C of the residual stream.
     pub n_embd: usize,
-    /// A, the width of the time mix. It equals C in every published model.
+    /// The width A of the time mix. A equals C in every published model.
     pub n_att: usize,
-    /// F, the width of the channel mix.
+    /// The width F of the channel mix.
     pub n_ffn: usize,
-    /// The number of rows of the embedding.
+    /// The number of rows of the embedding matrix.
     pub n_vocab: usize,
-    /// S, the number of channels of a head. The time mix has A / S heads. S is 1 in RWKV-4, which has no heads.
+    /// The number S of channels per head. The time mix has A / S heads. In RWKV-4, every channel has its own state, so S is 1.
     pub head_size: usize,
-    /// The epsilon of the group norm over a head.
+    /// The epsilon of the group norm in the time mix, whose groups are the heads.
     pub group_norm_eps: f32,
     /// True if the model has a norm after the embedding. False if the file stores an embedding that is already normalised.
     pub has_ln0: bool,
-    /// True if the file has tuned initial states of the time mix.
+    /// True if the file has tuned initial values of the recurrent state (tensors `time_state`).
     pub has_time_state: bool,
-    /// True if the file has tuned initial token shifts of the time mix.
+    /// True if the file has tuned initial values of the token-shift state (tensors `ts_state`).
     pub has_ts_state: bool,
 }
 
-/// head_size_divisor² × 1e-5 with the official divisor 8, for every head size.
+/// The default is head_size_divisor² × 1e-5. The official divisor is 8 for every head size.
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
-    /// Reads the sizes from shapes. `n_head`: the number of heads, which the caller reads from a tensor of its version.
+    /// Reads the sizes from the tensors' shapes. `n_head` is the number of heads, which each version stores in another tensor.
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, if a layer is missing between others, or if an epsilon is unsupported.
+    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if an index of layers is
+    /// skipped, or if an epsilon is unsupported.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        // The widths of both matrices are checked, too: a matrix without columns could claim any number of rows.
+        // The columns of both key matrices are checked below, because a matrix with 0 columns could claim any number of rows.
         let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
         let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
         let text = |what: String| Err(Error::model(what));
@@ -82,7 +83,7 @@ impl Base {
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // One of the two tensors is enough: half a norm is a broken file, not a model without the norm.
+        // A weight or a bias is enough: a file with only one of them is broken, not a model without the norm.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
         Ok(Base {
             n_layer,
@@ -95,7 +96,8 @@ impl Base {
         })
     }
 
-    /// Returns the sizes of a published World model with heads of 64 channels. Returns `None` if `size` is unknown. `n_ffn` computes F from C.
+    /// Returns the sizes of the published World model of this size, with heads of 64 channels. `n_ffn` computes F from C. Returns `None` if
+    /// `size` is not in [`SIZES`].
     pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
         let (n_layer, n_embd) = match size {
             "0.1b" => (12, 768),
@@ -108,7 +110,7 @@ impl Base {
         Some(Base { n_layer, ..Base::new(n_embd, n_ffn(n_embd), 64, 65536) })
     }
 
-    /// Returns a model of one layer, with a norm after the embedding and without initial states.
+    /// Returns the sizes of a model of one layer, with a norm after the embedding and without tuned initial states.
     pub fn new(n_embd: usize, n_ffn: usize, head_size: usize, n_vocab: usize) -> Base {
         Base {
             n_layer: 1,
@@ -129,7 +131,7 @@ impl Base {
         self.n_att / self.head_size
     }
 
-    /// Returns the facts for reports. Token 0 ends a text in every RWKV model.
+    /// Returns the model's facts for reports. Token 0 ends a text in every RWKV model.
     pub fn facts(&self, architecture: &'static str, version: &'static str) -> Facts {
         Facts {
             architecture,
@@ -162,19 +164,20 @@ impl Base {
     }
 }
 
-/// Returns the weight and the bias of a layer norm.
+/// Returns the vectors `PREFIX.weight` and `PREFIX.bias` of a norm.
 fn norm(prefix: &str) -> [VectorPart; 2] {
     [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
 }
 
-/// One layer. It names its tensors and states, and records the words that several versions share.
+/// One layer of an RWKV model. It returns the names of its tensors, declares its states, and records words (fused operations) that several
+/// versions share.
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
 }
 
 impl Layer<'_> {
-    /// Returns `blocks.N.TENSOR`.
+    /// Returns the full name of a tensor of this layer, `blocks.N.TENSOR`.
     pub fn name(&self, tensor: &str) -> String {
         format!("blocks.{}.{tensor}", self.index)
     }
@@ -189,18 +192,18 @@ impl Layer<'_> {
         vector(self.name(&format!("ffn.{tensor}")))
     }
 
-    /// Returns the weight and the bias of the group norm, `[A]` each.
+    /// Returns the weight and the bias of the group norm `att.ln_x`, `[A]` each.
     pub fn ln_x(&self) -> [VectorPart; 2] {
         norm(&self.name("att.ln_x"))
     }
 
-    /// Declares a norm and its mixes in the form that [`Tape::norm_shift_linear`] takes: weight, bias, then the mixes.
+    /// Declares the vectors that [`Tape::norm_shift_linear`] takes: weight and bias of the layer's norm `name`, then the mixes of its lerps.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
         t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
     }
 
-    /// Starts a list of projections. Each projection reads a lerp of the normalised x and the normalised x of the previous token. `norm` names the
-    /// norm.
+    /// Returns an empty list of projections. Each projection reads a lerp between the normalised x of this token and of the previous token.
+    /// `norm` is the name of the norm within the layer.
     pub fn lerps(&self, norm: &str) -> Lerps<'_> {
         Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
     }
@@ -210,12 +213,12 @@ impl Layer<'_> {
         MatrixPart::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
-    /// Returns the first matrix of a low-rank pair, `att.NAME`. The file stores it as `[C, rank]`.
+    /// Returns the first matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[C, rank]`.
     pub fn reduce(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
-    /// Returns the second matrix of a low-rank pair, `att.NAME`. The file stores it as `[rank, A]`.
+    /// Returns the second matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[rank, A]`.
     pub fn expand(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
@@ -225,23 +228,23 @@ impl Layer<'_> {
         t.linear_add(self.output_part(), y, x);
     }
 
-    /// Returns W_o, `att.output.weight [C, A]`.
+    /// Returns the matrix W_o, `att.output.weight [C, A]`.
     pub fn output_part(&self) -> MatrixPart {
         MatrixPart::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
-    /// Declares the token-shift state of the time mix: LN1(x) of the last token, `[C]`.
+    /// Declares the token-shift state of the time mix: LN1(x) of the previous token, `[C]`.
     pub fn att_shift(&self, t: &mut Tape) -> State {
         let shift = t.state(self.name("att.shift"), &[self.base.n_embd], true);
         self.begin_with(t, shift, "att.ts_state", self.base.has_ts_state)
     }
 
-    /// Declares the token-shift state of the channel mix: LN2(x) of the last token, `[C]`.
+    /// Declares the token-shift state of the channel mix: LN2(x) of the previous token, `[C]`.
     pub fn ffn_shift(&self, t: &mut Tape) -> State {
         t.state(self.name("ffn.shift"), &[self.base.n_embd], true)
     }
 
-    /// Declares the recurrent state of the time mix, `[A / S heads, S (value), S (key)]`.
+    /// Declares the recurrent state of the time mix, `[heads, S, S]`: per head, a row for each value channel and a column for each key channel.
     pub fn wkv_state(&self, t: &mut Tape) -> State {
         let size = self.base.head_size;
         let wkv = t.state(self.name("att.wkv"), &[self.base.n_head(), size, size], false);
@@ -267,7 +270,7 @@ impl Layer<'_> {
     }
 }
 
-/// Projections of lerps: y = activation(W X), X = x̂ + (x̂₋ − x̂) ⊙ mix. x̂ is the normalised x, x̂₋ is x̂ of the previous token.
+/// A list of projections y = activation(W X) of lerps X = x̂ + (x̂₋ − x̂) ⊙ mix. x̂ is the normalised x, x̂₋ is x̂ of the previous token.
 pub struct Lerps<'a> {
     layer: &'a Layer<'a>,
     norm: String,
@@ -276,7 +279,8 @@ pub struct Lerps<'a> {
 }
 
 impl Lerps<'_> {
-    /// Adds a projection and returns the index of its column in the result. If an earlier projection has the same mix, both read one lerp.
+    /// Adds a projection. Returns the index of its column in the result of [`record`](Self::record). Projections with the same mix share one
+    /// lerp.
     pub fn project(&mut self, mix: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         let known = self.mixes.iter().position(|m| m.tensor == mix.tensor);
         let mix = known.unwrap_or_else(|| {
@@ -287,7 +291,8 @@ impl Lerps<'_> {
         self.projections.len() - 1
     }
 
-    /// Records one word that computes all projections. `shift` holds x̂₋. Returns the activation with one column per projection.
+    /// Records one word (fused operation) that computes all projections. `shift` is the state that holds x̂₋. Returns one column per
+    /// projection.
     pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
         let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
         t.norm_shift_linear(name, x, vectors, self.projections, shift)
@@ -299,7 +304,7 @@ pub fn seven_halves(n_embd: usize) -> usize {
     n_embd * 7 / 2 / 32 * 32
 }
 
-/// Converts a mix of RWKV-4 or 5. The file stores the share of the current token. The words take the share of the previous token.
+/// Returns 1 − `mu`, the share of the previous token in a lerp. Files of RWKV-4 and 5 store `mu`, the share of the current token.
 pub fn of_current(mu: f32) -> f32 {
     1.0 - mu
 }

@@ -3,7 +3,7 @@
 use super::{ARCHS, Blueprint};
 use crate::error::{Error, Result};
 
-/// Returns the hyper-parameters for a name of the form `ARCHITECTURE-SIZE`: `rwkv7-0.1b`.
+/// Returns the hyper-parameters for a name of the form `ARCHITECTURE-SIZE`, such as `rwkv7-0.1b`.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! Scales and offsets of whole rows and columns. They are computed as in the official Python package (`fp16i8`).
+//! The scales and offsets of the format `i8rc`: one scale and one offset per row and per column of a matrix. They are computed as in RWKV's
+//! official Python package (strategy `fp16i8`).
 //!
-//! If a matrix has more columns (inputs) than rows (outputs):
+//! If the matrix W has more columns (inputs) than rows (outputs), the steps are:
 //!
 //! ```text
 //! my = min of each column of W
@@ -14,7 +15,7 @@
 use crate::error::{Error, Result};
 use half::f16;
 
-/// The scales and offsets of a matrix: rx and mx `[rows]`, ry and my `[columns]`.
+/// The scales rx and offsets mx of a matrix's rows, and the scales ry and offsets my of its columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Affine {
     pub rx: Vec<f32>,
@@ -23,13 +24,13 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is transposed. Numbers are then divided by the scales of columns before the scales of rows, so that a transposed matrix
-    /// has exactly the same codes.
+    /// True if the matrix is the transpose of the surveyed matrix. Numbers are then divided by ry before rx, so that both matrices have exactly
+    /// the same codes.
     is_transposed: bool,
 }
 
 impl Affine {
-    /// Reads scales and offsets from halves in the layout of [`stored`](Self::stored). `halves` has the scales of all `rows` of a matrix.
+    /// Reads the scales and offsets of a matrix `[rows, columns]`. `halves` has the layout of [`stored`](Self::stored) for all rows.
     pub fn from_stored(halves: &[f16], rows: usize, columns: usize) -> Affine {
         let k = (halves.len() - 2 * rows) / 2;
         let some = |at: usize, n: usize, factor: f32| halves[at..at + n].iter().map(|h| h.to_f32() * factor).collect();
@@ -55,13 +56,14 @@ impl Affine {
         }
     }
 
-    /// Returns the scales and offsets of all rows and of `n` columns from `first` on, or of fewer columns if the matrix ends before.
+    /// Returns the scales and offsets of all rows and of the columns `first .. first + n`. The range ends at the matrix's last column at the
+    /// latest.
     pub fn columns(&self, first: usize, n: usize) -> Affine {
         let some = |of: &[f32]| of[first..of.len().min(first + n)].to_vec();
         Affine { ry: some(&self.ry), my: some(&self.my), ..self.clone() }
     }
 
-    /// Replaces row `i` of W by 256 · (W − mx − my) / rx / ry.
+    /// Replaces each number W of row `i` by 256 · (W − mx − my) / rx / ry.
     pub fn normalise(&self, i: usize, row: &mut [f32]) {
         for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
             let (rx, ry) = (divisor(self.rx[i]), divisor(*ry));
@@ -70,14 +72,15 @@ impl Affine {
         }
     }
 
-    /// Subtracts both offsets in the matrix's order.
+    /// Returns x − mx − my, or x − my − mx if my was computed first. x is in row `i`.
     fn shift(&self, x: f32, i: usize, my: f32) -> f32 {
         if self.columns_first { x - my - self.mx[i] } else { x - self.mx[i] - my }
     }
 
-    /// Returns the halves that are stored for `rows` rows from `first` on and for all columns. Missing rows and columns, up to `k`, are zero.
+    /// Returns the scales and offsets of the rows `first .. first + rows` and of all columns, as files and devices store them. The parts ry and
+    /// my are filled with zeros up to `k` columns.
     ///
-    /// The layout is `[rows] rx / 16, [rows] mx, [k] ry / 16, [k] my`. The product of the stored scales is rx · ry / 256.
+    /// The layout is `[rows] rx / 16, [rows] mx, [k] ry / 16, [k] my`. The product of two stored scales is rx · ry / 256.
     pub fn stored(&self, first: usize, rows: usize, k: usize) -> Vec<f16> {
         let mut halves = Vec::with_capacity(2 * (rows + k));
         let mut add = |numbers: &[f32], n: usize, factor: f32| {
@@ -115,7 +118,7 @@ impl Survey {
     /// Takes row `i` in the first pass. This pass computes my, and mx if mx is computed before my.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        // min and max ignore NaN. So a NaN or an infinity is stored in mx, and `done` reports it.
+        // min and max ignore NaN. So the first NaN or infinity of the row is stored in mx, and `done` reports it.
         if let Some(x) = row.iter().find(|x| !x.is_finite()) {
             found.mx[i] = *x;
         }
@@ -126,7 +129,7 @@ impl Survey {
         found.my.iter_mut().zip(row).for_each(|(my, x)| *my = my.min(x - mx));
     }
 
-    /// Takes row `i` in the second pass. All rows must have been in the first pass.
+    /// Takes row `i` in the second pass. Every row must have been in the first pass before.
     pub fn second(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
         if found.columns_first && found.mx[i].is_finite() {
@@ -139,7 +142,7 @@ impl Survey {
         }
     }
 
-    /// Returns the scales and offsets.
+    /// Returns the scales and offsets of the matrix.
     ///
     /// # Errors
     ///
@@ -158,7 +161,7 @@ impl Survey {
     }
 }
 
-/// Returns the number to divide by: the scale, or 1 if the scale is 0. A row of equal numbers has scale 0, because its offset is enough.
+/// Returns the number to divide by: the scale, or 1 if the scale is 0. A row of equal numbers has the scale 0, because its offset is enough.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

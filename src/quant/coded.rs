@@ -1,4 +1,4 @@
-//! A whole encoded matrix in the layout of wingbeat's files: the codes of all rows, then the scales.
+//! A whole quantised matrix in the layout of wingbeat's files: the codes of all rows, then the scales.
 
 use super::{Axis, Format, Scales, Scaling, padded};
 use crate::error::{Error, Result};
@@ -6,19 +6,20 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// The encoding of a matrix.
+/// How a matrix is encoded: its format, the direction of its blocks, and its parts with their own scales.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
-    /// True if the matrix is the transposed tensor, so that rows of the matrix are columns of the tensor.
+    /// True if the matrix is the transposed tensor: rows of the matrix are then columns of the tensor.
     pub transposed: bool,
-    /// The number of slices. All slices have the same number of consecutive rows, and each slice has its own scales.
+    /// The number of slices of the matrix. A slice has consecutive rows, the same number in each slice, and its own scales.
     pub slices: usize,
 }
 
 impl Coding {
-    /// Returns the numbers of rows and columns of the encoded matrix for a tensor of this shape.
+    /// Returns the numbers of rows and of columns of the encoded matrix of a tensor of this shape. All dimensions but the columns count as
+    /// rows.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,
@@ -27,7 +28,7 @@ impl Coding {
         (shape.iter().product::<usize>() / k.max(1), k)
     }
 
-    /// Returns the number of halves that store the scales of a slice `[rows, k]`.
+    /// Returns how many f16 numbers store the scales of a slice `[rows, k]`.
     fn n_scales(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
@@ -36,10 +37,10 @@ impl Coding {
         }
     }
 
-    /// Returns how many bytes a matrix `[rows, k]` takes: the codes of padded rows, then the halves of scales. Returns `None` if the number
-    /// overflows `usize`.
+    /// Returns how many bytes a matrix `[rows, k]` takes: the codes of its padded rows, and the scales of its slices. Returns `None` if the
+    /// number overflows `usize`.
     pub fn size_bytes(&self, rows: usize, k: usize) -> Option<usize> {
-        // An upper bound: a code has at most 4 bytes, and a padded row or column at most a few halves.
+        // Checks that an upper bound fits `usize`: a code has at most 4 bytes, and each padded row or column has at most a few f16 scales.
         k.checked_add(8)?.checked_mul(rows.checked_add(8)?)?.checked_mul(32)?;
         Some(rows * self.format.size_bytes(padded(k)) + 2 * self.slices * self.n_scales(rows / self.slices, k))
     }
@@ -53,12 +54,12 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All numbers. The first call of [`at`](Coded::at) decodes them. Only small matrices are read by single numbers.
+    /// All decoded numbers. The first call of [`at`](Coded::at) fills this list. Callers use `at` for small matrices only.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
 impl<'a> Coded<'a> {
-    /// Checks sizes and wraps the bytes of a matrix `[rows, k]`.
+    /// Wraps the bytes of a matrix `[rows, k]` after a check of its sizes.
     ///
     /// # Errors
     ///
@@ -78,8 +79,8 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales: [`read`](Self::read) then returns the values of codes. If these values are encoded again
-    /// without scales, the codes are the same.
+    /// Returns the same matrix without its scales. [`read`](Self::read) then returns the unscaled values of the codes. If these values are
+    /// encoded without scales, the result is the same codes.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }
@@ -89,7 +90,7 @@ impl<'a> Coded<'a> {
         self.coding.format.size_bytes(padded(self.k))
     }
 
-    /// Returns all codes, `[rows, padded k]`.
+    /// Returns the codes of all rows, `[rows, padded k]`, row-major.
     pub fn codes(&self) -> &'a [u8] {
         &self.bytes[..self.rows * self.row_bytes()]
     }
@@ -99,8 +100,8 @@ impl<'a> Coded<'a> {
         self.rows / self.coding.slices
     }
 
-    /// Returns the halves that store the scales of a slice. Their layout is described at [`Axis`] or, for affine scaling, at
-    /// [`super::Affine::stored`].
+    /// Returns the scales of slice `slice` as they are stored. [`Axis`] describes the layout of block scales, [`super::Affine::stored`] the
+    /// layout of affine scales.
     pub fn scales(&self, slice: usize) -> Vec<f16> {
         let n = self.coding.n_scales(self.slice_rows(), self.k);
         self.halves(slice * n..(slice + 1) * n)
@@ -111,7 +112,7 @@ impl<'a> Coded<'a> {
         scales[2 * range.start..2 * range.end].chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect()
     }
 
-    /// Decodes row `i`, including its padding.
+    /// Decodes row `i` with its padding. `out` has the padded length of a row.
     fn read_row(&self, i: usize, out: &mut [f32]) {
         let Coding { format, axis, .. } = self.coding;
         format.decode(&self.codes()[i * self.row_bytes()..][..self.row_bytes()], out);
@@ -140,7 +141,7 @@ impl<'a> Coded<'a> {
         Scales::new(format.scaling(), axis, &own, 1).apply(0, out);
     }
 
-    /// Decodes numbers from row-major index `start` on, without padding.
+    /// Fills `out` with decoded numbers, from row-major index `start` on. Padding is left out and does not count in the index.
     pub fn read(&self, start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;

@@ -1,13 +1,13 @@
-//! The inner loops that all formats share. They decode units of eight codes, and compute dot products of codes and f32 activations.
+//! The inner loops that all formats share. They decode units of eight codes, and compute dot products of a row of codes and f32 activations.
 //!
-//! A dot product has 32 partial sums, which are combined in a fixed order. So a result never depends on the rest of the batch. On x86-64,
-//! the AVX2 body is chosen at run time if the CPU has AVX2. Elsewhere the compiler vectorises the portable body.
+//! A dot product has 32 partial sums, which are added up in a fixed order. So the result for a sequence does not depend on the rest of the
+//! batch. On x86-64, the AVX2 code is used if the CPU has AVX2. In all other cases, the compiler vectorises the portable code.
 
 use super::{PAD, WEIGHTS_PER_BLOCK};
 
-/// The units of a format. A unit is eight codes.
+/// Decodes the units of a format. A unit is the bytes of eight consecutive codes.
 pub trait Codes {
-    /// The number of bytes of a unit.
+    /// The number of bytes per unit.
     const BYTES: usize;
 
     /// Returns the unscaled values of a unit's codes.
@@ -42,7 +42,7 @@ fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Returns Σ code·x. `x` may be shorter than the row. The remainder of the row is padding.
+/// Returns the dot product Σ code·x of a row and `x`. If `x` is shorter than the row, the end of the row is padding and is ignored.
 fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
@@ -52,7 +52,7 @@ fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     portable::<C>(row, x)
 }
 
-/// Returns the sum over all blocks of scale · Σ code·x.
+/// Returns the dot product of a row and `x`: the sum over all blocks of the block's scale times Σ code·x.
 fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
@@ -63,10 +63,10 @@ fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
 }
 
-/// The number of partial sums. They fill four registers of eight lanes, which are enough to hide the latency of the multiply-add.
+/// The number of partial sums: four registers of eight numbers. Four independent registers are enough to hide the latency of a multiply-add.
 const LANES: usize = 32;
 
-/// Decodes the unit at the start of `bytes`. A row without padding may end within the unit. Zeros then replace the missing bytes.
+/// Decodes the unit at the start of `bytes`. If a row without padding ends within the unit, zeros replace the missing bytes.
 fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     if bytes.len() >= C::BYTES {
         return C::eight(bytes);
@@ -88,7 +88,7 @@ fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Returns true if the CPU has the features that the AVX2 body needs.
+/// Returns true if the CPU has the features that the AVX2 code needs.
 #[cfg(target_arch = "x86_64")]
 fn avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
@@ -101,7 +101,7 @@ mod x86 {
 
     const REGISTERS: usize = LANES / PAD;
 
-    // SAFETY of all functions here: callers have checked the CPU's features. All loads stay within whole units of both row and x.
+    // SAFETY of all functions here: callers have checked the CPU's features. All loads are within whole units of the row and of x.
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub unsafe fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
@@ -130,7 +130,8 @@ mod x86 {
         unsafe { total(sums) + rest }
     }
 
-    /// Adds the products of whole units to the four registers in turn. Returns the sum of the products of the remainder, less than one unit.
+    /// Adds the products of whole units to the four registers in turn. Returns the sum of the products of the last, incomplete unit, or 0 if
+    /// all units are complete.
     #[inline(always)]
     unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
         let units = (x.len() / PAD).min(row.len() / C::BYTES);

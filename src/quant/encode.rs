@@ -5,19 +5,19 @@ use crate::error::{Error, Result};
 use half::f16;
 use rayon::prelude::*;
 
-/// Encoded rows.
+/// The codes and scales of encoded rows.
 #[derive(Default)]
 pub struct Encoded {
-    /// `[rows, k]`, row-major.
+    /// The codes, `[rows, k]`, row-major.
     pub codes: Vec<u8>,
-    /// The scales of blocks in the layout of [`Axis`]. The list is empty if the format has no blocks.
+    /// The scales of blocks in the layout of [`Axis`]. The list is empty if the format does not scale blocks.
     pub scales: Vec<f16>,
 }
 
-/// Encodes `rows`, which has `k` elements per row and begins with row `first` of the matrix. If the format has scales, `rows` is overwritten
-/// with the numbers divided by their scales.
+/// Encodes consecutive rows of a matrix into `out`. `rows` has `k` numbers per row and begins with row `first` of the matrix. If the format has
+/// scales, the numbers in `rows` are overwritten with the scaled numbers.
 ///
-/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` holds scales and
+/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and
 /// offsets of the whole matrix.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ pub struct Encoded {
 ///
 /// # Panics
 ///
-/// Panics if the format is affine and `affine` is `None`.
+/// Panics if the format's scaling is [`Scaling::Affine`] and `affine` is `None`.
 pub fn encode_rows(
     format: &dyn Format,
     axis: Axis,
@@ -63,7 +63,7 @@ pub fn encode_rows(
     Ok(())
 }
 
-/// Divides a block by its scale and returns the scale. The scale is rounded to f16 before the division.
+/// Divides the numbers of a block by the block's scale and returns the scale. The scale is rounded to f16 before the division.
 fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
     let scale = scale(format, block)?;
     let inverse = inverse(scale);
@@ -71,7 +71,7 @@ fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
     Ok(scale)
 }
 
-/// Divides every column of up to [`WEIGHTS_PER_BLOCK`] rows by its scale. Returns `k` scales.
+/// Divides each column of `rows` by the column's scale. `rows` has at most [`WEIGHTS_PER_BLOCK`] rows of `k` columns. Returns the `k` scales.
 fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec<f16>> {
     let mut column = Vec::with_capacity(WEIGHTS_PER_BLOCK);
     let one = |j: usize| {
@@ -87,7 +87,7 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
     Ok(scales)
 }
 
-/// Computes the scale of a block.
+/// Returns the scale of a block.
 ///
 /// # Errors
 ///
@@ -106,7 +106,7 @@ fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     }
 }
 
-/// Returns 1 / scale, or 0 if the scale is 0. So a block becomes zero if its numbers are too small for any f16 scale.
+/// Returns 1 / scale, or 0 if the scale is 0. So a block whose numbers are too small for any f16 scale is stored as zeros.
 fn inverse(scale: f16) -> f32 {
     if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() }
 }

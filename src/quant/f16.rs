@@ -1,4 +1,4 @@
-//! IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
+//! The weight format `f16`, IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD};
@@ -53,7 +53,7 @@ impl Format for F16 {
 
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         match bytemuck::try_cast_slice::<u8, f16>(bytes) {
-            // The crate uses F16C or NEON if the CPU has them.
+            // The crate `half` uses F16C or NEON instructions if the CPU has them.
             Ok(halves) if cfg!(target_endian = "little") && halves.len() == out.len() => halves.convert_to_f32_slice(out),
             _ => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = f16::from_le_bytes([b[0], b[1]]).to_f32()),
         }

@@ -1,4 +1,4 @@
-//! Plain 32-bit floats.
+//! The weight format `f32`, 32-bit floating point.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD};

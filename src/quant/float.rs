@@ -1,4 +1,4 @@
-//! The floating-point formats as an option, for weights, caches and states.
+//! The choice between f16 and f32 in options for weights, caches and states.
 
 use super::{Format, f16::F16, f32::F32};
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ impl Float {
     /// All floating-point formats.
     pub const ALL: [Float; 2] = [Float::F16, Float::F32];
 
-    /// Returns the weight format.
+    /// Returns the weight format of this floating-point format.
     pub fn format(self) -> &'static dyn Format {
         match self {
             Float::F16 => &F16,

@@ -1,7 +1,7 @@
-//! Four bits, and one scale of either sign per 64 numbers.
+//! The weight format `i4`: four bits per number, and one scale per 64 numbers. A scale may be negative.
 //!
-//! A code c has the value (c − 8) / 8, from −1 to 7/8. Several scales are tried. Each of them maps the number of the largest magnitude to a
-//! value near −1 or 1. The scale with the smallest squared error is chosen.
+//! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the number
+//! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
@@ -10,7 +10,7 @@ use crate::error::Result;
 /// The weight format `i4`.
 pub struct I4;
 
-/// The number of steps from the value 0 to the value 1.
+/// A code c has the value (c − ONE) / ONE.
 const ONE: f32 = 8.0;
 
 impl Codes for I4 {
@@ -30,7 +30,7 @@ impl Codes for I4 {
     }
 }
 
-/// Returns the nearest code minus 8, from −8 to 7.
+/// Returns the code with the value nearest to `x`, minus 8: a whole number from −8 to 7.
 fn nearest(x: f32) -> f32 {
     (x * ONE).round().clamp(-ONE, ONE - 1.0)
 }
@@ -52,8 +52,8 @@ impl Format for I4 {
         (ONE - 1.0) / ONE
     }
 
-    /// Tries several codes for the number of the largest magnitude. Each code determines the values q of all numbers x. The best scale for these
-    /// values is Σ xq / Σ q². This scale reduces the squared error from Σ x² by (Σ xq)² / Σ q².
+    /// Tries several codes for the number with the largest magnitude. Each code determines the values q of all numbers x in the block. The best
+    /// scale for these values is Σ xq / Σ q². With this scale, the squared error is Σ x² − (Σ xq)² / Σ q².
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });

@@ -1,7 +1,7 @@
-//! Eight bits, symmetric, and one scale per 64 numbers. The loss is small.
+//! The weight format `i8`: eight bits per number, symmetric around 0, and one scale per 64 numbers. The loss is small.
 //!
-//! A byte c has the value (c − 128) / 128, from −127/128 to 127/128. The scale is the largest magnitude times 128/127. Values are fractions
-//! and not integers, so the scale is about as large as the numbers and fits an f16.
+//! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. Values are
+//! fractions and not whole numbers. So a scale is about as large as the block's numbers, and fits f16.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
@@ -58,7 +58,7 @@ impl Format for I8 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // The scale is rounded to f16 and may be slightly too small for the largest number: clamp.
+        // Rounding to f16 can make the scale slightly too small for the largest number, so the code is clamped.
         out.extend(row.iter().map(|x| ((x * ONE).round().clamp(-LARGEST, LARGEST) + ONE) as u8));
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! The int8 of the official Python package (`fp16i8`): one scale and one offset per row and per column of the whole matrix.
+//! The weight format `i8rc`, the int8 of RWKV's official Python package (strategy `fp16i8`). It has one scale and one offset per row and per
+//! column of a matrix.
 //!
-//! W = (c + 1/2) · rx · ry / 256 + mx + my. A row of W (an output) has rx and mx. A column of W (an input) has ry and my.
-//! [`super::Affine`] computes these numbers.
+//! A code c stands for the number (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
+//! has a scale ry and an offset my. [`super::Affine`] computes them.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};
@@ -50,7 +51,7 @@ impl Format for I8rc {
         255.5
     }
 
-    /// Encodes numbers from 0 to 256.
+    /// Encodes numbers from 0 to 256 by rounding down.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
         out.extend(row.iter().map(|x| x.floor().clamp(0.0, 255.0) as u8));
         Ok(())

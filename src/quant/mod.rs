@@ -1,8 +1,8 @@
-//! Weight formats. A format determines how a row of a matrix is stored on the host and on the device.
+//! Weight formats. A format determines how the numbers of a matrix are stored, on the host and on the device.
 //!
-//! A format is one file here, one `shaders/weight/<name>.wgsl` that decodes the same bytes, and one line in [`FORMATS`]. A format
-//! defines the value of a code. Its [`Scaling`] defines the scales by which values are multiplied. Rows are padded with zeros to a
-//! multiple of [`PAD`] elements. This module knows no models, tensors, files or devices.
+//! A format consists of one file here, one shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. A
+//! format defines the value of each code. Its [`Scaling`] defines the scales that multiply these values. Rows are padded with zeros to a
+//! multiple of [`PAD`] numbers. This module knows no models, tensors, files or devices.
 
 mod affine;
 mod coded;
@@ -29,7 +29,7 @@ pub use scales::{Axis, Scales, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The number of elements in a unit. Every row of a matrix and every column of activations is padded with zeros to whole units.
+/// The number of codes in a unit. Every row of a matrix and every column of activations is padded with zeros to whole units.
 pub const PAD: usize = 8;
 
 /// Rounds `n` up to a multiple of [`PAD`].
@@ -39,10 +39,10 @@ pub const fn padded(n: usize) -> usize {
 
 /// A weight format: the encoding of a matrix's numbers.
 pub trait Format: Send + Sync {
-    /// Returns the name in options and in JSON, which is also the stem of `shaders/weight/<name>.wgsl`.
+    /// Returns the name in options and in JSON. The shader `shaders/weight/<name>.wgsl` has the same name.
     fn name(&self) -> &'static str;
 
-    /// Returns a few words for help texts, or an empty string if the name is enough.
+    /// Returns a few words about the format for help texts, or an empty string if its name is enough.
     fn about(&self) -> &'static str {
         ""
     }
@@ -60,15 +60,15 @@ pub trait Format: Send + Sync {
         n * self.bits() / 8
     }
 
-    /// Returns the largest value of a code, unscaled.
+    /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns the scale for the numbers of one block.
+    /// Returns the scale for the numbers of one block. The default is for formats without scales.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
 
-    /// Appends the nearest code of every number in a row. The caller has divided the numbers by their scales.
+    /// Appends the nearest code of every number in a row to `out`. The caller has divided the numbers by their scales.
     ///
     /// # Errors
     ///
@@ -78,17 +78,18 @@ pub trait Format: Send + Sync {
     /// Returns the inner loops that decode and multiply codes.
     fn loops(&self) -> Loops;
 
-    /// Decodes whole units to unscaled values. The values are equal to those of the shader, bit for bit.
+    /// Decodes whole units to unscaled values. The shader of the format decodes to the same values, bit for bit.
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         (self.loops().decode)(bytes, out);
     }
 
-    /// Returns Σ code·x, accumulated in f32. The order of the additions depends only on the length.
+    /// Returns the dot product Σ code·x of a row and `x`, accumulated in f32. The order of the additions depends only on the length of `x`.
     fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
         (self.loops().dot)(bytes, x)
     }
 
-    /// Returns the sum over all blocks of scale · Σ code·x. A block has [`WEIGHTS_PER_BLOCK`] numbers.
+    /// Returns the dot product of a row and `x`: the sum over all blocks of the block's scale times Σ code·x. A block has [`WEIGHTS_PER_BLOCK`]
+    /// numbers.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }
@@ -106,16 +107,16 @@ impl PartialEq for dyn Format {
     }
 }
 
-/// All formats. The parser, help, tests and benches walk this list.
+/// All formats. The parser of options, help texts, tests and benchmarks use this list.
 pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
 
-/// Returns the formats without scales, in which activations, caches and states can be stored.
+/// Returns the formats without scales. Activations, caches and states are stored in one of these formats.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys, values or states. Numbers beyond the format's range are clamped: one infinite key would make all later attention
-/// NaN.
+/// Encodes a row of keys, values or states. Numbers beyond the format's range are clamped, because one infinite key would make all later
+/// attention NaN.
 ///
 /// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! NormalFloat. A code of four bits is an index into sixteen quantiles of a normal distribution. A block of 64 numbers has one scale, its
-//! largest magnitude. The table is from the QLoRA paper, appendix E.
+//! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
+//! is from the QLoRA paper, appendix E. Each block of 64 numbers has one scale, its largest magnitude.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};
@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The weight format `nf4`.
 pub struct Nf4;
 
-/// The values of codes. `shaders/weight/nf4.wgsl` has the same table; a test compares both.
+/// The values of the codes 0 to 15. `shaders/weight/nf4.wgsl` has the same table. A test compares both tables.
 const TABLE: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -40,12 +40,12 @@ impl Codes for Nf4 {
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
         use std::arch::x86_64::*;
-        // SAFETY: the caller fulfils the contract of the function. The table fills two registers of eight.
+        // SAFETY: the caller fulfils the contract of the function. The 16 table entries fill two registers of eight.
         unsafe {
             let codes = nibbles::lanes(unit);
             let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr()), codes);
             let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr().add(PAD)), codes);
-            // Bit 3 of a code selects the register: shifted to the sign bit, it is the mask of the blend.
+            // Bit 3 of a code selects the register. The shift moves this bit to the sign bit, which the blend reads.
             _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
         }
     }

@@ -1,21 +1,21 @@
-//! Codes of four bits. A little-endian u32 holds eight codes. The first code is in the lowest bits.
+//! Packing of 4-bit codes. A little-endian u32 holds eight codes, the first code in the lowest bits.
 
 use super::PAD;
 
-/// The number of bytes of a unit.
+/// The number of bytes per unit of eight codes.
 pub const BYTES: usize = PAD / 2;
 
-/// Reads a unit as one word.
+/// Reads a unit of eight codes as one u32.
 pub fn word(unit: &[u8]) -> u32 {
     u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])
 }
 
-/// Returns code `i` of a unit. `word` is the unit as one word.
+/// Returns code `i` of the unit that `word` holds.
 pub fn code(word: u32, i: usize) -> u32 {
     word >> (4 * i) & 15
 }
 
-/// Packs codes into units and appends them to `out`. The number of codes is a multiple of [`PAD`].
+/// Packs codes into units and appends the units to `out`. The number of codes must be a multiple of [`PAD`].
 pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut word = 0;
     for (i, code) in codes.enumerate() {
@@ -27,7 +27,7 @@ pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Loads the codes of a unit, one per lane.
+/// Loads the eight codes of a unit, one per 32-bit lane.
 ///
 /// # Safety
 /// The CPU has AVX2, and `unit` points to a whole unit.

@@ -1,24 +1,25 @@
-//! Matrix products on the CPU. The rows of the matrix have any format, the activations are f32.
+//! Matrix products on the CPU. The matrix has any format, the activations are f32.
 //!
-//! For a few tokens, a product is one dot product per row and token. Threads share the rows, and each row is read once. For many tokens, rows
-//! are decoded in blocks, and the crate `matrixmultiply` multiplies them. Batch-invariant products always use dot products.
+//! For a few tokens, a product consists of one dot product per row and token. Each thread takes some of the rows, and each row is read once.
+//! For many tokens, rows are decoded in groups, and the crate `matrixmultiply` multiplies each group. Batch-invariant products always use dot
+//! products.
 
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
-/// The smallest number of tokens for which it is faster to decode a block of rows and to compute a dense product.
+/// The smallest number of tokens for which decoding rows and multiplying them as f32 is faster than dot products.
 const DENSE_FROM: usize = 6;
-/// The number of rows of a task. The rows of a task share the scales of columns.
+/// The number of rows of a task. All rows of a task are in one block, so they share the scales of columns.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
-/// A matrix in host memory.
+/// A matrix in host memory, as codes and scales.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     pub format: &'a dyn Format,
-    /// The number of elements of a stored row, including padding.
+    /// The number of codes in a stored row, including padding.
     pub k: usize,
-    /// `[rows, k]`
+    /// The codes, `[rows, k]`, row-major.
     pub codes: &'a [u8],
     pub scales: &'a Scales,
 }
@@ -36,12 +37,13 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]`. Every `out[t]` has one element per row. `x[t]` may be shorter than a stored row.
-    /// The remainder of the row is padding.
+    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one number per row of W. `x[t]` may be
+    /// shorter than a stored row, whose end is then padding. If `batch_invariant`, the result for a token does not depend on the number of
+    /// tokens.
     pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
         let Some(rows) = out.first().map(|o| o.len()) else { return };
         let n = x.len();
-        // [rows, n], so that a task writes one contiguous block.
+        // The layout is [rows, n], so that each task writes one contiguous range.
         let mut sums = vec![0f32; rows * n];
         if n < DENSE_FROM || batch_invariant {
             self.few(x, &mut sums)
@@ -55,7 +57,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Computes dot products of codes and x into `sums [rows, n]`. If columns have scales, x is multiplied by these scales first.
+    /// Computes dot products of rows and x into `sums [rows, n]`. If columns have scales, x is multiplied by these scales first.
     fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
         let n = x.len();
         let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();
@@ -92,7 +94,7 @@ impl Weights<'_> {
         });
     }
 
-    /// Decodes blocks of rows and computes dense products into `sums [rows, n]`.
+    /// Decodes groups of rows and multiplies them as f32 into `sums [rows, n]`.
     fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
         let (n, k) = (x.len(), self.k);
         let width = x[0].len().min(k);

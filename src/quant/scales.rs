@@ -1,28 +1,28 @@
-//! The scales and offsets of a matrix. They turn the values of codes into numbers.
+//! The scales of a matrix. They convert the unscaled values of codes to numbers.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// The number of consecutive numbers that share a scale.
+/// The number of consecutive numbers that share one scale.
 pub const WEIGHTS_PER_BLOCK: usize = 64;
 
-/// The kind of scales of a format.
+/// The kind of scales that a format uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// No scales: the values of codes are the numbers.
+    /// No scales: the value of a code is the number.
     None,
-    /// One f16 per [`WEIGHTS_PER_BLOCK`] numbers.
+    /// One f16 scale per block of [`WEIGHTS_PER_BLOCK`] numbers.
     Blocks,
     /// One scale and one offset per row and per column of the matrix.
     Affine,
 }
 
-/// The direction in which the numbers of a block follow each other in the matrix. It determines the layout of scales.
+/// The direction in which the numbers of a block follow each other in the matrix. It determines the layout of the scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// A block has consecutive numbers of one row. Scales are `[rows, blocks of columns]`.
+    /// A block has consecutive numbers of one row. The scales are `[rows, blocks per row]`.
     Row,
-    /// A block has consecutive numbers of one column. This is for matrices that are read by columns. Scales are `[blocks of rows, columns]`.
+    /// A block has consecutive numbers of one column, for matrices that are read by columns. The scales are `[blocks per column, columns]`.
     Column,
 }
 
@@ -35,8 +35,8 @@ impl Axis {
         }
     }
 
-    /// Returns the scales of `rows` rows from `first` on. With [`Axis::Column`], either `first` is a multiple of [`WEIGHTS_PER_BLOCK`], or one
-    /// block contains all these rows.
+    /// Returns the scales of the rows `first .. first + rows`. With [`Axis::Column`], `first` must be a multiple of [`WEIGHTS_PER_BLOCK`], or
+    /// one block must contain all these rows.
     pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
@@ -45,7 +45,7 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// Returns the axis in the transposed matrix.
+    /// Returns the direction of the same blocks in the transposed matrix.
     pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,
@@ -54,21 +54,21 @@ impl Axis {
     }
 }
 
-/// The scales of a matrix in host memory.
+/// The scales of a matrix in host memory, as f32.
 #[derive(Debug, Clone, Default)]
 pub enum Scales {
     #[default]
     None,
-    /// `[rows, blocks of columns]`
+    /// One scale per block of a row, `[rows, blocks per row]`.
     Rows(Vec<f32>),
-    /// `[blocks of rows, columns]`
+    /// One scale per block of a column, `[blocks per column, columns]`.
     Columns(Vec<f32>),
-    /// The scales and offsets of rows (rx, mx) and of columns (ry, my). The product rx · ry includes the division by 256.
+    /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. The product rx · ry includes the division by 256.
     Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
 }
 
 impl Scales {
-    /// Converts the stored halves of a matrix of `rows` rows. The layout of `halves` is described at [`Axis`] and [`super::Affine::stored`].
+    /// Converts the stored scales of a matrix of `rows` rows to f32. [`Axis`] and [`super::Affine::stored`] describe the layout of `halves`.
     pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (scaling, axis) {
@@ -83,7 +83,7 @@ impl Scales {
         }
     }
 
-    /// Applies scales and offsets to the unscaled values of row `i`.
+    /// Converts the unscaled values of row `i` to numbers, by its scales and offsets.
     pub fn apply(&self, i: usize, row: &mut [f32]) {
         match self {
             Scales::None => {}

@@ -3,7 +3,7 @@
 use super::product::Weights;
 use super::*;
 
-/// Deterministic numbers of many magnitudes.
+/// Returns deterministic numbers of many magnitudes.
 fn numbers(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 2654435761 % 1000) as f32 - 500.0) * 1.5f32.powi((i % 9) as i32 - 6)).collect()
 }
@@ -15,7 +15,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
     Some(survey.done().unwrap())
 }
 
-/// Encodes a whole matrix. Returns its codes and scales.
+/// Encodes a whole matrix. Returns its codes and its scales.
 fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
     let affine = affine(format, numbers, rows, k);
     let mut out = Encoded::default();
@@ -26,7 +26,7 @@ fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usi
     (out.codes, Scales::new(format.scaling(), axis, &out.scales, rows))
 }
 
-/// Returns the largest error that number `x` may have. `most` is the largest magnitude in the block of `x`.
+/// Returns the largest error that the number `x` may have. `most` is the largest magnitude in the block of `x`.
 fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
     match format.name() {
         "f32" => 0.0,
@@ -34,7 +34,7 @@ fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
         "i8" => most * (0.5 / 127.0 + 2e-3),
         // Half of the widest gap in the table.
         "nf4" => most * 0.153,
-        // More than half a step: the scale minimises the squared error of the block, not the largest error.
+        // The bound is more than half a step: the scale minimises the block's squared error, not its largest error.
         "i4" => most * (1.6 / 8.0),
         other => panic!("{other} has no bound"),
     }
@@ -75,7 +75,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
     let format = find("i8rc").unwrap();
     for (rows, k) in [(5, 8), (8, 8), (70, 40), (40, 72)] {
         let mut w: Vec<f32> = numbers(rows * k).iter().map(|x| x / 100.0).collect();
-        // A constant row, and a constant column.
+        // The test matrix has a constant row and a constant column.
         w[k..2 * k].fill(0.25);
         (0..rows).for_each(|i| w[i * k + 3] = -0.5);
         let (codes, scales) = encoded(format, Axis::Row, &w, rows, k);
@@ -105,7 +105,7 @@ fn products_agree_with_a_plain_loop() {
                 let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
                 let (codes, scales) = encoded(format, axis, &w, rows, k);
                 let weights = Weights { format, k, codes: &codes, scales: &scales };
-                // x is shorter than the row: padding must not contribute.
+                // x is shorter than a stored row, because padding must not contribute to the product.
                 let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
                 let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
                 for batch_invariant in [false, true] {
@@ -118,7 +118,7 @@ fn products_agree_with_a_plain_loop() {
                         let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
                         let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
                         let error = (f64::from(out[t][r]) - expected).abs();
-                        // Offsets of rows and of columns are summed separately, and cancel.
+                        // Offsets of rows and of columns are summed separately and cancel each other, which adds rounding errors.
                         let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
                         assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
                     }

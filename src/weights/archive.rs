@@ -1,4 +1,4 @@
-//! The zip archive of a `.pth`: finds the bytes of each member.
+//! Finds the members of a `.pth` file, which is a zip archive.
 //!
 //! Members are read in place, so they must be stored without compression. Compressed, encrypted, duplicate or overlapping members are
 //! refused. This module does not know torch.
@@ -10,12 +10,12 @@ use std::ops::Range;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-/// The largest central directory. A model of 10 000 tensors has 2 MB.
+/// The size of the largest central directory of an archive, in bytes. A model of 10 000 tensors has a directory of 2 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const MAX_MEMBERS: usize = 100_000;
 const AGAIN: &str = "the download may be incomplete: download it again";
 
-/// Returns the byte range of each member, by name.
+/// Returns the byte range of each member in the file, by the member's name.
 ///
 /// # Errors
 ///

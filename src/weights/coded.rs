@@ -1,7 +1,7 @@
 //! Quantised matrices in a safetensors file: each matrix is a tensor of bytes, and the file's metadata describe the format of the matrix.
 //!
-//! The bytes of a matrix are its codes, row after row, then its scales as halves: see [`Coded`](crate::quant::Coded). Sizes are checked
-//! when a view of the tensor is made.
+//! The bytes of a matrix are the codes of its rows, then its scales as f16. [`Coded`](crate::quant::Coded) describes this layout. The number of
+//! bytes is checked when a view of the tensor is created.
 
 use super::located::{Located, check_shape};
 use crate::error::{Error, Result};
@@ -10,17 +10,17 @@ use crate::tensor::{DType, dense_strides};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// The metadata key for the formats of quantised tensors: a JSON object by tensor name.
+/// The metadata key under which a file describes its quantised tensors: a JSON object that maps tensor names to descriptions.
 const KEY: &str = "wingbeat.coded";
 
-/// The format of one tensor.
+/// How a tensor is quantised, as the JSON describes it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
     format: String,
     /// The shape that the tensor had before quantisation.
     shape: Vec<usize>,
-    /// The direction of a block's numbers.
+    /// The direction in which the numbers of a block follow each other.
     axis: Direction,
     #[serde(rename = "turned")]
     transposed: bool,
@@ -34,8 +34,8 @@ enum Direction {
     Column,
 }
 
-/// Returns key and value of the metadata entry that describes these tensors, or `None` if there are no tensors. Each tensor has a name, a
-/// coding and its shape before quantisation.
+/// Returns the key and the value of the metadata entry that describes `tensors`, or `None` if `tensors` is empty. Each tensor is given by its
+/// name, its coding, and its shape before quantisation.
 pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [usize])>) -> Option<(String, String)> {
     let described: BTreeMap<&str, Description> = tensors
         .map(|(name, coding, shape)| {
@@ -48,7 +48,8 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
     (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Gives each quantised tensor its coding and its shape before quantisation, as the metadata entry describes them. Removes the entry.
+/// Reads the metadata entry that describes quantised tensors, and removes it. Sets the coding of each such tensor, and replaces its type and
+/// shape by those before quantisation.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Rewrites a checkpoint as safetensors: in the official layout, or in web-rwkv's layout for programs that read `.st`.
 //!
-//! Only a new type, quantisation and a merged adapter change numbers. Tensors are streamed in blocks. Only a tensor that is both merged and
-//! quantised is in memory as a whole.
+//! Numbers change only if the type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small blocks. Only a
+//! tensor that is both merged and quantised is in memory as a whole.
 
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
@@ -26,18 +26,18 @@ pub struct CodedTensors<'a> {
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type of all floating-point numbers; integers keep their type. If `None`, tensors keep their type in the official layout, and
-    /// become F16 in web-rwkv's layout. GGUF's blocks become F16 in both layouts.
+    /// The type to which floating-point numbers are converted. Integers keep their type. If `None`, tensors keep their type in the official
+    /// layout, and become F16 in web-rwkv's layout. Quantised blocks of a GGUF file become F16 in both layouts.
     pub dtype: Option<DType>,
     /// The layout of the written file.
     pub layout: Layout,
-    /// A LoRA adapter to merge.
+    /// The LoRA adapter that is merged into the weights.
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports them.
     pub coded: Option<&'a CodedTensors<'a>>,
 }
 
-/// Writes all tensors of `input` to the safetensors file `out`. `progress` gets (bytes written, bytes in total).
+/// Writes all tensors of `input` to the safetensors file `out`. `progress` is called with the bytes written so far and the bytes in total.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // GGUF's blocks are read, never written.
+            // The block formats of GGUF files cannot be written.
             Layout::Official => dtype.unwrap_or(DType::F16),
             Layout::WebRwkv => dtype.unwrap_or(DType::F16),
         };
@@ -107,8 +107,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     write_safetensors(out, &metadata, entries, progress)
 }
 
-/// Returns the entry of a tensor. If `repeat` is more than 1, each number is written `repeat` times: the shape gets a last dimension of this
-/// size.
+/// Returns the file entry of a tensor. If `repeat` is more than 1, each number is written `repeat` times, and the shape gets a last dimension
+/// of this size.
 fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {
@@ -126,10 +126,10 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
     Entry { name, dtype, shape, data }
 }
 
-/// Returns the entry of a tensor in web-rwkv's layout.
+/// Returns the file entry of a tensor in web-rwkv's layout.
 fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
-    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv reads only one decay and one bonus per channel, [H, S].
+    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects them per channel, [H, S], so each number is repeated S times.
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
     let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
     let Some(width) = norm.filter(|_| view.shape().len() == 1) else {
@@ -149,16 +149,16 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
 
-/// Refuses to write to a file from which `input` was read.
+/// Returns an error if `out` is a file from which `input` was read.
 ///
 /// # Errors
 ///
-/// `Usage` if `out` is any name of one of these files.
+/// `Usage` if `out` is one of these files, possibly under another name.
 pub fn refuse_same_file(input: &Checkpoint, out: &Path) -> Result<()> {
     input.files().try_for_each(|path| refuse_same_path(path, out))
 }
 
-/// Refuses to write to the file `source`, even if `out` is another name of this file.
+/// Returns an error if `out` is the file `source`, possibly under another name.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Encodes a view's numbers as little-endian bytes of a chosen type, in small blocks.
 //!
-//! If the view's bytes have this type and order already, they are copied unchanged. This module knows no files.
+//! If the view's bytes already have this type and order, they are copied unchanged.
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
@@ -13,8 +13,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 ///
-/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`: then the message has the number and its index. `File`
-/// if writing fails.
+/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`. The message names the number and its index. `File` if
+/// writing fails.
 pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, std::path::Path::new("output"));
     if let Some(bytes) = view.dense_bytes().filter(|_| view.dtype() == dtype) {
@@ -36,7 +36,8 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
     Ok(())
 }
 
-/// Writes numbers as `dtype`, a floating-point type. `start` is the index of the first number in its tensor, `bytes` a reusable buffer.
+/// Writes numbers as `dtype`, a floating-point type. `start` is the index of the first number in its tensor, for errors. `bytes` is a buffer
+/// whose content is replaced.
 pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
     bytes.clear();
     encode(numbers, dtype, bytes)

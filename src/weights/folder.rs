@@ -1,4 +1,5 @@
-//! Finds the one checkpoint of a folder. Shards belong to their index. Files with Hugging Face's standard names are the same model.
+//! Finds the checkpoint of a folder. An index and its shards count as one checkpoint. Files with the standard names of `transformers` also
+//! count as one checkpoint.
 //!
 //! This module reads only file names and indexes, and opens no weights.
 
@@ -9,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The extensions of checkpoints, in the order in which they are tried.
+/// The file extensions of checkpoints, in the order in which they are tried.
 pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The names under which `transformers` saves a model, in the order in which `transformers` looks for them. If a folder has several such
@@ -17,7 +18,7 @@ pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 const STANDARD: [&str; 4] = ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 const INDEX: &str = ".index.json";
 
-/// Returns the path of the one checkpoint in a folder: of its file, or of its index.
+/// Returns the path of the only checkpoint in a folder: the path of its file or, if it has several shards, of their index.
 ///
 /// # Errors
 ///
@@ -37,12 +38,12 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             claimed.extend(shards.into_iter().filter(|shard| !shard.ends_with(INDEX)));
         }
         let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
-        // Other .bin files are not weights: states of optimizers, arguments of a training run.
+        // Other .bin files contain no weights, but for example the arguments of a training run.
         if known || name.ends_with(INDEX) || STANDARD.contains(&name.as_str()) || Shard::of(&name).is_some() {
             found.insert(name);
         }
     }
-    // Shards also belong to their index by name: if the index is unreadable, its error is the one to report.
+    // A shard also belongs to the index that its own name implies. So the user sees the index's error if the index is unreadable.
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();
@@ -84,20 +85,20 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the `config.json` beside `path`. Returns `None` if no such file exists, or if `path` is not a file or index with one of
-/// `transformers`' standard names.
+/// Returns the path of the `config.json` in the folder of `path`. Returns `None` if this file does not exist, or if `path` is neither an index,
+/// nor a shard, nor a file with a standard name of `transformers`.
 pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
     let name = file_name(path);
     let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();
     config_beside(path).filter(|_| described)
 }
 
-/// Returns the path of the `config.json` in the same folder, or `None` if no such file exists.
+/// Returns the path of the `config.json` in the folder of `path`, or `None` if this file does not exist.
 pub(super) fn config_beside(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name("config.json")).filter(|config| config.is_file())
 }
 
-/// Returns the name of the model: the file's stem, or the folder's name if the file has one of Hugging Face's standard names.
+/// Returns the model's name: the folder's name if `path` is an index or if [`config_of`] finds a `config.json`, else the file's stem.
 pub(super) fn model_name(path: &Path) -> String {
     let name = file_name(path);
     if name.ends_with(INDEX) || config_of(path).is_some() {
@@ -113,7 +114,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
 }
 
-/// A file name such as `model-00001-of-00003.safetensors`.
+/// The parts of a shard's file name, such as `model-00001-of-00003.safetensors`.
 struct Shard<'a> {
     stem: &'a str,
     /// The number of shards, five digits.

@@ -1,7 +1,7 @@
-//! The index of a checkpoint in several files (shards): maps each tensor to its shard.
+//! The index of a checkpoint that has several files (shards). It maps each tensor to its shard.
 //!
-//! Shards are plain file names in the index's folder, so that a downloaded index cannot read other files. Index and shards must agree
-//! about every tensor; otherwise they come from different downloads.
+//! An index may name only files of its own folder, so that a downloaded index cannot read other files. Index and shards must agree about every
+//! tensor. If they disagree, they come from different downloads.
 
 use super::located::Located;
 use crate::error::{Error, Result, short};
@@ -12,22 +12,22 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-/// The largest size of an index in bytes. An index of a hundred thousand tensors has 10 MB.
+/// The size of the largest index, in bytes. An index of a hundred thousand tensors has 10 MB.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
-/// The largest number of shards. Each shard stays open; most systems allow 1024 open files, and the largest model has 200 shards.
+/// The largest number of shards. Each shard stays open, and most systems allow 1024 open files. The largest model has 200 shards.
 const MAX_SHARDS: usize = 512;
 
 /// A parsed index.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// File names, sorted.
+    /// The file names of the shards, sorted.
     pub shards: Vec<String>,
-    /// For each tensor, by its name in the file: the index of its shard in `shards`.
+    /// Maps each tensor, by its name in the file, to the index of its shard in `shards`.
     shard_of: BTreeMap<String, usize>,
 }
 
 impl Index {
-    /// Reads an index.
+    /// Reads and parses an index.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// `File` for the first tensor that is missing, duplicate or in another shard.
+    /// `File` for the first tensor that is missing, duplicate, not in the index, or in another shard than the index says.
     pub fn check(&self, tensors: &[Located]) -> Result<()> {
         let refuse = |tensor: &str, message: String| {
             Err(Error::file(message).at(format!("tensor {tensor}")).hint("download the index and all shards of one revision again"))
@@ -94,13 +94,13 @@ impl Index {
     }
 }
 
-/// Returns true if the file begins like JSON. The first byte of a safetensors file may be `{`, too: this is the lowest byte of the header's
-/// length, and its highest bytes are zeros.
+/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header, whose first byte may also be `{`. But
+/// other bytes of this length are 0, and JSON has no such bytes.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }
 
-/// Reads a whole file.
+/// Reads a whole small file.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Describes files that are not checkpoints: a name of the format and a hint for the user.
+//! Describes a file that is not a checkpoint: names its format and gives the user a hint.
 //!
-//! This module looks only at the content and never fails. A wrong guess leads only to a wrong hint.
+//! This module looks only at the content and never fails. A wrong guess only leads to a wrong hint.
 
 use crate::error::{Error, short};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ const AGAIN: &str = "download it again";
 const PATH: &str = "give the path of the checkpoint";
 const UNPACK: &str = "unpack it first";
 
-/// The first bytes of other formats, each with a description and a hint.
+/// Other formats: their first bytes, a description and a hint.
 const MAGIC: [(&[u8], &str, &str); 17] = [
     (b"PK\x05\x06", "an empty zip archive", AGAIN),
     (b"fmgg", "an rwkv.cpp file, not supported", "use the original .pth"),
@@ -72,10 +72,10 @@ fn is_vocabulary(text: &str) -> bool {
     is_number(first) && second.starts_with(['\'', '"', 'b']) || first.ends_with('=') && is_number(second) && !is_more
 }
 
-/// The most bytes of a JSON file that are read to recognise it. No tokenizer.json is larger.
+/// The largest part of a JSON file that is read to recognise it, in bytes. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
-/// The fields that distinguish JSON files.
+/// The top-level keys that distinguish JSON files.
 #[derive(Deserialize)]
 struct Fields {
     weight_map: Option<IgnoredAny>,
@@ -87,8 +87,8 @@ struct Fields {
     id: Option<IgnoredAny>,
 }
 
-/// Returns the error for a JSON file that is recognised as something other than an index of shards. Returns `None` if the file has a
-/// `weight_map`, as an index has, or if it is not recognised.
+/// Returns the error for a known JSON file that is not an index of shards, such as a tokenizer.json. Returns `None` for an index, which has a
+/// `weight_map`, and for unknown JSON.
 pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let bytes = &bytes[..bytes.len().min(MAX_JSON_BYTES)];
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Fields>();

@@ -1,6 +1,6 @@
-//! Finds the file (or the index of several files) for a path, and detects the format by its first bytes.
+//! Finds the file of a checkpoint, or the index of its files, for a path. Detects the format by the file's first bytes.
 //!
-//! A name only helps to find a file. The file's content determines the format.
+//! The content of a file determines its format. The name has no influence.
 
 use super::folder::{self, EXTENSIONS};
 use super::kinds;
@@ -43,7 +43,8 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Tries the path with each extension appended. An extension is never replaced: `model-1.5B` has a dot in its name.
+/// Returns the first existing file among `path` with each extension appended. The path's own extension is never replaced, because names such as
+/// `model-1.5B` contain a dot.
 fn with_extension(path: &Path) -> Result<PathBuf> {
     let tried = EXTENSIONS.map(|extension| {
         let mut longer = OsString::from(path);

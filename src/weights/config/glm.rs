@@ -1,7 +1,7 @@
-//! The `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
+//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
 //!
-//! A missing key has the default of the code that defines the key. For sizes, ChatGLM's defaults are not used, because no published model has
-//! them. If an unsupported option changes the formulas, the error names the option.
+//! A missing key has the default value of the code that defines the key. Sizes are an exception: ChatGLM's defaults are not used, because no
+//! published model has them. If an unsupported option changes the formulas, the error names the option.
 
 use super::keys::{Keys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
@@ -10,11 +10,10 @@ use crate::weights::Glm;
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
 use std::collections::BTreeMap;
 
-/// The default padding token of `transformers`. If the vocabulary is too small for this id, there is no default. This also holds for
-/// `DEFAULT_EOS`.
+/// The id of the default padding token in `transformers`. If the vocabulary is too small for this id, the model has no padding token.
 const DEFAULT_PAD: u32 = 151329;
 
-/// The values that the loader uses.
+/// The values of the configuration that the loader uses.
 #[derive(Debug)]
 pub(in crate::low_level::weights) struct GlmConfig {
     pub glm: Glm,
@@ -29,7 +28,7 @@ pub(in crate::low_level::weights) struct GlmConfig {
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
-/// Returns true if the model type is a GLM.
+/// Returns true if `model_type` is the type of a supported GLM.
 pub(in crate::low_level::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type)
 }
@@ -43,7 +42,7 @@ impl ModelConfig for GlmConfig {
         Some(&self.glm)
     }
 
-    /// Checks the shapes. Returns no entries, because the metadata of a GLM hold its whole configuration under the key `GLM`.
+    /// Checks the shapes and returns an empty map. The whole configuration of a GLM is in the metadata already, under the key `GLM`.
     fn metadata(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         self.check(shapes).map(|()| BTreeMap::new())
     }
@@ -69,7 +68,7 @@ impl GlmConfig {
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
             return Err(unsupported(format!("expected hidden_act silu, found {}", short(act, 64))));
         }
-        // The first ChatGLM-6B also has the type `chatglm`, and GLM-10B also has the type `glm`. Both have other formulas.
+        // Two older models with other formulas have the same types: ChatGLM-6B has `chatglm`, GLM-10B has `glm`. These two keys identify them.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
         let config = match keys.text("model_type")? {
@@ -80,7 +79,7 @@ impl GlmConfig {
         Ok(GlmConfig { glm: config.glm.check()?, ..config })
     }
 
-    /// Checks that the tensors have the sizes that this configuration has.
+    /// Checks that the tensors' sizes equal the sizes in this configuration.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
         let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
         let is = |Size(key, configured): Size, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
@@ -92,7 +91,7 @@ impl GlmConfig {
     }
 }
 
-/// Reads the keys of ChatGLM's own code.
+/// Reads a configuration with the keys of ChatGLM's own code.
 fn chatglm(keys: Keys) -> Result<GlmConfig> {
     keys.switches(&[
         ("multi_query_attention", true, false),
@@ -136,12 +135,12 @@ fn chatglm(keys: Keys) -> Result<GlmConfig> {
     })
 }
 
-/// Reads the keys of `transformers`, except the keys of rotary embeddings, which are in `rope`.
+/// Reads a configuration with the keys of `transformers`. The keys of rotary embeddings are already in `rope`.
 fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
-    // A missing head_dim is 128 for every width. Null means width / heads, as in Llama.
+    // If head_dim is missing, a head has 128 channels for every width. If head_dim is null, a head has width / heads channels, as in Llama.
     let head_size = if keys.is_null("head_dim") { divided(width, heads)? } else { or("head_dim", 128)?.1 };
     let has = |id: u32| (id as usize) < vocab.1;
     let glm = Glm {
@@ -163,8 +162,8 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
-/// The settings of rotary embeddings in `transformers`. From version 5 on, they are an object; older files have top-level keys. The object
-/// takes precedence.
+/// The settings of rotary embeddings in `transformers`. From version 5 on, a file stores them in an object. Older files have top-level keys. A
+/// key in the object takes precedence.
 struct Rope {
     theta: f64,
     /// R / D, the fraction of a head's channels that are rotated.
@@ -189,7 +188,7 @@ impl Rope {
         Ok(Rope { theta: number("rope_theta")?.unwrap_or(DEFAULT_THETA), factor: number("partial_rotary_factor")?.unwrap_or(0.5) })
     }
 
-    /// Returns R, rounded down like Python's `int()`.
+    /// Returns R, the number of rotated channels of a head. R is rounded down, as by Python's `int()`.
     fn rotary_size(&self, head_size: usize) -> Result<usize> {
         if !(self.factor > 0.0 && self.factor <= 1.0) {
             return Err(Error::model(format!("expected a partial_rotary_factor above 0 and at most 1, found {}", self.factor)));

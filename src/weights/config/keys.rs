@@ -4,10 +4,10 @@ use crate::error::{Error, Result, short};
 use crate::weights::glm::{MAX_CONTEXT, MAX_EOS, MAX_LABELS};
 use serde_json::{Map, Value};
 
-/// The largest value of a size, except for the context. The largest known vocabulary has a quarter of a million tokens.
+/// The largest value of a size, except for the context length. The largest known vocabulary has a quarter of a million tokens.
 const MAX_SIZE: u64 = 1 << 24;
 
-/// An object of a configuration. A key with the value null counts as missing.
+/// A JSON object of a configuration. All methods but `is_null` treat a key with the value null as missing.
 #[derive(Clone, Copy)]
 pub(in crate::low_level::weights) struct Keys<'a>(&'a Map<String, Value>);
 
@@ -17,12 +17,12 @@ impl<'a> Keys<'a> {
         Keys(map)
     }
 
-    /// Returns the value of a key, or `None` if it is missing or null.
+    /// Returns the value of a key, or `None` if the key is missing or its value is null.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns true if the key has the value null. Some keys distinguish null from a missing key.
+    /// Returns true if the key is present with the value null. For some keys, null has another meaning than a missing key.
     pub fn is_null(&self, key: &str) -> bool {
         self.0.get(key).is_some_and(Value::is_null)
     }
@@ -68,7 +68,7 @@ impl<'a> Keys<'a> {
         value.as_object().map(|map| Some(Keys(map))).ok_or_else(|| unfit(key, "an object", value))
     }
 
-    /// Returns token ids, or `None` if the key is missing. The value may be one id or a list.
+    /// Returns token ids, or `None` if the key is missing. The value may be one id or a list of ids.
     pub fn ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let list = match value {
@@ -80,7 +80,7 @@ impl<'a> Keys<'a> {
         ids.map(Some).ok_or_else(|| unfit(key, &format!("a token id or a list of at most {MAX_EOS} ids"), value))
     }
 
-    /// Returns the names of classes 0, 1, 2, … from `id2label`, up to the first class without a name.
+    /// Returns the names of classes 0, 1, 2, … from `id2label`, up to the first class without a name. The list is empty if the key is missing.
     pub fn labels(&self) -> Result<Vec<String>> {
         let Some(object) = self.object("id2label")? else { return Ok(vec![]) };
         let name = |i: usize| object.get(&i.to_string()).map(|value| (i, value));
@@ -91,7 +91,7 @@ impl<'a> Keys<'a> {
         (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
-    /// Checks flags of which only one value is supported: (key, the supported value, the value of a missing key).
+    /// Checks flags of which only one value is supported. Each entry is (key, supported value, value if the key is missing).
     pub fn switches(&self, all: &[(&str, bool, bool)]) -> Result<()> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;

@@ -1,6 +1,6 @@
-//! Hugging Face's `config.json`. It has the model type, and values that shapes do not determine.
+//! Reads Hugging Face's `config.json`: the model type, and values that the tensors' shapes do not determine.
 //!
-//! A configuration that contradicts the shapes belongs to another model and is refused. Each family has one file here.
+//! A configuration that contradicts the shapes belongs to another model and is refused. Each family of models has one file here.
 
 pub(super) mod glm;
 pub(super) mod keys;
@@ -15,14 +15,14 @@ use std::path::Path;
 
 /// The size of the largest `config.json`, in bytes. Real files have a few kilobytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
-/// The metadata key for the ε of the group norm after the recurrence, if it is not the usual 64e-5.
+/// The metadata key for the ε of the group norm in the time mix. Without this key, ε is 64e-5.
 pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
-/// The metadata key for the ε of all layer norms, usually 1e-5.
+/// The metadata key for the ε of all layer norms. Without this key, ε is 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
 /// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
-    /// Returns true if the embedding is also the output matrix when the file has no output matrix.
+    /// Returns true if a model without an output matrix uses its embedding as the output matrix.
     fn is_tied(&self) -> bool;
 
     /// Returns the configuration of a GLM, or `None` for another family.
@@ -30,7 +30,7 @@ pub(super) trait ModelConfig {
         None
     }
 
-    /// Returns metadata for the architecture.
+    /// Checks the shapes and returns the metadata entries that the architecture needs from this configuration.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ pub(super) trait ModelConfig {
 ///
 /// # Errors
 ///
-/// `File` if the file is not JSON. `Model` if no [family](super::Family) has its model type, or if the family refuses the configuration.
+/// `File` if the file is not JSON. `Model` if no [family](super::Family) supports its model type, or if the family refuses the configuration.
 pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
     parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
 }
@@ -65,7 +65,7 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
     }
 }
 
-/// Compares the configuration with the shapes of the tensors, and returns its metadata for the architecture.
+/// Compares the configuration with the shapes of the tensors. Returns the metadata entries that the architecture needs from the configuration.
 pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
     config.metadata(&Shapes(slots))
 }
@@ -94,7 +94,8 @@ impl Shapes<'_> {
     }
 }
 
-/// Checks that the configuration's value of `key` equals the size that was found in the tensors. If either is missing, the check passes.
+/// Checks that the configuration's value of `key` equals the size `found` in the tensors. If the value or the size is missing, the check
+/// passes.
 fn agree(key: &str, configured: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
     match (configured, found) {
         (Some(configured), Some(found)) if configured != found as u64 => {

@@ -1,4 +1,4 @@
-//! The `config.json` of an RWKV.
+//! Reads the `config.json` of an RWKV model.
 
 use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, ModelConfig, Shapes, agree, no_config};
 use crate::error::{Error, Result};
@@ -58,7 +58,8 @@ impl ModelConfig for RwkvConfig {
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
-        // The ports of v5 and v6 divide y by this divisor before a norm with the epsilon 1e-5, as the official trainer does.
+        // The ports of RWKV-5 and 6 divide y by this divisor and then normalise with ε = 1e-5. This equals normalising y with ε = divisor² ·
+        // 1e-5.
         if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
             let divisor = divisor as f64;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);

@@ -10,7 +10,7 @@ use crate::weights::orient::Facts;
 use crate::weights::{Family, GLM, Glm, Slot};
 use serde_json::{Map, Value};
 
-/// The files of GLM.
+/// Reads the files of GLM models.
 pub struct GlmFiles;
 
 impl Family for GlmFiles {

@@ -11,7 +11,7 @@ use crate::weights::orient::Facts;
 use crate::weights::{Family, Glm, Slot};
 use serde_json::{Map, Value};
 
-/// The files of RWKV.
+/// Reads the files of RWKV models.
 pub struct RwkvFiles;
 
 impl Family for RwkvFiles {
@@ -19,7 +19,7 @@ impl Family for RwkvFiles {
         "RWKV"
     }
 
-    /// Official files have no configuration. Some ports of RWKV have a configuration without `model_type`.
+    /// Also accepts a configuration without `model_type`, because some ports of RWKV leave out this key.
     fn is_model_type(&self, model_type: Option<&str>) -> bool {
         model_type.is_none_or(is_rwkv)
     }
@@ -42,12 +42,12 @@ impl Family for RwkvFiles {
         if let Some(eps) = header.metadata.get(&eps).cloned() {
             header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
         }
-        // The reader undoes the rescaling, so a copy of this file must not have the key.
+        // The reader undoes the rescaling, so a converted copy of this file must not have the key.
         header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
         Ok(tensors)
     }
 
-    /// Accepts all names that no other family recognises.
+    /// Accepts every checkpoint that is not a GLM.
     fn recognises(&self, _tensors: &[Located], glm: Option<&Glm>) -> bool {
         glm.is_none()
     }

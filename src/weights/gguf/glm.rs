@@ -1,6 +1,8 @@
-//! Maps the tensors of GGUF files of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414) to canonical tensors, and their metadata to [`Glm`].
+//! Reads GGUF files of `chatglm` (GLM-4, ChatGLM3) and `glm4` (GLM-4-0414). Maps their tensors to canonical names, and their metadata to
+//! [`Glm`].
 //!
-//! llama.cpp's converter keeps the order of rows. Queries, keys and values may be one fused tensor. `ffn_up` always holds gate and up.
+//! llama.cpp's converter keeps the order of rows. Some files have one fused tensor for queries, keys and values. The tensor `ffn_up` always
+//! contains both the gate matrix and the up matrix.
 
 use super::super::located::Located;
 use super::super::names::glm::split;
@@ -14,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The supported values of `general.architecture`.
 pub const ARCHITECTURES: [&str; 2] = ["chatglm", "glm4"];
 
-/// The names of tensors outside of blocks: (GGUF, canonical).
+/// The names of tensors outside of blocks, as pairs (GGUF name, canonical name).
 const TOP: [(&str, &str); 3] =
     [("token_embd.weight", "model.embed_tokens.weight"), ("output_norm.weight", "model.norm.weight"), ("output.weight", "lm_head.weight")];
-/// The names within a block: (GGUF, canonical). The endings `.weight` and `.bias` stay. The norm before the mlp is called
-/// `post_attention_layernorm` in `transformers`. GGUF uses a similar name for another norm.
+/// The names of tensors within a block, as pairs (GGUF name, canonical name) without the ending `.weight` or `.bias`. The canonical
+/// `post_attention_layernorm` is the norm before the mlp. GGUF's `post_attention_norm` is another norm, after the attention.
 const PARTS: [(&str, &str); 10] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -34,7 +36,7 @@ const PARTS: [(&str, &str); 10] = [
 const FUSED: &str = "attn_qkv";
 /// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
-/// The parts of metadata keys whose values are ids that end a text.
+/// The parts X of the metadata keys `tokenizer.ggml.X_token_id` whose values are ids that end a text.
 const EOS: [&str; 3] = ["eos", "eot", "eom"];
 
 /// Returns the tensors under their canonical names, and the configuration from the metadata.
@@ -58,7 +60,7 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
     }
     let listed = header.tensors()?;
     let mut glm = values.glm(listed.iter().any(|t| ["attn_qkv.bias", "attn_q.bias"].iter().any(|end| t.name.ends_with(end))))?;
-    // The converter does not write the id that ends a tool call.
+    // llama.cpp's converter does not write the id of `<|observation|>`, which ends a tool call.
     let [_, user, observation] = DEFAULT_EOS;
     let is_glm4 = listed.iter().any(|t| t.name == TOP[0].0 && t.shape[0] == N_VOCAB);
     if is_glm4 && glm.eos.contains(&user) && !glm.eos.contains(&observation) {
@@ -69,15 +71,15 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
         tensors.extend(canonical(t, &glm).map_err(|e| e.at(format!("tensor {}", t.name)))?);
     }
     values.check(&tensors)?;
-    // A GGUF file without an output matrix uses the embedding.
+    // In a GGUF file without an output matrix, the embedding is the output matrix.
     let emb = tensors.iter().find(|t| t.name == TOP[0].1).filter(|_| tensors.iter().all(|t| t.name != TOP[2].1));
     let head = emb.map(|emb| Located { name: TOP[2].1.to_string(), ..emb.clone() });
     tensors.extend(head);
     Ok((tensors, glm))
 }
 
-/// Returns the canonical tensors for a tensor of the file: three for a fused tensor, none for a table of wave lengths. An unknown tensor keeps
-/// its name.
+/// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary wave lengths is left out.
+/// An unknown tensor keeps its name.
 fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
@@ -93,14 +95,14 @@ fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
     Ok(vec![located(t, part.unwrap_or_else(|| t.name.to_string()))])
 }
 
-/// The metadata of one architecture.
+/// Reads the metadata keys of one architecture.
 struct Values<'a> {
     architecture: &'a str,
     metadata: &'a BTreeMap<String, String>,
 }
 
 impl Values<'_> {
-    /// Returns the full name of a key, which begins with the architecture.
+    /// Returns the full name of a key, `ARCHITECTURE.KEY`.
     fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
@@ -116,10 +118,10 @@ impl Values<'_> {
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// Reads the configuration. A missing key has the default of llama.cpp.
+    /// Returns the configuration in the metadata. A missing key has the default of llama.cpp.
     ///
-    /// The converter of `chatglm` writes no `attention.key_length` and assumes heads of width / H channels. It writes half this number as
-    /// `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. Shapes are compared later.
+    /// The converter of `chatglm` writes no `attention.key_length`: it assumes heads of width / H channels, and writes half of this number as
+    /// `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. The tensors' shapes are compared later.
     fn glm(&self, attention_bias: bool) -> Result<Glm> {
         let (n_head, width) = (self.need::<usize>("attention.head_count")?, self.need::<usize>("embedding_length")?);
         let head_size = match self.get("attention.key_length")? {
@@ -149,8 +151,9 @@ impl Values<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // In -hf files, some keys have other names than in ChatGLM's own files. The converter does not find these keys and writes its own
-        // defaults: the width as context, 1e-5 and 10000. The model runs. With the type `glm`, `warnings` reports the wrong values.
+        // The -hf version of a model has other names for some keys of its config.json. llama.cpp's converter does not find these keys, and
+        // writes its own defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that `Glm::warnings`
+        // reports the wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && glm.max_context == width && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }

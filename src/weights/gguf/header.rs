@@ -1,6 +1,6 @@
-//! The GGUF header: metadata, then the names, shapes, types and offsets of tensors. Every value is checked before it is used.
+//! The header of a GGUF file: metadata, then the names, shapes, types and offsets of tensors. Every value is checked before it is used.
 //!
-//! This module knows the container, not the models in it. Numbers are little-endian; strings and arrays begin with their length:
+//! This module knows the container, not the models in it. Numbers are little-endian. Strings and arrays begin with their length:
 //!
 //! ```text
 //! "GGUF"  version u32  n_tensors u64  n_keys u64
@@ -16,11 +16,11 @@ use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The largest number of keys, and of tensors. A model of a hundred layers has 3000 tensors.
+/// The largest number of metadata keys, and also of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
-/// The supported types, with their numbers in ggml.
+/// The supported types of tensors, with their numbers in ggml.
 const TYPES: [(u32, DType); 11] = [
     (0, DType::F32),
     (1, DType::F16),
@@ -35,7 +35,7 @@ const TYPES: [(u32, DType); 11] = [
     (30, DType::BF16),
 ];
 
-/// The unsupported types, with their numbers in ggml, for messages.
+/// The unsupported types of tensors, with their numbers in ggml. Errors name them.
 #[rustfmt::skip]
 const REFUSED: [(u32, &str); 22] = [
     (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
@@ -43,11 +43,11 @@ const REFUSED: [(u32, &str); 22] = [
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
-/// A header whose metadata have been read.
+/// The header of a GGUF file, read up to the list of tensors.
 pub struct Header<'a> {
-    /// The values that are numbers or short texts, formatted as text.
+    /// The metadata values that are numbers or short texts, by key. A number is formatted as text.
     pub metadata: BTreeMap<String, String>,
-    /// All keys, including keys of arrays and long texts.
+    /// All metadata keys, including the keys of arrays and long texts.
     pub keys: BTreeSet<&'a str>,
     n_tensors: u64,
     /// A reader that is at the first entry of the tensor list.
@@ -60,12 +60,12 @@ pub struct Listed<'a> {
     pub dtype: DType,
     /// The shape, row-major: the last dimension is contiguous. A row consists of whole blocks.
     pub shape: Vec<usize>,
-    /// The byte range in the whole file.
+    /// The byte range of the tensor, counted from the start of the file.
     pub bytes: Range<usize>,
 }
 
 impl<'a> Header<'a> {
-    /// Reads the metadata.
+    /// Reads the header of a file up to the list of tensors.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl<'a> Header<'a> {
         Ok(Header { metadata, keys, n_tensors, reader })
     }
 
-    /// Lists the tensors in the order of the file.
+    /// Returns the tensors in the order of the file.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Info {
         Ok(Info { dtype, shape, size_bytes, offset })
     }
 
-    /// Returns the byte range of the tensor in the file. `data` is the byte at which the data begin.
+    /// Returns the byte range of the tensor in the file. `data` is the byte of the file at which the data of all tensors begin.
     fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
         if !self.offset.is_multiple_of(alignment as u64) {
             return Err(Error::file(format!("expected an offset that is a multiple of {alignment}, found {}", self.offset)));

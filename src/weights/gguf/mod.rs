@@ -1,7 +1,7 @@
-//! GGUF files of llama.cpp, with canonical names and orientations.
+//! Reads GGUF files of llama.cpp. Tensors get their canonical names and orientations.
 //!
-//! Each [family](super::Family) has a file here. It maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header is
-//! read: tensors stay in the file in their format.
+//! Each [family](super::Family) has a file here, which maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header
+//! is read: the tensors' numbers stay in the file, in its format.
 
 pub(super) mod glm;
 mod header;
@@ -18,11 +18,12 @@ use super::located::Located;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// Returns a file's tensors, with canonical names and in the canonical orientation, and its metadata without arrays and long texts.
+/// Returns a file's tensors, with canonical names and in the canonical orientation, and its metadata. Arrays and long texts of the metadata are
+/// left out.
 ///
 /// # Errors
 ///
-/// `File` if the file is truncated, damaged, hostile or one of several parts. `Model` if no family has the file's architecture.
+/// `File` if the file is truncated, damaged, hostile, or only a part of a split file. `Model` if no family supports the file's architecture.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {

@@ -1,4 +1,4 @@
-//! Names and metadata values that all GGUF architectures share.
+//! Functions for names and metadata values, which all GGUF architectures share.
 
 use super::super::located::Located;
 use super::header::Listed;

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 const MAX_HEADER_BYTES: usize = 64 << 20;
 /// The length of the longest key or tensor name, in bytes. ggml allows 64.
 const MAX_NAME_BYTES: u64 = 256;
-/// The length of the longest text that is kept, in bytes. Longer texts are templates and licences.
+/// The length of the longest metadata text that is kept, in bytes. Longer texts are skipped, such as chat templates and licences.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The largest depth of nested arrays.
 const MAX_DEPTH: usize = 4;
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a value and formats it as text. Skips arrays and long texts and returns `None` for them.
+    /// Reads a metadata value of the type `kind` and formats it as text. Skips an array or a long text and returns `None`.
     pub fn value(&mut self, kind: u32) -> Result<Option<String>> {
         Ok(Some(match kind {
             0 => self.number().map(u8::from_le_bytes)?.to_string(),

@@ -1,7 +1,7 @@
 //! Maps the tensors of GGUF files of RWKV-6 and RWKV-7 to the official tensors: changes names and orientation, splits fused tensors, and
 //! undoes rescaling.
 //!
-//! This module knows names and the metadata that affect shapes. The container is read in `header`.
+//! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
 use super::super::located::Located;
 use super::header::Listed;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// The names of tensors outside of blocks: (GGUF, official).
+/// The names of tensors outside of blocks, as pairs (GGUF name, official name).
 const TOP: [(&str, &str); 6] = [
     ("token_embd.weight", "emb.weight"),
     ("token_embd_norm.weight", "blocks.0.ln0.weight"),
@@ -20,7 +20,8 @@ const TOP: [(&str, &str); 6] = [
     ("output.weight", "head.weight"),
 ];
 
-/// The matrices and norms of a block that are only renamed: (GGUF, official). The endings `.weight` and `.bias` stay.
+/// The names of matrices and norms of a block, as pairs (GGUF name, official name) without the ending `.weight` or `.bias`. Only their names
+/// change.
 const KEPT: [(&str, &str); 11] = [
     ("attn_norm", "ln1"),
     ("attn_norm_2", "ln2"),
@@ -35,29 +36,28 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// The form of an official tensor, as opposed to the shape in the file.
+/// The shape of an official tensor, if the GGUF file may store the tensor in another shape.
 #[derive(Clone, Copy)]
 enum Form {
     /// A vector with the shape `[1, 1, C]`.
     Vector,
-    /// A matrix of a low-rank pair: the shape in the file with the last two dimensions swapped.
+    /// A matrix of a low-rank pair. The file stores this matrix with its last two dimensions swapped.
     Swapped,
     /// A matrix `[H, S]`, which the file may store as one vector.
     Heads,
 }
 use Form::{Heads, Swapped, Vector};
 
-/// The names of one architecture.
+/// The names of the tensors in files of one architecture.
 struct Version {
     architecture: &'static str,
-    /// The parameters of a block: (GGUF, official, form). In a file, the GGUF name also has the ending `.weight`. The official name has no
-    /// such ending.
+    /// The other parameters of a block: (GGUF name without the ending `.weight`, official name, form).
     own: &'static [(&'static str, &'static str, Form)],
-    /// The vectors of `time_mix_lerp_fused`, in the order of its rows.
+    /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
-    /// The smallest number of these vectors.
+    /// The smallest number of rows that `time_mix_lerp_fused` may have. Its last vector may be missing.
     fused_least: usize,
-    /// The tensors of block 0 that the model does not use. They are left out.
+    /// The GGUF names of tensors of block 0 that the model does not use. Reading leaves them out.
     unused: &'static [&'static str],
     /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this.
     rescaled: &'static [&'static str],
@@ -108,7 +108,7 @@ const VERSIONS: [Version; 2] = [
 /// The supported values of `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
 
-/// The metadata that determine names and shapes.
+/// The metadata of a file that determine the names and shapes of its official tensors.
 pub struct Model {
     version: &'static Version,
     head_size: Option<usize>,
@@ -128,8 +128,8 @@ impl Model {
         Ok(Model { version, head_size, rescale_every })
     }
 
-    /// Returns the official tensors for a tensor of the file: several for a fused tensor, none for an unused tensor. An unknown tensor keeps its
-    /// name.
+    /// Returns the official tensors for a tensor of the file. A fused tensor becomes several tensors. An unused tensor is left out. An unknown
+    /// tensor keeps its name.
     pub fn canonical(&self, t: &Listed) -> Result<Vec<Located>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// Returns the factor that undoes the rescaling in a block.
+    /// Returns the factor that undoes the rescaling of a block, 2^⌊block / P⌋.
     fn undo_rescale(&self, block: usize) -> Result<f32> {
         let Some(period) = self.rescale_every else { return Ok(1.0) };
         let factor = 2f32.powi(i32::try_from(block / period).unwrap_or(i32::MAX));
@@ -164,7 +164,8 @@ impl Model {
         Some(factor).filter(|f| f.is_finite()).ok_or_else(|| Error::file(text()))
     }
 
-    /// Splits the fused lerps into vectors `[1, 1, C]`. The rows of the fused tensor are contiguous, so each vector is a range of its bytes.
+    /// Splits `time_mix_lerp_fused` into vectors `[1, 1, C]`. The rows of the fused tensor are contiguous, so each vector is a range of its
+    /// bytes.
     fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());

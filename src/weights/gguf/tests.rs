@@ -1,4 +1,4 @@
-//! Models that are written in the form of llama.cpp's converter and read back, and hostile headers.
+//! Tests with models in the form that llama.cpp's converter writes, and with hostile headers.
 
 use super::super::testing::{Dice, Gguf, gguf, put, q8_0, singles};
 use super::super::{Checkpoint, Conversion, Layout, convert};
@@ -78,7 +78,7 @@ fn filled(shapes: Shapes) -> Numbers {
     shapes.into_iter().map(|(name, shape)| (name, shape.clone(), numbers(shape.iter().product(), &mut dice))).collect()
 }
 
-/// Writes the model as GGUF. If `quantised`, matrices of whole blocks are Q8_0.
+/// Returns the model as a GGUF file. If `quantised`, each matrix that consists of whole blocks is stored as Q8_0.
 fn written(architecture: &str, metadata: &[(&str, u32)], model: &Numbers, quantised: bool) -> Vec<u8> {
     let stored: Vec<(DType, Vec<u8>)> = model
         .iter()
@@ -95,7 +95,7 @@ fn open(dir: &tempfile::TempDir, file: &[u8]) -> Checkpoint {
     Checkpoint::open(&put(dir, "m.gguf", file)).unwrap()
 }
 
-/// Checks that names, official shapes and numbers are identical.
+/// Checks that the checkpoint has the names, the official shapes and the numbers of `model`.
 fn same(c: &Checkpoint, model: &Numbers) {
     for (name, shape, x) in model {
         let view = c.tensor(name).unwrap_or_else(|| panic!("{name} is missing"));
@@ -136,7 +136,7 @@ fn v6_returns_and_its_rescale_is_undone_once() {
     same(&open(&dir, &written("rwkv6", &[], &model, true)), &model);
 }
 
-/// Neither shapes nor other tensors of the file show the orientation.
+/// In this file, neither shapes nor other tensors show the orientation of w1 and w2.
 #[test]
 fn square_pairs_are_transposed_once() {
     let names = ["emb.weight", "blocks.0.att.w1", "blocks.0.att.w2"];

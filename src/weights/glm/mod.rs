@@ -1,5 +1,5 @@
-//! The settings of a GLM that shapes do not determine. They come from a `config.json`, from the metadata of a GGUF file, or from the metadata
-//! that `convert` writes.
+//! The settings of a GLM that the tensors' shapes do not determine. They are read from a `config.json`, from the metadata of a GGUF file, or
+//! from the metadata that `convert` writes.
 
 mod shapes;
 #[cfg(test)]
@@ -16,7 +16,7 @@ pub const GLM: &str = "wingbeat.glm";
 pub(super) const MODEL_TYPES: [&str; 3] = ["chatglm", "glm", "glm4"];
 /// The largest number of rows of a projection. The widest published projection has 6144.
 const MAX_ROWS: usize = 1 << 24;
-/// The length of the largest context, in tokens.
+/// The largest context length, in tokens.
 pub(super) const MAX_CONTEXT: usize = 1 << 30;
 const MAX_THETA: f64 = 1e15;
 /// The largest number of ids that end a text.
@@ -25,31 +25,31 @@ pub(super) const MAX_EOS: usize = 64;
 pub(super) const MAX_LABELS: usize = 1 << 16;
 /// The length of the longest class name, in bytes.
 const MAX_LABEL: usize = 1 << 10;
-/// The default base of the rotation. ChatGLM's `rope_ratio` multiplies it.
+/// The default base of rotary embeddings. In ChatGLM's own files, `rope_ratio` multiplies this base.
 pub(super) const DEFAULT_THETA: f64 = 10_000.0;
 /// The ids that end a text of GLM-4: `<|endoftext|>`, `<|user|>` and, after a tool call, `<|observation|>`.
 pub(super) const DEFAULT_EOS: [u32; 3] = [151329, 151336, 151338];
 /// The hint for a configuration that contradicts the tensors.
 pub(super) const OF_ANOTHER: &str = "this configuration belongs to another model: download both again";
 
-/// The hyper-parameters of a GLM that shapes do not determine.
+/// The hyper-parameters of a GLM that the tensors' shapes do not determine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Glm {
-    /// `chatglm`, `glm` or `glm4`.
+    /// The model type: `chatglm`, `glm` or `glm4`.
     pub model_type: String,
-    /// H, the number of query heads.
+    /// The number H of query heads.
     pub n_head: usize,
-    /// G, the number of key heads. It is also the number of value heads.
+    /// The number G of key heads, which is also the number of value heads.
     pub n_kv_head: usize,
-    /// D, the number of channels of a head. H · D may differ from the width of the model.
+    /// The number D of channels of a head. H · D may differ from the width of the model.
     pub head_size: usize,
-    /// R, the number of rotated channels of a head.
+    /// The number R of channels of a head that are rotated.
     pub rotary_size: usize,
-    /// The base of the rotation's wave lengths.
+    /// The base θ of rotary embeddings.
     pub rope_theta: f64,
-    /// The ε of all norms.
+    /// The ε of all RMS norms.
     pub rms_norm_eps: f32,
-    /// True if q, k and v have biases.
+    /// True if the projections of queries, keys and values have biases.
     pub attention_bias: bool,
     /// The context length for which the model was trained, in tokens.
     pub max_context: usize,
@@ -79,7 +79,7 @@ impl Glm {
         serde_json::to_string(self).expect("numbers, strings and lists have a form in JSON")
     }
 
-    /// Returns warnings for the user, one line each.
+    /// Returns warnings about settings that are probably wrong, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let is_default_theta = self.rope_theta == DEFAULT_THETA;
         let right = "5e6 for glm-4-9b-chat, 1e8 for its -1m";
@@ -110,8 +110,8 @@ impl Glm {
         self.n_kv_head * self.head_size
     }
 
-    /// Returns true if ε and base are the defaults of llama.cpp's converter and half of each head is rotated. GLM-Edge really has this ε and base,
-    /// but it rotates whole heads.
+    /// Returns true if llama.cpp's converter probably lost ε and base: both equal the converter's defaults, and half of each head is rotated.
+    /// GLM-Edge really has this ε and base, but it rotates whole heads.
     pub(super) fn is_of_a_lossy_gguf(&self) -> bool {
         self.model_type == "glm" && self.rope_theta == DEFAULT_THETA && self.rms_norm_eps == 1e-5 && self.rotary_size * 2 == self.head_size
     }

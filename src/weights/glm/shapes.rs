@@ -8,7 +8,8 @@ use crate::weights::{Slot, layer_of};
 const BIASED: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
 
 impl Glm {
-    /// Checks layer 0. Errors of other layers are reported when the model is loaded.
+    /// Compares the tensors of layer 0 with the configuration. Refuses unsupported biases in all layers. Other errors of later layers are
+    /// reported when the model is loaded.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! One GLM in every file format, and files that contradict themselves. The tables of names were copied from published files. They do not
-//! depend on the code that reads such files.
+//! Tests with one GLM in every file format, and with files that contradict themselves. The tables of names were copied from published files, so
+//! they do not depend on the code under test.
 
 mod gguf;
 
@@ -17,7 +17,7 @@ use tempfile::{TempDir, tempdir};
 const C: usize = 32;
 const H: usize = 4;
 const G: usize = 2;
-/// Returns a configuration in which H · D differs from the width.
+/// H · D differs from the width of the model.
 const D: usize = 16;
 const F: usize = 64;
 const V: usize = 11;
@@ -70,7 +70,7 @@ fn canonical(model_type: &str) -> Vec<Made> {
     out
 }
 
-/// Concatenates the rows of q, k and v to the tensors that `fused` names.
+/// Replaces the tensors q, k and v of each layer by one tensor with all their rows. `fused` is its name within the layer.
 fn fuse(tensors: Vec<Made>, fused: &str) -> Vec<Made> {
     let mut out: Vec<Made> = Vec::new();
     for t in tensors {
@@ -139,7 +139,7 @@ fn said(opened: &Checkpoint) -> Glm {
     Glm::parse(&opened.metadata()[GLM]).unwrap()
 }
 
-/// Checks the metadata that the architecture receives, and a copy of the checkpoint.
+/// Checks the tensors and the metadata of a checkpoint, and of a converted copy.
 fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     check(opened, &canonical(model_type), what);
     assert_eq!(said(opened), glm(model_type), "{what}");
@@ -190,7 +190,7 @@ fn every_form_holds_the_same() {
     }
 }
 
-/// Splitting a fused tensor copies nothing.
+/// Splitting a fused tensor must not copy its bytes.
 #[test]
 fn parts_of_a_fused_tensor_are_bytes_of_the_file() {
     let dir = tempdir().unwrap();

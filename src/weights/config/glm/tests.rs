@@ -1,4 +1,4 @@
-//! Published configurations, and hostile ones.
+//! Tests with published configurations and with hostile configurations.
 
 use super::*;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn without(mut config: Value, key: &str) -> Value {
     config
 }
 
-/// glm-4-9b-chat, as its first publishers wrote it.
+/// Returns the original `config.json` of glm-4-9b-chat.
 fn glm4_chat() -> Value {
     json!({"model_type": "chatglm", "add_bias_linear": false, "add_qkv_bias": true, "apply_query_key_layer_scaling": true,
         "apply_residual_connection_post_layernorm": false, "attention_dropout": 0.0, "attention_softmax_in_fp32": true,
@@ -28,7 +28,7 @@ fn glm4_chat() -> Value {
         "torch_dtype": "bfloat16", "eos_token_id": [151329, 151336, 151338], "pad_token_id": 151329})
 }
 
-/// ChatGLM3-6B: no `rope_ratio`, another epsilon, one id that ends a text.
+/// Returns the `config.json` of ChatGLM3-6B. It has no `rope_ratio`, another epsilon, and only one id that ends a text.
 fn chatglm3() -> Value {
     json!({"model_type": "chatglm", "add_bias_linear": false, "add_qkv_bias": true, "apply_residual_connection_post_layernorm": false,
         "ffn_hidden_size": 13696, "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05, "multi_query_attention": true,
@@ -37,7 +37,7 @@ fn chatglm3() -> Value {
         "quantization_bit": 0, "tie_word_embeddings": false, "eos_token_id": 2, "pad_token_id": 0, "torch_dtype": "float16"})
 }
 
-/// A `GlmConfig` as `transformers` 5 saves it.
+/// Returns a configuration as `transformers` 5 saves it.
 fn hf(model_type: &str) -> Value {
     json!({"model_type": model_type, "architectures": null, "attention_bias": true, "attention_dropout": 0.0, "dtype": "bfloat16",
         "eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
@@ -73,7 +73,7 @@ fn published_configurations_are_read() {
     assert_eq!((three.glm, three.n_layer.1), (expected, 28));
     assert_eq!(read(&hf("glm")).unwrap().glm, nine_b("glm", 1e4));
     assert_eq!(read(&hf("glm4")).unwrap().glm, nine_b("glm4", 1e4));
-    // Only the type: all other keys have their defaults.
+    // If only the type is present, all other keys have their defaults.
     assert_eq!(read(&json!({"model_type": "glm"})).unwrap().glm, nine_b("glm", 1e4));
     let one_million = read(&with(glm4_chat(), json!({"rope_ratio": 10000, "multi_query_group_num": 4, "seq_length": 1048576}))).unwrap();
     assert_eq!((one_million.glm.rope_theta, one_million.glm.n_kv_head, one_million.glm.max_context), (1e8, 4, 1048576));
@@ -97,7 +97,7 @@ fn rope_is_read_from_both_places_and_the_inner_one_wins() {
     assert_eq!(theta(json!({"rope_parameters": {"rope_type": "default"}, "rope_theta": 7e4, "partial_rotary_factor": 1.0})), (7e4, 128));
     assert_eq!(theta(json!({"rope_scaling": null, "rope_parameters": null, "rope_theta": null})), (1e4, 64));
     assert_eq!(theta(json!({"rope_scaling": {"type": "default", "rope_theta": 3e4}, "rope_parameters": {"rope_theta": 1e4}})), (3e4, 64));
-    // Rounded down, as by int().
+    // 10 · 0.25 is rounded down, as by Python's int().
     assert_eq!(theta(json!({"head_dim": 10, "partial_rotary_factor": 0.25})), (1e4, 2));
 }
 
@@ -129,7 +129,7 @@ fn no_size_of_chatglm_is_guessed() {
     }
     let text = read(&without(without(glm4_chat(), "num_layers"), "num_hidden_layers")).unwrap_err().to_string();
     assert!(text.contains("the configuration has no num_layers"), "{text}");
-    // Keys with defaults.
+    // These keys have defaults.
     let said = ["rope_ratio", "layernorm_epsilon", "add_qkv_bias", "eos_token_id", "pad_token_id", "rmsnorm", "original_rope"];
     let glm = read(&said.into_iter().fold(glm4_chat(), without)).unwrap().glm;
     let expected = Glm { rms_norm_eps: 1e-5, attention_bias: false, eos: vec![], pad: None, ..nine_b("chatglm", 1e4) };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Writes a model in the form of llama.cpp's converter.
+/// Returns a model in the form that llama.cpp's converter writes.
 fn gguf(architecture: &str, is_fused: bool, is_quantised: bool) -> Gguf {
     let model_type = if architecture == "glm4" { "glm4" } else { "chatglm" };
     let tensors = canonical(model_type);
@@ -195,6 +195,6 @@ fn a_gguf_of_the_hf_files_is_recognised_by_its_defaults() {
         warnings.len() == 1 && warnings[0].contains("rms_norm_eps 1e-5 and rope_theta 10000") && warnings[0].contains("`rope_theta`"),
         "{warnings:?}"
     );
-    // GLM-Edge rotates whole heads. These values are correct for GLM-4-0414.
+    // No warning: GLM-Edge rotates whole heads, and for GLM-4-0414 these values are correct.
     assert!(open("chatglm", 4).warnings().is_empty() && open("glm4", 2).warnings().is_empty());
 }
