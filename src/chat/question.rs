@@ -92,7 +92,7 @@ mod tests {
         let ask = |format: &str| Question::new(&model, &Format::named(format, &model).unwrap(), &[Message::user("a")]).unwrap();
         let think = ask("g1-think");
         assert!(model.vocab().unwrap().decode(&think.tokens).ends_with(b"Assistant: <think"));
-        assert_eq!(think.sampling, Format::named("g1", &model).unwrap().settings().sampling);
+        assert_eq!(think.sampling, Format::named("g1-think", &model).unwrap().settings().sampling);
         assert_eq!((think.stop_texts, ask("world").stop_texts), (vec!["\n\nUser:".to_string()], vec!["\n\n".to_string()]));
     }
 }

@@ -47,7 +47,8 @@ Examples:
 The chat format sets the sampling defaults:
   world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
   tiny                    preset chat with temperature 0.8
-  g1, g1-think, g1-fast   preset g1: top-p 0.5, top-k 100
+  g1-think, g1-fast       the preset of that name; the checkpoint's generation settings override it
+  g1                      preset g1: top-p 0.5, top-k 100
   template (GLM)          the model's generation_config.json, else preset glm
 
 /help in the chat lists its commands, /set its settings; docs/chat.md explains them.";

@@ -19,9 +19,16 @@ const PRESETS: &[Preset] = &[
     Preset { name: "qa", origin: "RWKV's question-answering demo", sampling: || penalised(0.2, 0.4) },
     Preset {
         name: "g1",
-        origin: "recommended for RWKV-7 G1",
+        origin: "recommended for RWKV-7 G1 in 2025",
         sampling: || Sampling { top_p: 0.5, top_k: 100, penalty_decay: 0.997, ..Sampling::plain(Order::Pip) },
     },
+    Preset {
+        name: "g1-think",
+        origin: "recommended for RWKV-7 G1 with thoughts",
+        sampling: || Sampling { presence_penalty: 1.0, frequency_penalty: 0.1, penalty_decay: 0.988, ..g1(0.96, 0.76) },
+    },
+    Preset { name: "g1-fast", origin: "recommended for RWKV-7 G1 with empty thoughts", sampling: || g1(1.0, 0.28) },
+    Preset { name: "g1-tools", origin: "recommended for RWKV-7 G1 with tools", sampling: || g1(0.96, 0.76) },
     Preset {
         name: "midi",
         origin: "RWKV's MIDI demo, without its position-dependent bias",
@@ -52,6 +59,11 @@ const PRESETS: &[Preset] = &[
 fn penalised(top_p: f32, penalty: f32) -> Sampling {
     let plain = Sampling::plain(Order::Pip);
     Sampling { top_p, presence_penalty: penalty, frequency_penalty: penalty, penalty_decay: 0.996, ..plain }
+}
+
+/// Returns the settings that the presets of G1 models share, with this temperature and this `top_p`.
+fn g1(temperature: f32, top_p: f32) -> Sampling {
+    Sampling { temperature, top_p, top_k: 32, penalty_decay: 0.996, ..Sampling::plain(Order::Pip) }
 }
 
 impl Sampling {

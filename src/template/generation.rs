@@ -4,7 +4,7 @@ use crate::error::{Error, Result, short};
 use crate::sample::{Order, Sampling};
 use serde_json::{Map, Value};
 
-/// The settings of `chat` in GLM-4's code, under transformers' names.
+/// Settings of sampling and length, under transformers' names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
     /// In transformers, the most tokens of prompt and answer together. Here, the default of `chat_len_max`, the most tokens of an answer.
@@ -22,6 +22,14 @@ pub struct GenerationConfig {
     pub min_p: f32,
     /// The penalty for tokens of the prompt and the answer; 1 means no penalty.
     pub repetition_penalty: f32,
+    /// The sampler's `presence_penalty`; 0 means no penalty.
+    pub presence_penalty: f32,
+    /// The sampler's `frequency_penalty`; 0 means no penalty.
+    pub frequency_penalty: f32,
+    /// The sampler's `penalty_decay`, 0 to 1.
+    pub penalty_decay: f32,
+    /// The order of the filters and the temperature.
+    pub order: Order,
     /// Tokens that end an answer, in addition to the family's stop tokens.
     pub eos: Vec<u32>,
     /// Texts that end an answer.
@@ -37,6 +45,14 @@ impl GenerationConfig {
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
+    /// Returns settings that sample like `sampling`. Other filters than top-p, top-k and min-p are dropped.
+    pub fn of(sampling: &Sampling) -> Self {
+        let Sampling { temperature, top_p, top_k, min_p, repeat_penalty, order, .. } = *sampling;
+        let Sampling { presence_penalty, frequency_penalty, penalty_decay, .. } = *sampling;
+        let penalties = GenerationConfig { presence_penalty, frequency_penalty, penalty_decay, ..Self::transformers() };
+        GenerationConfig { do_sample: true, temperature, top_p, top_k, min_p, repetition_penalty: repeat_penalty, order, ..penalties }
+    }
+
     /// Returns the defaults of transformers' `generate`, which is greedy. The length is GLM's default, not the 20 of transformers.
     fn transformers() -> Self {
         GenerationConfig {
@@ -49,6 +65,10 @@ impl GenerationConfig {
             top_k: 50,
             min_p: 0.0,
             repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_decay: 1.0,
+            order: Order::Hf,
             eos: Vec::new(),
             stop_strings: Vec::new(),
             seed: 0,
@@ -83,6 +103,9 @@ impl GenerationConfig {
             "top_k" => self.top_k = of(value)?,
             "min_p" => self.min_p = of(value)?,
             "repetition_penalty" => self.repetition_penalty = of(value)?,
+            "presence_penalty" => self.presence_penalty = of(value)?,
+            "frequency_penalty" => self.frequency_penalty = of(value)?,
+            "penalty_decay" => self.penalty_decay = of(value)?,
             "eos_token_id" if value.is_array() => self.eos = of(value)?,
             "eos_token_id" => self.eos = vec![of(value)?],
             "stop_strings" if value.is_array() => self.stop_strings = of(value)?,
@@ -105,7 +128,9 @@ impl GenerationConfig {
 
     /// Returns the settings for the sampler.
     pub fn sampling(&self) -> Sampling {
-        let common = Sampling { repeat_penalty: self.repetition_penalty, order: Order::Hf, ..Sampling::greedy(self.seed) };
+        let GenerationConfig { presence_penalty, frequency_penalty, penalty_decay, order, .. } = *self;
+        let penalties = Sampling { presence_penalty, frequency_penalty, penalty_decay, ..Sampling::greedy(self.seed) };
+        let common = Sampling { repeat_penalty: self.repetition_penalty, order, ..penalties };
         if !self.do_sample {
             return common;
         }

@@ -15,6 +15,7 @@ mod jinja;
 mod json;
 mod message;
 mod part;
+mod profiles;
 mod segments;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -34,6 +35,7 @@ pub use message::{Function, Message, Role, Tool};
 pub(crate) use part::encode_whole;
 pub use part::{Part, encode, whole};
 pub(crate) use part::{opening, specials};
+pub use profiles::{Profile, Profiles};
 pub(crate) use segments::{Delta, Writer, opening_ids};
 
 use crate::error::Result;

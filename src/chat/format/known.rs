@@ -6,6 +6,8 @@ use super::lines::{Ending, Lines};
 use super::{Format, Kind};
 use crate::sample::Sampling;
 use crate::session::Model;
+use crate::template::Profile;
+use std::sync::Arc;
 
 /// A row of the table.
 pub struct Known {
@@ -18,6 +20,8 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
+    /// The generation settings of a checkpoint's folder that override the sampler settings. `None` if such settings do not apply.
+    pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }
 
@@ -58,7 +62,8 @@ const PARAGRAPHS: Known = Known {
     init_prompt: Init::Nothing,
     opening: "",
     ending: Ending::NextTurn,
-    settings: g1,
+    settings: || g1("g1"),
+    profile: None,
     fits: |_| false,
 };
 
@@ -78,16 +83,25 @@ pub const KNOWN: &[Known] = &[
         name: "g1-think",
         about: "User, Assistant, a thought in <think> tags before each reply; for G1 models",
         opening: " <think",
+        settings: || g1("g1-think"),
+        profile: Some(Profile::Think),
         fits: |seen| seen.is_called(is_g1),
         ..PARAGRAPHS
     },
     Known {
         name: "g1-fast",
         about: "User, Assistant, an empty thought before each reply; for G1 models, better than no thought",
-        opening: " <think>\n</think",
+        opening: " <think></think",
+        settings: || g1("g1-fast"),
+        profile: Some(Profile::Fast),
         ..PARAGRAPHS
     },
-    Known { name: "g1", about: "User, Assistant, replies of several paragraphs, no thought; for G1 models", ..PARAGRAPHS },
+    Known {
+        name: "g1",
+        about: "User, Assistant, replies of several paragraphs, no thought; for G1 models",
+        profile: Some(Profile::Fast),
+        ..PARAGRAPHS
+    },
     Known {
         name: "instruct",
         about: "Instruction, Response; for models that were tuned on instructions",
@@ -129,7 +143,7 @@ impl Known {
     }
 
     pub fn format(&self) -> Format {
-        Format { name: self.name, kind: Kind::Lines(self.lines()) }
+        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default() }
     }
 
     pub fn lines(&self) -> Lines {
@@ -154,9 +168,9 @@ fn is_g1(word: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() <= 2)
 }
 
-/// Returns the recommended settings of G1 models.
-fn g1() -> Settings {
-    Settings { sampling: preset("g1"), ..instruct() }
+/// Returns settings for G1 models with the sampler settings of a preset.
+fn g1(name: &str) -> Settings {
+    Settings { sampling: preset(name), ..instruct() }
 }
 
 /// Returns settings for long replies of several paragraphs.

@@ -11,7 +11,7 @@ mod thinking;
 use super::Settings;
 use crate::error::{Error, Result, short};
 use crate::session::Model;
-use crate::template::{Family, Files, GenerationConfig, Glm4, Template, ToolCall, Version, builtin};
+use crate::template::{Family, Files, GenerationConfig, Glm4, Profiles, Template, ToolCall, Version, builtin};
 use crate::vocab::Vocab;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};
@@ -26,6 +26,8 @@ pub use thinking::Thinking;
 pub struct Format {
     name: &'static str,
     pub(super) kind: Kind,
+    /// The generation settings in the checkpoint's folder, for formats of G1 models.
+    profiles: Arc<Profiles>,
 }
 
 #[derive(Clone)]
@@ -88,7 +90,7 @@ impl Format {
     pub fn of(model: &Model) -> Result<Format> {
         match has_template(model) {
             true => template(model),
-            false => Ok(Known::of(model).format()),
+            false => plain(Known::of(model), model),
         }
     }
 
@@ -99,7 +101,7 @@ impl Format {
     pub fn named(name: &str, model: &Model) -> Result<Format> {
         let found = KNOWN.iter().find(|known| known.name.eq_ignore_ascii_case(name));
         match (found, has_template(model)) {
-            (Some(known), false) => Ok(known.format()),
+            (Some(known), false) => plain(known, model),
             (None, true) if name.eq_ignore_ascii_case(TEMPLATE.0) => template(model),
             (Some(_), true) => {
                 let e = Error::usage(format!("this model has a template; it cannot use the format {name:?}"));
@@ -114,7 +116,7 @@ impl Format {
 
     #[cfg(test)]
     pub(super) fn of_kind(kind: Kind) -> Format {
-        Format { name: TEMPLATE.0, kind }
+        Format { name: TEMPLATE.0, kind, profiles: Arc::default() }
     }
 
     /// Returns the name and a one-line description of every format.
@@ -148,7 +150,11 @@ impl Format {
             Kind::Messages(options) => {
                 Settings { sampling: options.generation.sampling(), chat_len_max: options.generation.max_length, ..Settings::default() }
             }
-            Kind::Lines(_) => self.known().map_or_else(Settings::default, |known| (known.settings)()),
+            Kind::Lines(_) => self.known().map_or_else(Settings::default, |known| {
+                let own = known.profile.and_then(|profile| self.profiles.get(profile)).map(GenerationConfig::sampling);
+                let settings = (known.settings)();
+                Settings { sampling: own.unwrap_or(settings.sampling), ..settings }
+            }),
         }
     }
 
@@ -215,6 +221,14 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
+/// Returns a format of lines, with the generation settings of the checkpoint's folder if the format uses such settings.
+fn plain(known: &Known, model: &Model) -> Result<Format> {
+    // Only folders in Hugging Face's layout have such files for the model itself.
+    let folder = model.folder().filter(|_| known.profile.is_some() && model.kind() == "safetensors");
+    let profiles = folder.map(Profiles::read).transpose()?.unwrap_or_default();
+    Ok(Format { profiles: Arc::new(profiles), ..known.format() })
+}
+
 /// Returns the checkpoint's template, or else the built-in template, with the checkpoint's generation settings.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
@@ -230,7 +244,7 @@ fn template(model: &Model) -> Result<Format> {
         None => own,
     };
     let generation = generation.unwrap_or_else(GenerationConfig::glm);
-    Ok(Format { name: TEMPLATE.0, kind: Kind::Messages(Box::new(Messages { template, generation })) })
+    Ok(Format { kind: Kind::Messages(Box::new(Messages { template, generation })), name: TEMPLATE.0, profiles: Arc::default() })
 }
 
 #[cfg(test)]

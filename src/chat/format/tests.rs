@@ -50,7 +50,10 @@ fn formats_have_names_and_settings() {
         assert!(first.is_empty() || first.contains(&format!("\n\n{}: ", format.bot())), "{}", known.name);
     }
     assert_eq!(KNOWN[5].format().settings(), Settings::default());
-    assert_eq!(KNOWN[1].format().settings().sampling, crate::sample::Sampling::preset("g1").unwrap());
+    for name in ["g1-think", "g1-fast", "g1"] {
+        let known = KNOWN.iter().find(|known| known.name == name).unwrap();
+        assert_eq!(known.format().settings().sampling, crate::sample::Sampling::preset(name).unwrap());
+    }
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn turns_have_the_form_of_training_data() {
     assert_eq!(lines("world").turn("Hi"), "User: Hi\n\nAssistant:");
     assert_eq!(lines("instruct").turn("Do it"), "Instruction: Do it\n\nResponse:");
     assert_eq!(lines("g1-think").turn("Hi") + lines("g1-think").opening, "User: Hi\n\nAssistant: <think");
-    assert_eq!(lines("g1-fast").turn("Hi") + lines("g1-fast").opening, "User: Hi\n\nAssistant: <think>\n</think");
+    assert_eq!(lines("g1-fast").turn("Hi") + lines("g1-fast").opening, "User: Hi\n\nAssistant: <think></think");
     assert_eq!(lines("world").next_turn(), "\n\nUser:");
     assert_eq!(lines("tiny").beginning(""), "\nUser: light\n\nAssistant: And God said, Let there be light: and there was light.\n\n");
     assert_eq!(lines("tiny").beginning(" Be\n\nbrief. ").split_once("User").unwrap().0, "\nSystem: Be\nbrief.\n\n");

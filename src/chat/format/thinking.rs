@@ -37,11 +37,12 @@ impl Format {
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
         let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
         let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));
-        match (self.kind, wanted) {
+        match (&self.kind, wanted) {
             (Kind::Lines(lines), Some(known)) if has_thoughts => {
-                Ok(Format { name: known.name, kind: Kind::Lines(super::Lines { opening: known.lines().opening, ..lines }) })
+                let kind = Kind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
+                Ok(Format { name: known.name, kind, ..self })
             }
-            (kind @ Kind::Lines(_), _) if thinking == Thinking::Off => Ok(Format { name: self.name, kind }),
+            (Kind::Lines(_), _) if thinking == Thinking::Off => Ok(self),
             (kind, _) => {
                 let (why, hint) = match kind {
                     Kind::Lines(_) => {
